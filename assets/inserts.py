@@ -21,7 +21,7 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+    from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
     from tidegate.pipelines.runtime.runner import Runner
 
 
@@ -76,7 +76,7 @@ def staged_asset(
     return stage
 
 
-def _decide(releasing: "Releasing", config: StageConfig) -> None:
+def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
     """Plan what takes the place of the held epoch, if the config says so. A run that is tried again finds its plan.
 
     Raises PlanningError where no epoch is held.
@@ -186,7 +186,7 @@ def published_asset(
     return publish
 
 
-def _waiting(releasing: "Releasing", before: "Position") -> "Waiting | None":
+def _waiting(releasing: "InsertRunner", before: "Position") -> "Waiting | None":
     """What the landed rows of an INSERT wait for whose newest epoch is published; None where none waits, or a run that
     stages them would release some."""
     from tidegate.pipelines.runtime.releasing import Waiting

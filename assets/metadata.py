@@ -18,10 +18,10 @@ from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
-from tidegate.pipelines.runtime.landing.alignment import GroupStanding
+from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
-from tidegate.pipelines.runtime.releasing import Position, Published, Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
@@ -112,7 +112,7 @@ def _watermarks_of_splits(last: WatermarkRow, advance: Advance) -> dg.MetadataVa
     return dg.MetadataValue.md(pictures.markdown(drawn, "the watermark of each split", pictures.SPLITS_KEY))
 
 
-def _aligned(aligned: GroupStanding) -> dict[str, Any]:
+def _aligned(aligned: GroupPosition) -> dict[str, Any]:
     """Where a source stands in its alignment group: what is blocked, by whom and since when."""
     return {
         "alignment group": aligned.group,
@@ -150,7 +150,7 @@ def _chunks(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
     }
 
 
-def of_staged(releasing: Releasing) -> dict[str, Any]:
+def of_staged(releasing: InsertRunner) -> dict[str, Any]:
     """The epoch that is staged now."""
     position = releasing.position()
     plan, staged = position.plan, position.staged
@@ -181,14 +181,14 @@ def _wait(rows: int) -> str:
     return f"{many(rows, 'row')} {'waits' if rows == 1 else 'wait'}" if rows else "none waits"
 
 
-def _rows_by_epoch(releasing: Releasing, waiting: int) -> dg.MetadataValue:
+def _rows_by_epoch(releasing: InsertRunner, waiting: int) -> dg.MetadataValue:
     """A picture of where the rows of the last epochs went, and of how many waited then and wait now."""
     epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)[-pictures.LAST_OUTCOMES :]
     drawn = pictures.outcomes(epochs, left_waiting(releasing.lake, epochs), waiting)
     return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", pictures.OUTCOMES_KEY))
 
 
-def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
+def of_waiting(releasing: InsertRunner, waiting: Waiting) -> dict[str, Any]:
     """Nothing could be staged."""
     position = releasing.position()
     flips, held_by = " and ".join(waiting.unflipped), " and ".join(waiting.held_by)
@@ -206,7 +206,7 @@ def of_waiting(releasing: Releasing, waiting: Waiting) -> dict[str, Any]:
     )
 
 
-def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
+def of_held(releasing: InsertRunner, commands: Commands) -> dict[str, Any]:
     """The newest epoch is held, so nothing new can be staged."""
     position = releasing.position()
     plan, staged = position.plan, position.staged
@@ -227,7 +227,7 @@ def of_held(releasing: Releasing, commands: Commands) -> dict[str, Any]:
     )
 
 
-def of_published(releasing: Releasing, before: Position, done: Sequence[Published]) -> dict[str, Any]:
+def of_published(releasing: InsertRunner, before: Position, done: Sequence[Published]) -> dict[str, Any]:
     """The target after a step that published these epochs, the last one at length; `before` is where the INSERT stood
     when it began."""
     published = done[-1] if done else None

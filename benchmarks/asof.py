@@ -20,7 +20,7 @@ from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script
@@ -227,7 +227,7 @@ def _window(spark: SparkSession, tables: dict[str, DataFrame], out: Path) -> Non
     spark.sql(UNION_AND_WINDOW).write.parquet(str(out))
 
 
-def _published(releasing: Releasing) -> str:
+def _published(releasing: InsertRunner) -> str:
     staged = releasing.position().staged
     assert staged is not None
     folder = releasing.lake.staged_folder(releasing.target, releasing.insert, staged.folder, "publish")

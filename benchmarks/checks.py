@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.measure import Figure, seconds
 from benchmarks.release import SCRIPT
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script
@@ -95,7 +95,7 @@ def measure(rounds: int = 7) -> list[Figure]:
     ]
 
 
-def _forget(releasing: Releasing) -> None:
+def _forget(releasing: InsertRunner) -> None:
     """Remove what was staged, which no row names."""
     for place in releasing.lake.staged_paths(releasing.target, releasing.insert).values():
         for folder in place.iterdir():

@@ -33,8 +33,8 @@ def plain_status(arguments: Sequence[str]) -> int | None:
     as_json, named = asked
     with _without("numpy"):
         import pyarrow.parquet  # noqa: F401
+    from tidegate.orchestration.console.lake_state import show
     from tidegate.orchestration.console.screen import Screen
-    from tidegate.orchestration.console.standing import show
     from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake

@@ -36,7 +36,7 @@ from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.plans import Span
-    from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+    from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
     from tidegate.pipelines.runtime.runner import Released
 
 
@@ -172,7 +172,7 @@ def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.A
         return dg.AssetCheckSpec(VERDICT, asset=key, description=said, partitions_def=partitions)
 
 
-def _told(releasing: "Releasing", done: "Released") -> dict[str, Any]:
+def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     """What a backfill has released, as metadata; nothing where another run has done it."""
     from tidegate.assets.metadata import of_published, of_waiting
     from tidegate.pipelines.runtime.releasing import Position
@@ -204,7 +204,7 @@ def _unfinished(short: "Sequence[tuple[Waiting, Released]]", told: dict[str, Any
 def _judged(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
     key: dg.AssetKey,
-    releasing: "Releasing",
+    releasing: "InsertRunner",
     spans: "Sequence[Span]",
     commands: Commands,
     partitions: Iterable[tuple[str, int]],

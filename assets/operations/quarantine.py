@@ -16,7 +16,7 @@ from tidegate.pipelines.sql.pipeline import Pipeline
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.plans import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
     from tidegate.pipelines.runtime.releasing import Published
 
 
@@ -108,7 +108,7 @@ def _taken(
 ) -> Sequence[Published]:
     """Do it, and tell it in the metadata of the op's output."""
     from tidegate.assets.metadata import table_rows
-    from tidegate.pipelines.runtime.quarantine.kept import as_shown, chosen
+    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen
 
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
     insert = _insert(pipeline, config.target)
@@ -153,7 +153,7 @@ def of_taken(
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:
     from tidegate.pipelines.runtime.history import history_of
-    from tidegate.pipelines.runtime.quarantine.kept import kept_out
+    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
     return kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
     from tidegate.pipelines.runtime.quarantine.rows import KeptRow
 
 SHOWN_LOTS = 100
@@ -45,7 +45,7 @@ class QuarantineListConfig(OperationConfig):
 def _show(started: Started, config: QuarantineListConfig) -> int:
     from tidegate.pipelines.runtime.history import history_of
     from tidegate.pipelines.runtime.nearest import nearest_keys
-    from tidegate.pipelines.runtime.quarantine.kept import kept_out
+    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     lake, pipeline = started.runner.lake, started.runner.pipeline
@@ -119,7 +119,7 @@ def _json(values: Mapping[str, Any]) -> str:
 
 
 def _wanted(item: Kept, config: QuarantineListConfig) -> bool:
-    from tidegate.pipelines.runtime.quarantine.kept import asked_for
+    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for
 
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
 

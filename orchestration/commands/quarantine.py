@@ -31,7 +31,7 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.plans import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.kept import Kept
+    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
     from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -127,7 +127,7 @@ def show(
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine.kept import asked_for, removed, removed_upto
+    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for, removed, removed_upto
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     screen = screen_of(script, lake, as_json, debug)
@@ -219,7 +219,7 @@ def _take(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
     from tidegate.orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from tidegate.pipelines.runtime.quarantine.kept import as_shown, chosen, refuse_process
+    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
@@ -267,7 +267,7 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
     from tidegate.pipelines.runtime.history import history_of
-    from tidegate.pipelines.runtime.quarantine.kept import kept_out
+    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
     return kept_out(history_of(lake, pipeline, insert))
 

@@ -158,7 +158,7 @@ def run(
             ):
                 inserts = _to_fill(pipeline) if between else None
                 report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=waits or 0.0)
-        from tidegate.orchestration.console.standing import imbalances
+        from tidegate.orchestration.console.lake_state import imbalances
         from tidegate.orchestration.console.views import of_run, run_tables
         from tidegate.pipelines.lake import Lake
         from tidegate.pipelines.runtime.status import settled_status

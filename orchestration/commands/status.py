@@ -48,7 +48,7 @@ def status(
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
-    from tidegate.orchestration.console.standing import show
+    from tidegate.orchestration.console.lake_state import show
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.status import settled_status
     from tidegate.pipelines.runtime.status import status as read_status

@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.orchestration.console.screen import Screen
-from tidegate.orchestration.console.standing import standing
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.runtime.status import LakeStatus
 
@@ -36,7 +36,7 @@ def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: th
 def _shown(screen: Screen, look: Callable[[], LakeStatus], every: float) -> Group:
     end = Text(f"\nevery {every:g} s; Ctrl-C ends it", style="dim")
     try:
-        return Group(*standing(look(), screen.commands), end)
+        return Group(*lake_state(look(), screen.commands), end)
     except LakeError as error:
         return Group(Text(f"{error.what}: {error.where}"), end)
 
@@ -51,6 +51,6 @@ def _print(screen: Screen, look: Callable[[], LakeStatus]) -> None:
         screen.out.file.write(json.dumps(found.to_json(), ensure_ascii=False, default=str) + "\n")
         screen.out.file.flush()
         return
-    for item in standing(found, screen.commands):
+    for item in lake_state(found, screen.commands):
         screen.out.print(item)
     screen.out.print("")

@@ -14,7 +14,7 @@ from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.words import counted, key, moment, number, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.plans import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.runtime.quarantine.quarantined import Kept
 from tidegate.pipelines.runtime.quarantine.rows import KeptRow
 from tidegate.pipelines.runtime.releasing import Published
 from tidegate.pipelines.sql.keyed_joins import MissedKey

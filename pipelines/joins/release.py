@@ -22,7 +22,7 @@ from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME
 from tidegate.pipelines.joins.query import Query, flat, split_where
 from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
-from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.protocol import SEQ_TYPE
@@ -47,10 +47,10 @@ class Build:
 
 @dataclass(frozen=True)
 class Probe:
-    """The landed rows that a plan releases: row groups for each task, of which the `due` rows are taken; or `rows`, of
-    a table whose files alone do not tell its rows."""
+    """The landed rows that a plan releases: row groups for each task, of which the `releasable` rows are taken; or
+    `rows`, of a table whose files alone do not tell its rows."""
 
-    due: Due
+    releasable: Releasable
     shares: Sequence[Sequence[Groups]] = ()
     rows: DataFrame | None = None
 
@@ -237,7 +237,7 @@ class Joining:
             rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
             return _mapped(rows, frames_of, *work, writer)
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
-        reading, shares = Reading(alias, types, probe.due, event), list(probe.shares)
+        reading, shares = Reading(alias, types, probe.releasable, event), list(probe.shares)
 
         def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
             for batch in numbers:

@@ -25,7 +25,7 @@ from pyarrow.fs import LocalFileSystem
 
 from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
 from tidegate.pipelines.joins.query import flat
-from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions import Index, IndexOf, opened
@@ -62,19 +62,19 @@ class Groups:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a share is read: the due rows, and the probe's columns of `types`."""
+    """How a share is read: the releasable rows, and the probe's columns of `types`."""
 
     alias: str
     types: Mapping[str, pa.DataType]
-    due: Due
+    releasable: Releasable
     event: bool
 
     def frames(self, groups: Sequence[Groups]) -> Iterator[Frame]:
-        """The due rows of some row groups, in batches of about as many as may be joined at once."""
+        """The releasable rows of some row groups, in batches of about as many as may be joined at once."""
         own = {name: _TEXT if name in ("_op", "_split") else arrow_type(LAKE_COLUMNS[name]) for name in OWN.values()}
         more = {name: arrow_type(LAKE_COLUMNS[name]) for name in ("_generation", "_rowtime")}
-        schema, due = pa.schema(list({**own, **more, **self.types}.items())), self.due.expression()
-        for rows in _together(_batches(groups, schema, due)):
+        schema, releasable = pa.schema(list({**own, **more, **self.types}.items())), self.releasable.expression()
+        for rows in _together(_batches(groups, schema, releasable)):
             frame = {flat(self.alias, name): rows.column(name) for name in self.types}
             frame |= {name: rows.column(column) for name, column in OWN.items()}
             frame["_probe_op"] = op_numbers(frame["_probe_op"])
@@ -83,11 +83,11 @@ class Reading:
             yield frame
 
 
-def _batches(groups: Sequence[Groups], schema: pa.Schema, due: ds.Expression) -> Iterator[pa.RecordBatch]:
+def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Expression) -> Iterator[pa.RecordBatch]:
     for each in groups:
         chosen = _FORMAT.make_fragment(each.path, LocalFileSystem()).subset(row_group_ids=list(each.numbers))
         ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
-        yield from chosen.to_batches(schema=schema, filter=due, batch_size=AT_ONCE, **ahead)
+        yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **ahead)
 
 
 def op_numbers(ops: pa.DictionaryArray) -> pa.Array:

@@ -16,7 +16,7 @@ from tidegate.pipelines.lake import Lake, LedgerRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """OPTIMIZE of landed rows that wait for their time: they get files apart from those that are released already.
 
-A release finds what is due by the statistics of files (`tidegate.pipelines.lake.due`). Were rows that wait put together
-with all that ever landed, every release would go through all of it until the last of them has left.
+A release finds its rows by the statistics of files (`tidegate.pipelines.lake.releasable`). Were rows that wait put
+together with all that ever landed, every release would go through all of it until the last of them has left.
 """
 
 from __future__ import annotations

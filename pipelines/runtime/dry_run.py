@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.definitions import Difference
 from tidegate.pipelines.runtime.landing.drafts import SourceDraft
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 
 
@@ -92,7 +92,7 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
     return ""
 
 
-def _drafted(releasing: Releasing) -> InsertDraft:
+def _drafted(releasing: InsertRunner) -> InsertDraft:
     releasing.refuse_lost()
     insert, position = releasing.insert.id, releasing.position()
     if position.state == "held":

@@ -26,13 +26,13 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.due import settled, whole_up_to
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.releasable import settled, whole_up_to
 from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history, target_of
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.quarantine.kept import DISCARDED, first_landed, kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, first_landed, kept_out
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
 from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Table

@@ -19,7 +19,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import UNMATCHED
+from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
 from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.keyed_joins import KeyedJoin, MissedKey, keyed_joins

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
-from tidegate.pipelines.lake.due import Due, released
 from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.lake.releasable import Releasable, released
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:  # a look at plans needs neither
@@ -83,7 +83,7 @@ class TimeSpan:
         before, watermark: The combined watermark of the release before, and of this one. Never goes back; a backfill
             does not move it.
         since: No row of a probe epoch up to it was waiting any more when this was planned.
-        rows: The rows that are due and were in no release before.
+        rows: The rows that are releasable and were in no release before.
         earlier: All rows that the releases before it took.
         ahead: What backfills have released beyond the watermark, up to this plan: later releases leave it out.
         least: No row that it takes, however late, has a time before this; MAX where none has a time. None in plans of
@@ -295,9 +295,9 @@ class ReleasePlan:
     """What one epoch of an INSERT releases, against the pins: probe rows with after < epoch <= upto.
 
     In event time (`time`) only those of them whose time the watermark has reached, or that have none; and of the epochs
-    before, those that it has reached since (tidegate.pipelines.lake.due). A `backfill` takes the rows of a span of time
-    instead, and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W where they
-    are.
+    before, those that it has reached since (`tidegate.pipelines.lake.releasable`). A `backfill` takes the rows of spans
+    of time instead, and one `from_quarantine` takes rows that releases before it have kept out; both leave P and W as
+    they are.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
     computes, `definition` is the number of the definition that it was made under; None where it is older than those.
@@ -329,9 +329,9 @@ class ReleasePlan:
         return digest(self._plan())
 
     @property
-    def due(self) -> Due:
+    def releasable(self) -> Releasable:
         """The landed rows that a plan takes, but for those out of quarantine."""
-        return Due(self.probe_generation, self.parts)
+        return Releasable(self.probe_generation, self.parts)
 
     @property
     def parts(self) -> tuple[Part, ...]:

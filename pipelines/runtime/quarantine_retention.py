@@ -22,7 +22,7 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
 from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.quarantine.kept import DISCARDED, Kept, decided, kept_out, removal, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, Kept, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
 from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Insert

@@ -35,7 +35,7 @@ from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 from tidegate.pipelines.sources.protocol import SEQ_PARTS
 from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Table

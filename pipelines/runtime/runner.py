@@ -33,11 +33,11 @@ from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
-from tidegate.pipelines.runtime.landing.landing import Landing
+from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, Span, insert_owner, union
-from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
-from tidegate.pipelines.runtime.releasing import End, Published, Releasing, Waiting
+from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
+from tidegate.pipelines.runtime.releasing import End, InsertRunner, Published, Waiting
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermarking import strategy_of
 from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
@@ -186,9 +186,9 @@ class Runner:
 
     # --- sources -------------------------------------------------------------------------------------------------
 
-    def landing(self, table: str) -> Landing:
+    def landing(self, table: str) -> SourceRunner:
         """The runner of one source table."""
-        return Landing(
+        return SourceRunner(
             lake=self.lake,
             table=self.pipeline.table(table),
             strategy=self.strategy(table),
@@ -250,10 +250,10 @@ class Runner:
 
     # --- inserts -------------------------------------------------------------------------------------------------
 
-    def releasing(self, insert: str, until: int | None = None) -> Releasing:
+    def releasing(self, insert: str, until: int | None = None) -> InsertRunner:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = Releasing if found.process is None else partial(ProcessReleasing, until=until)
+        kind = InsertRunner if found.process is None else partial(ProcessRunner, until=until)
         return kind(
             lake=self.lake,
             pipeline=self.pipeline,
@@ -284,7 +284,7 @@ class Runner:
         self._begin()
         return self._published(self.releasing(insert))
 
-    def _published(self, releasing: Releasing) -> Published | None:
+    def _published(self, releasing: InsertRunner) -> Published | None:
         """Publish, and show the epoch where the target is one that shows; of a process, of its second output too."""
         done = releasing.publish()
         if done is None:
@@ -304,7 +304,7 @@ class Runner:
     def _gate(self) -> Gate:
         return self.gate or installed_gate()
 
-    def _staged(self, releasing: Releasing, plan: ReleasePlan) -> StagedRow:
+    def _staged(self, releasing: InsertRunner, plan: ReleasePlan) -> StagedRow:
         """Stage, while the gate gets ready: what it loads takes seconds, once a process."""
         prepare(self._gate)
         return releasing.stage(plan)
@@ -359,7 +359,7 @@ class Runner:
                 return Released(insert, tuple(published))
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
-        """See `Releasing.filled`: whether another run of the same backfill has done the work of this one."""
+        """See `InsertRunner.filled`: whether another run of the same backfill has done the work of this one."""
         self._begin()
         return self.releasing(insert).filled(spans, own, since)
 

@@ -13,7 +13,7 @@ from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.history import State, target_of
-from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding, standing_of
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.landing.split_store import of_a_file
 from tidegate.pipelines.runtime.plans import Pin, given_up_by, insert_owner
 from tidegate.pipelines.runtime.splits import counting, stored_splits
@@ -86,7 +86,7 @@ class SourceStatus:
     ended_splits: tuple[str, ...] = ()
     late: int = 0
     rejected: int = 0
-    aligned: GroupStanding | None = None
+    aligned: GroupPosition | None = None
     worked_on_at: int | None = None
     removed: int = 0
     since: int | None = None
@@ -253,7 +253,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
         late=all_of_it.late,
         rejected=all_of_it.rejected,
-        aligned=standing_of(lake, last, now) if last else None,
+        aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
         removed=removed.rows or 0,
         since=first[0].landed_at if stored is not None and stored.form.get("role") == "probe" else None,

@@ -23,8 +23,8 @@ from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.areas import micros
-from tidegate.pipelines.lake.due import over
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.releasable import over
 from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,

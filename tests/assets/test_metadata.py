@@ -9,12 +9,12 @@ from tests.pipelines.sources.sources_help import table
 from tidegate.assets.metadata import of_advance
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
-from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 
 
-def told(tmp_path: Path, late: int | None, aligned: GroupStanding | None) -> dict[str, Any]:
+def told(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dict[str, Any]:
     row = WatermarkRow("t", 1, 1, 0, 5, 100, False, flip_epoch=1, late=late)
     lake, landed = Lake(tmp_path), (LandedEpoch(1, 1, 5, "unbounded", "rows 1-5", True),)
     lake.watermarks.append([row], application=lake.application("t", "watermark", 1), version=1)
@@ -37,7 +37,7 @@ def test_what_is_plotted_is_a_number(tmp_path: Path) -> None:
 
 
 def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, GroupStanding("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
+    metadata = told(tmp_path, 0, GroupPosition("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
     assert (metadata["alignment group"], metadata["blocked splits"]) == ("g", 1)
     assert metadata["group watermark"] == "1970-01-01T00:00:00.090Z"
     assert metadata["blocked"] == [
@@ -47,6 +47,6 @@ def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None
 
 
 def test_a_group_that_waits_for_nobody(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, GroupStanding("g", 10, None, None, None))
+    metadata = told(tmp_path, 0, GroupPosition("g", 10, None, None, None))
     assert (metadata["group watermark"], metadata["blocked splits"]) == ("none", 0)
     assert "alignment group" not in told(tmp_path, 0, None)

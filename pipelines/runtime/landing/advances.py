@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
 from tidegate.pipelines.sources.protocol import Json
 
 
@@ -40,7 +40,7 @@ class Advance:
     generation: int
     epochs: tuple[LandedEpoch, ...]
     last: WatermarkRow | None
-    aligned: GroupStanding | None = None
+    aligned: GroupPosition | None = None
     ends: Json | None = field(default=None, compare=False, repr=False)
 
     @property

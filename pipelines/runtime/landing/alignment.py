@@ -45,7 +45,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class GroupStanding:
+class GroupPosition:
     """Where a source stands in its group.
 
     `minimum` is the group's least watermark and `limit` the greatest that is not too far ahead (ms); None when nobody
@@ -101,7 +101,7 @@ class Members:
                 yield owner, row
 
 
-def standing(
+def group_position(
     members: Members,
     source: str,
     alignment: WatermarkAlignment,
@@ -109,11 +109,11 @@ def standing(
     splits: Sequence[SplitWatermark] | None = None,
     next_rowtimes: Mapping[str, int] | None = None,
     delay_ms: int = 0,
-) -> GroupStanding:
+) -> GroupPosition:
     """Where `source` stands in its group at `now` (ms, UTC).
 
     `splits` are its own, and `next_rowtimes` what is known of their next rows, where its newest log row is not written
-    yet. `delay_ms`: as of GroupStanding.
+    yet. `delay_ms`: as of GroupPosition.
     """
     rows = dict(members.rows(alignment.group))
     following = next_rowtimes_of(rows.get(source)) if next_rowtimes is None else next_rowtimes
@@ -131,7 +131,7 @@ def standing(
     return replace(found, blocked=_since(found, source, rows, members.lake, moved, now), absent=absent)
 
 
-def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None:
+def group_position_of(lake: Lake, row: WatermarkRow, now: int) -> GroupPosition | None:
     """Where the source of a log row stands at `now`, by the log alone; None outside of a group.
 
     A member that had landed nothing when the row was written is waited for until it has.
@@ -143,7 +143,7 @@ def standing_of(lake: Lake, row: WatermarkRow, now: int) -> GroupStanding | None
     landed = set(lake.watermarks.owners())
     absent = {owner: group for owner in row.alignment.get("absent", ()) if owner not in landed}
     aligned = WatermarkAlignment(group, drift, timedelta(seconds=1))
-    return standing(Members(lake, absent), row.owner, aligned, now, delay_ms=row.alignment.get("delay_ms", 0))
+    return group_position(Members(lake, absent), row.owner, aligned, now, delay_ms=row.alignment.get("delay_ms", 0))
 
 
 def _standing(
@@ -152,12 +152,12 @@ def _standing(
     own: Sequence[SplitWatermark],
     alignment: WatermarkAlignment,
     delay_ms: int,
-) -> GroupStanding:
+) -> GroupPosition:
     """All but since when splits are blocked."""
     drift = milliseconds(alignment.max_drift, "the drift", zero=True)
     slowest = coordinator.slowest
     if slowest is None:
-        return GroupStanding(alignment.group, drift, None, None, None, delay_ms=delay_ms)
+        return GroupPosition(alignment.group, drift, None, None, None, delay_ms=delay_ms)
     (by_source, by_split), minimum = slowest
     by = (str(by_source), str(by_split))
     stands = {split.split: split.timestamp for split in own}
@@ -166,7 +166,7 @@ def _standing(
     going = [split for split in own if split.split not in names]
     ahead = sorted(split.split for split in going if not _not_aligned(split) and split.timestamp > minimum)
     reach = _reach(coordinator, source, going, delay_ms)
-    return GroupStanding(
+    return GroupPosition(
         alignment.group, drift, minimum, coordinator.limit, by, blocked, reach, tuple(ahead), delay_ms=delay_ms
     )
 
@@ -175,7 +175,7 @@ def _not_aligned(split: SplitWatermark) -> bool:
     return split.ended or split.use_processing_time
 
 
-def _at_limit(found: GroupStanding, own: Sequence[SplitWatermark], next_rowtimes: Mapping[str, int]) -> GroupStanding:
+def _at_limit(found: GroupPosition, own: Sequence[SplitWatermark], next_rowtimes: Mapping[str, int]) -> GroupPosition:
     """`found` with those blocked as well that are not too far ahead themselves, but whose next row is."""
     if found.minimum is None or found.held_by is None or found.reach is None:
         return found
@@ -206,7 +206,7 @@ def _same(old: SplitWatermark, new: SplitWatermark) -> bool:
 
 
 def _since(
-    found: GroupStanding,
+    found: GroupPosition,
     source: str,
     rows: Mapping[str, WatermarkRow | None],
     lake: Lake,

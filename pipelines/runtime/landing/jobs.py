@@ -15,7 +15,7 @@ from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing, Wri
 log = logging.getLogger(__name__)
 
 Steps = Generator[EpochWriter, Writing, Advance]
-"""`Landing.steps`."""
+"""`SourceRunner.steps`."""
 
 
 def alone(steps: Steps, writer: EpochWriter | None = None, writing: Writing | None = None) -> Advance:

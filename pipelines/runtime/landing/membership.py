@@ -30,7 +30,7 @@ class Membership:
     strategy: WatermarkStrategy
     clock: Clock
 
-    def now(self, generation: int) -> alignment.GroupStanding | None:
+    def now(self, generation: int) -> alignment.GroupPosition | None:
         """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
         if self.strategy.alignment is None:
             return None
@@ -71,10 +71,10 @@ class Membership:
         at: int,
         splits: Sequence[SplitWatermark],
         next_rowtimes: Mapping[str, int] | None = None,
-    ) -> alignment.GroupStanding:
+    ) -> alignment.GroupPosition:
         generator = self.strategy.generator_factory()
         delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
-        return alignment.standing(self.members, self.own.name, aligned, at, splits, next_rowtimes, delay)
+        return alignment.group_position(self.members, self.own.name, aligned, at, splits, next_rowtimes, delay)
 
 
 def held_back(context: SourceContext) -> tuple[str, ...]:

@@ -51,19 +51,19 @@ def staged_row(
         late = sum(sum(report["late"]) for report in reports)
         seen = [sum(report["seen"][place] for report in reports) for place in range(len(reports[0]["seen"]))]
     facts: dict[str, Any] = {
-        f"late@{tables.standing.insert.probe_alias}": late,
+        f"late@{tables.on_lake.insert.probe_alias}": late,
         "emitted": _handed(reports, 0),
         TIME_FACT: time_after(tables, plan, reports).fact(),
         "broadcast": reports[0]["broadcast"],
         FACT: _state_files(tables, state, attempt, reports).fact(),
-        **counted_violations(_paths(outputs, files), tables.standing.insert.constraints),
+        **counted_violations(_paths(outputs, files), tables.on_lake.insert.constraints),
     }
     if windowed:
         facts[NOT_HAVING] = first.pop(NOT_HAVING)
     if len(tables.targets) > 1:
         facts["second"] = _second(outputs, reports, counted[1])
     return StagedRow(
-        owner=tables.standing.owner,
+        owner=tables.on_lake.owner,
         generation=plan.generation,
         epoch=plan.epoch,
         plan_digest=plan.digest,
@@ -84,7 +84,7 @@ def staged_row(
 def time_after(tables: ProcessTables, plan: ReleasePlan, reports: Reports) -> OutputsTime:
     """What the outputs say of time once this epoch is published."""
     assert plan.process is not None
-    before = published_rows(tables.standing, plan.epoch, plan.process.base)
+    before = published_rows(tables.on_lake, plan.epoch, plan.process.base)
     stood = OutputsTime.of(before[-1]) if before else OutputsTime()
     return stood.after(tables.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
 

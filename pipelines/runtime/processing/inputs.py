@@ -120,7 +120,7 @@ class EpochInputs:
 
     def _rows(self, place: int) -> InputRows:
         assert self.plan.process is not None
-        lake, pipeline = self.tables.standing.lake, self.tables.standing.pipeline
+        lake, pipeline = self.tables.on_lake.lake, self.tables.on_lake.pipeline
         item, span = self.tables.spec.inputs[place], self.plan.process.inputs[place]
         table, own = pipeline.table(item.table), pipeline.process_output(item.table)
         path = lake.target_path(table) if own else lake.table_path(item.table)

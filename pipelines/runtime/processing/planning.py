@@ -15,7 +15,7 @@ from tidegate.pipelines.runtime.processing.columns import key_columns, state_col
 from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.standing import Position, Waiting
+from tidegate.pipelines.runtime.releasing.position import Position, Waiting
 from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import BEGINNING
@@ -38,7 +38,7 @@ class ProcessPlanner(ReleasePlanner):
 
     @property
     def spec(self) -> ProcessSpec:
-        spec = self.standing.insert.process
+        spec = self.on_lake.insert.process
         assert spec is not None
         return spec
 
@@ -56,7 +56,7 @@ class ProcessPlanner(ReleasePlanner):
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
         due = now if self.until is None else min(now, self.until)
-        found = epoch_steps(self.standing.lake, self.spec, spans, last=watermark, before=before, now=due)
+        found = epoch_steps(self.on_lake.lake, self.spec, spans, last=watermark, before=before, now=due)
         reason = self._nothing_to_do(found, spans, state)
         if reason is not None:
             return Waiting(reason, 0)
@@ -71,7 +71,7 @@ class ProcessPlanner(ReleasePlanner):
         )
         probe = spans[0]
         plan = ReleasePlan(
-            insert=self.standing.insert.id,
+            insert=self.on_lake.insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
@@ -81,11 +81,11 @@ class ProcessPlanner(ReleasePlanner):
             after=probe.after,
             upto=probe.upto,
             pins=(),
-            on_unmatched=self.standing.on_unmatched,
-            computes=self.standing.computes,
+            on_unmatched=self.on_lake.on_unmatched,
+            computes=self.on_lake.computes,
             process=span,
         )
-        refuse_removed(self.standing.lake, plan)
+        refuse_removed(self.on_lake.lake, plan)
         return plan
 
     def instead_of(
@@ -94,7 +94,7 @@ class ProcessPlanner(ReleasePlanner):
         """See `ReleasePlanner.instead_of`. Raises PlanningError too where keys are not where they were."""
         held = position.plan
         if held is not None and held.process is not None:
-            self._check_unchanged(state_before(self.standing, held.epoch, held.process.base))
+            self._check_unchanged(state_before(self.on_lake, held.epoch, held.process.base))
         return super().instead_of(position, kind, on_unmatched)
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
@@ -105,13 +105,13 @@ class ProcessPlanner(ReleasePlanner):
         tables = [item.table for item in span.inputs]
         if tables != [item.table for item in self.spec.inputs]:
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(tables)}")
-        self._check_unchanged(state_before(self.standing, planned.epoch, span.base))
+        self._check_unchanged(state_before(self.on_lake, planned.epoch, span.base))
         return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
         """Asked before a plan is stored: one that can not be staged would stand in the way of the old key."""
-        key = key_columns(state_columns(self.standing.pipeline, self.spec))
-        check_unchanged(self.standing.insert.id, state, self.spec.buckets, key, self.spec.definition)
+        key = key_columns(state_columns(self.on_lake.pipeline, self.spec))
+        check_unchanged(self.on_lake.insert.id, state, self.spec.buckets, key, self.spec.definition)
 
     def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
         """What each input has landed since `last`; None where nothing has ever landed of any.
@@ -121,7 +121,7 @@ class ProcessPlanner(ReleasePlanner):
         then = {span.table: span for span in last.process.inputs} if last and last.process else {}
         found = []
         for item in self.spec.inputs:
-            landed, before = self.standing.lake.watermarks.last(item.table), then.get(item.table)
+            landed, before = self.on_lake.lake.watermarks.last(item.table), then.get(item.table)
             if last is not None and before is None:
                 raise self._changed(f"it did not read {item.table} before")
             if landed is not None and before is not None and before.upto and landed.generation != before.generation:
@@ -135,25 +135,25 @@ class ProcessPlanner(ReleasePlanner):
         after = before.upto if before else 0
         if landed is None:
             return InputSpan(item.table, 1, after, after, 0)
-        rows = rows_landed(self.standing.lake, item.table, landed.generation, after, landed.epoch)
+        rows = rows_landed(self.on_lake.lake, item.table, landed.generation, after, landed.epoch)
         flip = self._flip(item) or 0
         return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
 
     def _flip(self, item: ProcessInput) -> int | None:
         """The epoch of the flip that the process waits for, 0 where it waits for none of this input; None before it."""
-        spec, pipeline = self.spec, self.standing.pipeline
+        spec, pipeline = self.spec, self.on_lake.pipeline
         table = pipeline.table(item.table)
         own = pipeline.process_output(item.table)
         phases = not own and connector(table.connector).spec.phases(table.options)
         if len(spec.inputs) == 1 or not (item.broadcast or phases):
             return 0
-        landed = self.standing.lake.watermarks.last(item.table)
+        landed = self.on_lake.lake.watermarks.last(item.table)
         if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
             return 1  # it has flipped past its end as of its first plan, whoever tells its watermarks
         return landed.flip_epoch if landed else None
 
     def _changed(self, what: str) -> PlanningError:
-        insert = self.standing.insert
+        insert = self.on_lake.insert
         return PlanningError(
             f"the state of {insert.id} does not fit what it reads now: {what}",
             where=f"process {insert.id}",
@@ -163,8 +163,8 @@ class ProcessPlanner(ReleasePlanner):
 
     def _state(self, last: ReleasePlan | None) -> StateBefore:
         if last is None:
-            return state_before(self.standing, 1, 0)
-        return state_before(self.standing, last.epoch + 1, self._base(last))
+            return state_before(self.on_lake, 1, 0)
+        return state_before(self.on_lake, last.epoch + 1, self._base(last))
 
     @staticmethod
     def _base(last: ReleasePlan | None) -> int:

@@ -22,11 +22,11 @@ from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.staging import ProcessStager
 from tidegate.pipelines.runtime.processing.state import StateFiles
-from tidegate.pipelines.runtime.releasing import Published, Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Published, Waiting
 
 
 @dataclass(frozen=True)
-class ProcessReleasing(Releasing):
+class ProcessRunner(InsertRunner):
     """The runner of one process. Holds its lease while it works. `until`: see `ProcessPlanner`."""
 
     until: int | None = None
@@ -40,7 +40,7 @@ class ProcessReleasing(Releasing):
         return ProcessStager(self, self.spark, self.clock, self.progress, self.ready, self.definitions)
 
     def plan(self) -> ReleasePlan | Waiting:
-        """See `Releasing.plan`. What a crash has left untold of the last published epoch is told first."""
+        """See `InsertRunner.plan`. What a crash has left untold of the last published epoch is told first."""
         self.leases.acquire(self.owner)
         position = self.position()
         if position.state == "published" and position.plan is not None and position.staged is not None:
@@ -48,7 +48,7 @@ class ProcessReleasing(Releasing):
         return super().plan()
 
     def publish(self) -> Published | None:
-        """See `Releasing.publish`. What the outputs' watermark is from now on is told last."""
+        """See `InsertRunner.publish`. What the outputs' watermark is from now on is told last."""
         done = super().publish()
         if done is not None:
             self._tell_watermark(done.plan, done.staged)

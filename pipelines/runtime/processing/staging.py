@@ -28,8 +28,8 @@ from tidegate.pipelines.runtime.processing.state import check_unchanged, state_b
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.tasks import task_plan
 from tidegate.pipelines.runtime.processing.writing import EpochOutputs
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
-from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql.model import Table
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
@@ -39,7 +39,7 @@ _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MUL
 class ProcessStager:
     """Stages the plans of one process. `ready`: the tables that this runner has found to be there and as declared."""
 
-    standing: Standing
+    on_lake: InsertOnLake
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
@@ -48,7 +48,7 @@ class ProcessStager:
 
     @cached_property
     def tables(self) -> ProcessTables:
-        return ProcessTables(self.standing, self.definitions)
+        return ProcessTables(self.on_lake, self.definitions)
 
     @property
     def targets(self) -> tuple[Table, ...]:
@@ -61,8 +61,8 @@ class ProcessStager:
         """
         assert plan.process is not None
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
-        found = planned_steps(self.standing.lake, spec, plan.process)
-        state = state_before(self.standing, plan.epoch, plan.process.base)
+        found = planned_steps(self.on_lake.lake, spec, plan.process)
+        state = state_before(self.on_lake, plan.epoch, plan.process.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         tables.prepare(self.ready)  # now that it is known that no state is lost: its table must not be made anew
         name = new_attempt(plan)
@@ -82,7 +82,7 @@ class ProcessStager:
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        lake, insert = self.standing.lake, self.standing.insert
+        lake, insert = self.on_lake.lake, self.on_lake.insert
         remove_attempts(lake.state_path(insert), plan, keep)
         for target in self.targets:
             sweep_attempts(lake, target, insert, plan, keep)

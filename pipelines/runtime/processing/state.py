@@ -17,7 +17,7 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.process.engine.bucket import RowGroup
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 
 KeyColumns = tuple[tuple[str, str], ...]
 """Columns, in order, each with its type."""
@@ -112,22 +112,22 @@ class StateBefore:
         return frozenset(bucket for bucket, word in self.buckets.items() if word[0] is not None and word[0] <= time)
 
 
-def state_before(standing: Standing, epoch: int, base: int) -> StateBefore:
+def state_before(on_lake: InsertOnLake, epoch: int, base: int) -> StateBefore:
     """The state as the published epochs before `epoch` have left it, read from `base` on.
 
     Raises LakeError where the state's table is not where the target is, or a file of it is gone: a process never begins
     again from nothing.
     """
-    path = standing.lake.state_path(standing.insert)
-    rows = published_rows(standing, epoch, base)
+    path = on_lake.lake.state_path(on_lake.insert)
+    rows = published_rows(on_lake, epoch, base)
     if rows:
-        last, there = rows[-1], committed(path, standing.lake.application(standing.owner, "state", rows[-1].generation))
+        last, there = rows[-1], committed(path, on_lake.lake.application(on_lake.owner, "state", rows[-1].generation))
         if there != last.epoch:
-            raise _lost(standing, path, f"it stands at epoch {there}, and epoch {last.epoch} is published")
+            raise _lost(on_lake, path, f"it stands at epoch {there}, and epoch {last.epoch} is published")
     found = StateBefore(path, tuple(map(StateFiles.of, rows)))
     for file, _ in {group for groups in found.groups().values() for group in groups}:
         if not Path(file).exists():
-            raise _lost(standing, path, f"{Path(file).relative_to(path)} is gone")
+            raise _lost(on_lake, path, f"{Path(file).relative_to(path)} is gone")
     return found
 
 
@@ -173,26 +173,26 @@ def _told(key: KeyColumns) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in key)
 
 
-def published_rows(standing: Standing, epoch: int, base: int) -> list[StagedRow]:
+def published_rows(on_lake: InsertOnLake, epoch: int, base: int) -> list[StagedRow]:
     """What the published epochs from `base` to the one before `epoch` have staged: a row of each.
 
     Raises LakeError where a row is gone: the state would be without what that epoch has written.
     """
-    plans = [ReleasePlan.of(row) for row in standing.lake.epochs.rows(standing.owner, since=base)]
+    plans = [ReleasePlan.of(row) for row in on_lake.lake.epochs.rows(on_lake.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
     digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
-    staged = standing.lake.staged.rows(standing.owner, since=base)
+    staged = on_lake.lake.staged.rows(on_lake.owner, since=base)
     found = [row for row in staged if digests.get(row.epoch) == row.plan_digest]
     missing = sorted(digests.keys() - {row.epoch for row in found})
     if missing:
-        path = standing.lake.state_path(standing.insert)
-        raise _lost(standing, path, f"no row tells what epoch {missing[0]} has written")
+        path = on_lake.lake.state_path(on_lake.insert)
+        raise _lost(on_lake, path, f"no row tells what epoch {missing[0]} has written")
     return found
 
 
-def _lost(standing: Standing, path: Path, what: str) -> LakeError:
+def _lost(on_lake: InsertOnLake, path: Path, what: str) -> LakeError:
     return LakeError(
-        f"the state of {standing.insert.id} is lost: {what}",
+        f"the state of {on_lake.insert.id} is lost: {what}",
         where=str(path),
         state="nothing was changed; the inputs are whole, and what is published stays",
         next_command="bring the state's folder back from a backup, or give the process a new name: it then begins "

@@ -18,8 +18,8 @@ from tidegate.pipelines.runtime.processing.columns import (
     state_columns,
 )
 from tidegate.pipelines.runtime.processing.state import KeyColumns
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine, make_places
-from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.sql.model import Table
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
@@ -30,29 +30,29 @@ PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
 class ProcessTables:
     """A process on a lake, by what its script says of it."""
 
-    standing: Standing
+    on_lake: InsertOnLake
     definitions: Definitions | None = None
 
     @property
     def spec(self) -> ProcessSpec:
-        spec = self.standing.insert.process
+        spec = self.on_lake.insert.process
         assert spec is not None
         return spec
 
     @property
     def targets(self) -> tuple[Table, ...]:
         """The table of each output."""
-        return tuple(self.standing.pipeline.table(name) for name in self.spec.outputs)
+        return tuple(self.on_lake.pipeline.table(name) for name in self.spec.outputs)
 
     @cached_property
     def given(self) -> Sequence[dict[str, str]]:
         """The columns that the function gives to each output: name -> Spark type."""
-        return [output_columns(self.standing.pipeline, self.spec, place) for place in range(len(self.spec.outputs))]
+        return [output_columns(self.on_lake.pipeline, self.spec, place) for place in range(len(self.spec.outputs))]
 
     @cached_property
     def state(self) -> StateColumns:
         """The columns that the state is kept in."""
-        return state_columns(self.standing.pipeline, self.spec)
+        return state_columns(self.on_lake.pipeline, self.spec)
 
     @property
     def key(self) -> KeyColumns:
@@ -60,13 +60,13 @@ class ProcessTables:
 
     def folders(self, target: Table, attempt: str) -> dict[str, Path]:
         """The folders that an attempt at an epoch is staged in, by disposition."""
-        return self.standing.lake.new_attempt(target, self.standing.insert, attempt)
+        return self.on_lake.lake.new_attempt(target, self.on_lake.insert, attempt)
 
     def prepare(self, ready: set[Path]) -> None:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
         those in `ready`."""
-        lake, insert = self.standing.lake, self.standing.insert
-        added = self.definitions.added(self.standing.owner) if self.definitions else ()
+        lake, insert = self.on_lake.lake, self.on_lake.insert
+        added = self.definitions.added(self.on_lake.owner) if self.definitions else ()
         for target in self.targets:
             own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
             ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready, added)

@@ -51,10 +51,10 @@ def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan
 
 
 def _shape(tables: ProcessTables, place: int) -> InputShape:
-    pipeline, spec = tables.standing.pipeline, tables.spec
+    pipeline, spec = tables.on_lake.pipeline, tables.spec
     columns = input_columns(pipeline, spec, place)
     generators = [] if spec.windowed else pipeline.generators(spec.inputs[place].table)
-    extractor = _pickled(generators[0].extractor, tables.standing.insert.id) if generators else None
+    extractor = _pickled(generators[0].extractor, tables.on_lake.insert.id) if generators else None
     return InputShape(tuple(columns), extractor)
 
 

@@ -80,7 +80,7 @@ class EpochOutputs:
             rows = landed.rows.withColumn("_instant", F.expr(f"timestamp_millis({plan.instant}L)"))
             added = added_up(rows, query, self.inputs.found, landed.step, seen)
         frame = self._processed(replace(landed, rows=added, columns=query.records))
-        given = {item.name: item.expression for item in tables.standing.insert.projections}
+        given = {item.name: item.expression for item in tables.on_lake.insert.projections}
         stored = record_columns(tables.targets[0]).items()
         projections = {name: given.get(name, f"CAST(NULL AS {kind})") for name, kind in stored}
         counted = self._output(told_rows(frame, query, projections, plan.instant, told), 0)

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.parquet import python_rows
-from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.runtime.quarantine.quarantined import Kept
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 

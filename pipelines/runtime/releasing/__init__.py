@@ -6,7 +6,7 @@ Each arrow is one commit that a rerun recognises. A held epoch stays where it is
 it, which is epoch n+1 over the same probe rows.
 """
 
-from tidegate.pipelines.runtime.releasing.releasing import Published, Releasing
-from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting, held
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
+from tidegate.pipelines.runtime.releasing.position import End, InsertOnLake, Position, Waiting, held
 
-__all__ = ["End", "Position", "Published", "Releasing", "Standing", "Waiting", "held"]
+__all__ = ["End", "InsertOnLake", "InsertRunner", "Position", "Published", "Waiting", "held"]

@@ -8,13 +8,20 @@ from dataclasses import dataclass, replace
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Area, Part, just_before, micros
-from tidegate.pipelines.lake.due import Due
+from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.runtime.accounting import landed_rows
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan, Span, union
-from tidegate.pipelines.runtime.quarantine.kept import first_landed, kept_out, refuse_removed, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import (
+    first_landed,
+    kept_out,
+    refuse_removed,
+    removed,
+    removed_upto,
+)
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
+from tidegate.pipelines.runtime.releasing.position import Waiting
 from tidegate.pipelines.runtime.releasing.replaced import (
     again,
     fresh_areas,
@@ -23,7 +30,6 @@ from tidegate.pipelines.runtime.releasing.replaced import (
     touches,
     with_what_they_became,
 )
-from tidegate.pipelines.runtime.releasing.standing import Waiting
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
@@ -43,7 +49,7 @@ class BackfillPlanner(EventTimePlanner):
         Raises PlanningError where versions that it would have to join are gone, and BeyondRetention where landed rows
         are.
         """
-        insert, lake = self.standing.insert, self.standing.lake
+        insert, lake = self.on_lake.insert, self.on_lake.lake
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
@@ -72,7 +78,7 @@ class BackfillPlanner(EventTimePlanner):
             several=spans if len(spans) > 1 else (),
         )
         path = lake.table_path(insert.probe)
-        rows = Due(plan.probe_generation, fill.fresh).count(path, self.spark)
+        rows = Releasable(plan.probe_generation, fill.fresh).count(path, self.spark)
         if rows + fill.rows_again == 0:
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
         if rows == 0:
@@ -80,7 +86,7 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
-        upto, kept = removed_upto(lake, insert, self.standing.quarantine_path), kept_out(epochs) if lots else []
+        upto, kept = removed_upto(lake, insert, self.on_lake.quarantine_path), kept_out(epochs) if lots else []
         wanted = [item for item in kept if any(lot.holds(item.epoch, item.reason) for lot in lots)]
         refuse_removed(insert.id, removed(kept, upto), wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
@@ -100,13 +106,13 @@ class BackfillPlanner(EventTimePlanner):
         beyond = tuple(area for area in all_of if not area.empty)
         if not beyond:
             return None
-        path = self.standing.lake.table_path(self.standing.insert.probe)
-        rows = Due(landed.generation, (Part(beyond),)).count(path, self.spark)
+        path = self.on_lake.lake.table_path(self.on_lake.insert.probe)
+        rows = Releasable(landed.generation, (Part(beyond),)).count(path, self.spark)
         return Waiting(_stands(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
         """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
-        for path in (self.standing.target_path, self.standing.quarantine_path) if replaced else ():
+        for path in (self.on_lake.target_path, self.on_lake.quarantine_path) if replaced else ():
             table = delta_log.opened(path)
             if table is not None and not delta_log.plain(table):
                 raise PlanningError(

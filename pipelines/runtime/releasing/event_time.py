@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.areas import merged, micros
-from tidegate.pipelines.lake.due import settled
+from tidegate.pipelines.lake.releasable import settled
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.standing import Position, Waiting
+from tidegate.pipelines.runtime.releasing.position import Position, Waiting
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
@@ -41,15 +41,15 @@ class Seen:
 class EventTimePlanner(ReleasePlanner):
     """What the combined watermark of the probe and of every build has reached, each read at its pin.
 
-    No row leaves before every build has flipped, not even past one that is idle. `spark` counts the due rows of a probe
-    table that some other writer has changed; of any other table the files are counted without it.
+    No row leaves before every build has flipped, not even past one that is idle. `spark` counts the releasable rows of
+    a probe table that some other writer has changed; of any other table the files are counted without it.
     """
 
     spark: Callable[[], SparkSession]
     environment: Mapping[str, str]
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        insert, lake = self.standing.insert, self.standing.lake
+        insert, lake = self.on_lake.insert, self.on_lake.lake
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
@@ -58,16 +58,16 @@ class EventTimePlanner(ReleasePlanner):
         span = replace(span, watermark=seen.watermark, since=since)
         plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
-        rows, least = plan.due.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
+        rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
             reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
             return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())
-        if rows > self.standing.max_rows:
-            cut = max(span.before, plan.due.reaching(path, self.spark, self.standing.max_rows))
+        if rows > self.on_lake.max_rows:
+            cut = max(span.before, plan.releasable.reaching(path, self.spark, self.on_lake.max_rows))
             if cut < span.watermark:
                 span = replace(span, watermark=cut)
                 plan = replace(plan, time=span)
-                rows, least = plan.due.measured(path, self.spark)
+                rows, least = plan.releasable.measured(path, self.spark)
         return replace(plan, time=replace(span, rows=rows, least=least))
 
     def reach(self, last: ReleasePlan | None) -> int:
@@ -77,13 +77,13 @@ class EventTimePlanner(ReleasePlanner):
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What there is to plan from after `last`, or which build still loads."""
-        lake, now = self.standing.lake, self.clock()
-        landed, pins = lake.watermarks.last(self.standing.insert.probe), self._pins()
+        lake, now = self.on_lake.lake, self.clock()
+        landed, pins = lake.watermarks.last(self.on_lake.insert.probe), self._pins()
         if landed is None:
-            return Waiting(f"no rows of {self.standing.insert.probe} have landed", 0)
+            return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
         time = last.time if last else None
         earlier = time.earlier + time.rows if time else 0
-        waiting = self.standing.rows_between(landed.generation, 0, landed.epoch) - earlier
+        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - earlier
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
         before = time.watermark if time else MIN_TIMESTAMP
@@ -121,9 +121,9 @@ class EventTimePlanner(ReleasePlanner):
     def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
         """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which knows no
         version that ended before it. `held`: the epoch whose place is to be taken."""
-        insert = self.standing.insert
+        insert = self.on_lake.insert
         for pin in pins:
-            table = self.standing.pipeline.table(pin.table)
+            table = self.on_lake.pipeline.table(pin.table)
             replaced = any(item.table == pin.table and item.generation < pin.generation for item in older)
             if not replaced or not connector(table.connector).spec.phases(table.options):
                 continue
@@ -150,10 +150,10 @@ class EventTimePlanner(ReleasePlanner):
         """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met, since retention
         has removed versions. `held`: the epoch whose place is to be taken. `quarantined`: the rows are in quarantine,
         and would be published without a match."""
-        standing = self.standing
+        on_lake = self.on_lake
         for pin in pins:
-            table = standing.pipeline.table(pin.table)
-            retention = Retention(standing.lake, standing.pipeline, self.clock, self.environment)
+            table = on_lake.pipeline.table(pin.table)
+            retention = Retention(on_lake.lake, on_lake.pipeline, self.clock, self.environment)
             lost = retention.lost_before(table, pin.generation)
             if low >= lost:
                 continue
@@ -163,9 +163,9 @@ class EventTimePlanner(ReleasePlanner):
             raise PlanningError(
                 f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
                 "find what they had found",
-                where=f"INSERT {standing.insert.id}, build {table.name}",
+                where=f"INSERT {on_lake.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=f"tidegate quarantine release SCRIPT {standing.insert.id}   (rows without a match stay)"
+                next_command=f"tidegate quarantine release SCRIPT {on_lake.insert.id}   (rows without a match stay)"
                 if quarantined
                 else f"tidegate run SCRIPT --from {whole}"
                 if held is None
@@ -176,9 +176,9 @@ class EventTimePlanner(ReleasePlanner):
         self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
         """The watermark (ms, UTC) that the inputs have reached together, and the inputs that hold it where it is."""
-        log = self.standing.lake.watermarks
+        log = self.on_lake.lake.watermarks
         rows = {pin.table: log.rows(pin.table, generation=pin.generation, epoch=pin.epoch)[0] for pin in pins}
-        rows[self.standing.insert.probe] = landed
+        rows[self.on_lake.insert.probe] = landed
         words: dict[Hashable, tuple[Watermark, bool]] = {
             table: (Watermark(row.timestamp, row.use_processing_time), row.idle) for table, row in rows.items()
         }

@@ -14,12 +14,19 @@ from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
-from tidegate.pipelines.runtime.quarantine.kept import chosen, first_landed, kept_out, lots_of, removed, removed_upto
-from tidegate.pipelines.runtime.quarantine.kept import refuse_removed as refuse_removed_rows
+from tidegate.pipelines.runtime.quarantine.quarantined import (
+    chosen,
+    first_landed,
+    kept_out,
+    lots_of,
+    removed,
+    removed_upto,
+)
+from tidegate.pipelines.runtime.quarantine.quarantined import refuse_removed as refuse_removed_rows
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.releasing.replaced import (
     given_up,
 )
-from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -28,7 +35,7 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 class ReleasePlanner(ABC):
     """Plans the epochs of one INSERT."""
 
-    standing: Standing
+    on_lake: InsertOnLake
     clock: Clock
 
     @abstractmethod
@@ -45,7 +52,7 @@ class ReleasePlanner(ABC):
     ) -> ReleasePlan:
         """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
         again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
-        insert = self.standing.insert
+        insert = self.on_lake.insert
         self._refuse_other_time(last, event=time is not None)
         if last is not None and last.probe != insert.probe:
             raise PlanningError(
@@ -71,11 +78,11 @@ class ReleasePlanner(ABC):
             after=last.upto if last else 0,
             upto=landed.epoch,
             pins=pins,
-            on_unmatched=self.standing.on_unmatched,
-            computes=self.standing.computes,
+            on_unmatched=self.on_lake.on_unmatched,
+            computes=self.on_lake.computes,
             time=time,
         )
-        refuse_removed(self.standing.lake, plan)
+        refuse_removed(self.on_lake.lake, plan)
         return plan
 
     def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
@@ -83,7 +90,7 @@ class ReleasePlanner(ABC):
         if last is not None and (last.time is not None) != event:
             was = "processing time" if last.time is None else "event time"
             raise PlanningError(
-                f"{self.standing.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
+                f"{self.on_lake.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
                 "another time: which rows are still to be released can not be told",
                 state="nothing was released",
                 next_command="put the old join back, or write a new INSERT into a new target",
@@ -96,7 +103,7 @@ class ReleasePlanner(ABC):
 
         Raises PlanningError when no epoch is held.
         """
-        insert, held = self.standing.insert, position.plan
+        insert, held = self.on_lake.insert, position.plan
         if held is None or position.state != "held":
             raise PlanningError(
                 f"no epoch of {insert.id} is held",
@@ -113,7 +120,7 @@ class ReleasePlanner(ABC):
             instant=self.clock(),
             pins=pins,
             on_unmatched=on_unmatched or held.on_unmatched,
-            computes=self.standing.computes,
+            computes=self.on_lake.computes,
             supersedes=held.epoch,
         )
         return given_up(plan) if kind == "discard" else plan
@@ -124,7 +131,7 @@ class ReleasePlanner(ABC):
 
         Raises PlanningError where the text reads other tables than were planned, or joins by another time.
         """
-        insert = self.standing.insert
+        insert = self.on_lake.insert
         self._refuse_other_time(planned, event=insert.time == "event")
         tables = (planned.probe, *sorted(pin.table for pin in planned.pins))
         if tables != (insert.probe, *sorted(set(insert.builds))):
@@ -140,14 +147,14 @@ class ReleasePlanner(ABC):
 
     def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
         """The same rows, by the script as it is now; of what a person has asked for, as that was asked for."""
-        standing, number = self.standing, planned.epoch
+        on_lake, number = self.on_lake, planned.epoch
         asked = planned.kind in ("re-release", "discard", "quarantine-release", "quarantine-discard")
         return replace(
             planned,
             epoch=number + 1,
             instant=self.clock(),
-            on_unmatched=planned.on_unmatched if asked else standing.on_unmatched,
-            computes=standing.computes,
+            on_unmatched=planned.on_unmatched if asked else on_lake.on_unmatched,
+            computes=on_lake.computes,
             supersedes=number,
         )
 
@@ -162,12 +169,12 @@ class ReleasePlanner(ABC):
 
         Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
         """
-        insert, kept = self.standing.insert, kept_out(epochs)
+        insert, kept = self.on_lake.insert, kept_out(epochs)
         wanted = chosen(insert.id, kept, request)
         if not request.discards:
-            upto = removed_upto(self.standing.lake, insert, self.standing.quarantine_path)
+            upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)
             refuse_removed_rows(insert.id, removed(kept, upto), wanted)
-        landed = self.standing.lake.watermarks.last(insert.probe)
+        landed = self.on_lake.lake.watermarks.last(insert.probe)
         if last is None or not wanted:
             return None
         stands = last.time
@@ -188,7 +195,7 @@ class ReleasePlanner(ABC):
                 kind="quarantine-discard",
                 instant=self.clock(),
                 after=last.upto,
-                computes=self.standing.computes,
+                computes=self.on_lake.computes,
                 supersedes=None,
                 time=stands,
                 backfill=None,
@@ -207,7 +214,7 @@ class ReleasePlanner(ABC):
         self._refuse_other_time(last, event=insert.time == "event")
         plan = self._plan(last, landed, pins, stands)
         first = min(first_landed(epoch) for epoch in epochs if epoch.plan.epoch in numbers)
-        refuse_removed_lots(self.standing.lake, plan, first)
+        refuse_removed_lots(self.on_lake.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
         # unless somebody says so: a version that they met once may be gone.
         return replace(
@@ -221,7 +228,7 @@ class ReleasePlanner(ABC):
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""
         pins, unflipped = [], []
-        for build in self.standing.insert.builds:
+        for build in self.on_lake.insert.builds:
             pin = self._pin(build)
             if pin is None:
                 unflipped.append(build)
@@ -233,15 +240,15 @@ class ReleasePlanner(ABC):
         return tuple(pins)
 
     def _pin(self, build: str) -> Pin | None:
-        log = self.standing.lake.watermarks
+        log = self.on_lake.lake.watermarks
         newest = log.last(build)
         for generation in range(newest.generation if newest else 0, 0, -1):
             row = log.last(build, generation)
-            if row is not None and row.flip_epoch is not None and self.standing.reads(build, generation):
+            if row is not None and row.flip_epoch is not None and self.on_lake.reads(build, generation):
                 pin = Pin(build, generation, row.epoch, row.flip_epoch)
-                if self.standing.insert.time != "event":
+                if self.on_lake.insert.time != "event":
                     return pin
-                return replace(pin, horizon=gone(self.standing.lake, build, generation).time)
+                return replace(pin, horizon=gone(self.on_lake.lake, build, generation).time)
         return None
 
 
@@ -250,28 +257,28 @@ class ProcessingTimePlanner(ReleasePlanner):
     """All that has landed, at the newest state of builds that have all flipped."""
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        insert, lake = self.standing.insert, self.standing.lake
+        insert, lake = self.on_lake.insert, self.on_lake.lake
         landed = lake.watermarks.last(insert.probe)
         after = last.upto if last else 0
         pins = self._pins()
-        rows = self.standing.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
+        rows = self.on_lake.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
         if isinstance(pins, Waiting):
             return replace(pins, rows=rows)
         if landed is None or landed.epoch <= after or rows == 0:
             return Waiting(f"no rows of {insert.probe} have landed since the last release", 0)
-        if rows > self.standing.max_rows:
+        if rows > self.on_lake.max_rows:
             landed = replace(landed, epoch=self._within(landed.generation, after, landed.epoch))
         return self._plan(last, landed, pins)
 
     def _within(self, generation: int, after: int, upto: int) -> int:
         """The last probe epoch, after `after`, up to which no more rows wait than an epoch may have; at least the
         first that has any."""
-        most = self.standing.max_rows
+        most = self.on_lake.max_rows
         low, high = after, upto  # more than that lie up to `high`
         while high - low > 1:
             middle = (low + high) // 2
-            if self.standing.rows_between(generation, after, middle) <= most:
+            if self.on_lake.rows_between(generation, after, middle) <= most:
                 low = middle
             else:
                 high = middle
-        return low if self.standing.rows_between(generation, after, low) else high
+        return low if self.on_lake.rows_between(generation, after, low) else high

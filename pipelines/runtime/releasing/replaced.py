@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.pipelines.lake.areas import Area, Part, joined, just_before, micros
-from tidegate.pipelines.lake.due import released
+from tidegate.pipelines.lake.releasable import released
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import Backfill, Lot, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import kept_out, lots_of
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, lots_of
 
 
 def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> tuple[Area, ...]:

@@ -24,9 +24,9 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
-from tidegate.pipelines.runtime.releasing.kept_probes import probe_column, with_probes
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
+from tidegate.pipelines.runtime.releasing.quarantined_probes import probe_column, with_probes
 from tidegate.pipelines.runtime.releasing.requeued import landed_again
-from tidegate.pipelines.runtime.releasing.standing import Standing
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sources.protocol import SEQ_TYPE
 from tidegate.pipelines.sql.model import Insert, Table
@@ -61,7 +61,7 @@ ROWS_PER_TASK = 1_000_000
 class Stager:
     """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared."""
 
-    standing: Standing
+    on_lake: InsertOnLake
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
@@ -73,17 +73,17 @@ class Stager:
         spark = self.spark()
         self._prepare()
         attempt = new_attempt(plan)
-        folders = self.standing.lake.new_attempt(self.standing.target, self.standing.insert, attempt)
+        folders = self.on_lake.lake.new_attempt(self.on_lake.target, self.on_lake.insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
             staged = self._with_probes(spark, plan, folders["quarantine"], self._written(spark, plan, folders))
         faults.point("insert.written", plan.insert)
         found: dict[str, Any] = dict(staged.counts)
         names = {kind: [name for name in staged.files if name.startswith(f"_disposition={kind}/")] for kind in folders}
         paths = [folders[kind] / name for kind, of_kind in names.items() for name in of_kind]
-        found |= counted(paths, self.standing.insert.constraints)
+        found |= counted(paths, self.on_lake.insert.constraints)
         files = [file for kind, folder in folders.items() for file in surveyed(folder, footers_of(folder, names[kind]))]
         return StagedRow(
-            owner=self.standing.owner,
+            owner=self.on_lake.owner,
             generation=plan.generation,
             epoch=plan.epoch,
             plan_digest=plan.digest,
@@ -96,7 +96,7 @@ class Stager:
 
     def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Path]) -> Staged:
         """Write the plan's rows: the names of the files, and what was counted meanwhile."""
-        insert, pipeline = self.standing.insert, self.standing.pipeline
+        insert, pipeline = self.on_lake.insert, self.on_lake.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
         probe = plan.probe if plan.from_quarantine is None or plan.lots else insert.probe
         late = None if plan.time is None else plan.late_upto
@@ -110,7 +110,7 @@ class Stager:
             late,
             any(build.horizon is not None for build in builds.values()),
         )
-        rows = self._probe(spark, plan, self.standing.lake.table_path(probe))
+        rows = self._probe(spark, plan, self.on_lake.lake.table_path(probe))
         with settings(spark, {} if plan.lots else OF_MAPS):
             texts = {kind: str(folder) for kind, folder in folders.items()}
             return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, texts)
@@ -119,44 +119,46 @@ class Stager:
         """What was staged, once its quarantined rows hold the probe's columns. Rows that were planned for another
         probe, by an older text of the INSERT, hold none."""
         kept_out = staged.counts["to:quarantine"]
-        if plan.probe != self.standing.insert.probe or not kept_out:
+        if plan.probe != self.on_lake.insert.probe or not kept_out:
             return staged
-        probe, path = self.standing.pipeline.table(plan.probe), self.standing.lake.table_path(plan.probe)
+        probe, path = self.on_lake.pipeline.table(plan.probe), self.on_lake.lake.table_path(plan.probe)
         return replace(staged, files=with_probes(spark, probe, path, plan, folder, staged.files, kept_out))
 
     def _probe(self, spark: SparkSession, plan: ReleasePlan, path: Path) -> Probe:
         """The landed rows that a plan releases."""
-        due, table = plan.due, delta_log.opened(path)
+        releasable, table = plan.releasable, delta_log.opened(path)
         if plan.lots:
-            again = landed_again(spark, path, self.standing.quarantine_path, plan)
-            return Probe(due, rows=again if plan.backfill is None else due.rows(spark, path).unionByName(again))
-        if table is None or not due.parts:
-            return Probe(due)
+            again = landed_again(spark, path, self.on_lake.quarantine_path, plan)
+            return Probe(
+                releasable, rows=again if plan.backfill is None else releasable.rows(spark, path).unionByName(again)
+            )
+        if table is None or not releasable.parts:
+            return Probe(releasable)
         if not delta_log.plain(table):
-            return Probe(due, rows=due.rows(spark, path))
-        tasks = max(self.standing.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
-        return Probe(due, dealt(row_groups(due.files(table)), tasks))
+            return Probe(releasable, rows=releasable.rows(spark, path))
+        tasks = max(self.on_lake.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
+        return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
     def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> Build:
         """A build at its pin. What a person gives up may be joined to a build that has lost rows."""
-        table = self.standing.pipeline.table(pin.table)
-        index = Indexed.of(self.standing.lake, table, pin.generation, spark).upto(pin.epoch)
+        table = self.on_lake.pipeline.table(pin.table)
+        index = Indexed.of(self.on_lake.lake, table, pin.generation, spark).upto(pin.epoch)
         return Build(replace(index, rows=None) if plan.discards else index, pin.horizon_us)
 
     def _prepare(self) -> None:
         """Make the target and its quarantine, or check that they are what the script says."""
-        target = self.standing.target
+        target = self.on_lake.target
         own = {column.name: column.spark_type for column in target.stored_columns}
-        published = {**TARGET_COLUMNS, **proof_columns(self.standing.insert)}
-        added = self.definitions.added(self.standing.owner) if self.definitions else ()
-        ensure(self.standing.target_path, {**own, **published}, target.name, self.ready, added)
-        probe = probe_column(self.standing.pipeline.table(self.standing.insert.probe))
-        ensure_quarantine(self.standing.quarantine_path, {**own, **probe}, target.name, self.ready, {*added, PROBE})
-        make_places(self.standing.lake, target, self.standing.insert)
+        published = {**TARGET_COLUMNS, **proof_columns(self.on_lake.insert)}
+        added = self.definitions.added(self.on_lake.owner) if self.definitions else ()
+        ensure(self.on_lake.target_path, {**own, **published}, target.name, self.ready, added)
+        probe = probe_column(self.on_lake.pipeline.table(self.on_lake.insert.probe))
+        ensure_quarantine(self.on_lake.quarantine_path, {**own, **probe}, target.name, self.ready, {*added, PROBE})
+        make_places(self.on_lake.lake, target, self.on_lake.insert)
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
         """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        sweep_attempts(self.standing.lake, self.standing.target, self.standing.insert, plan, keep)
+        sweep_attempts(self.on_lake.lake, self.on_lake.target, self.on_lake.insert, plan, keep)
 
 
 def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()) -> None:

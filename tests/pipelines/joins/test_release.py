@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tidegate.pipelines.joins import Joining
 from tidegate.pipelines.lake import StagedRow
-from tidegate.pipelines.runtime.releasing import Releasing, Waiting
+from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
@@ -90,13 +90,13 @@ def push(harness: Harness, chance: random.Random, first: int, *, updates: bool) 
         harness.push("orders", [{**order, "id": order["id"] + 500} for order in orders[:20]], "-U")
 
 
-def files(releasing: Releasing, staged: StagedRow) -> list[Path]:
+def files(releasing: InsertRunner, staged: StagedRow) -> list[Path]:
     """Where its files lie."""
     folders = releasing.lake.new_attempt(releasing.target, releasing.insert, staged.folder)
     return [folders[file["disposition"]] / file["path"] for file in staged.files]
 
 
-def rows(releasing: Releasing, staged: StagedRow) -> list[tuple[str, ...]]:
+def rows(releasing: InsertRunner, staged: StagedRow) -> list[tuple[str, ...]]:
     """All staged rows, in order, as text (NaN is not equal to itself); none where all were dropped."""
     if not staged.files:
         return []
@@ -107,7 +107,7 @@ def rows(releasing: Releasing, staged: StagedRow) -> list[tuple[str, ...]]:
     return sorted(tuple(f"{name}={row[name]}" for name in names) for row in found.to_pylist())
 
 
-def types(releasing: Releasing, staged: StagedRow) -> set[tuple[tuple[str, str], ...]]:
+def types(releasing: InsertRunner, staged: StagedRow) -> set[tuple[tuple[str, str], ...]]:
     """The columns of its files, as Arrow reads them."""
     schemas = map(pq.read_schema, files(releasing, staged))
     return {tuple((field.name, str(field.type)) for field in schema) for schema in schemas}

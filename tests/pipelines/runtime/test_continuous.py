@@ -24,7 +24,7 @@ from tidegate.pipelines.errors import (
 from tidegate.pipelines.runtime.continuous import Continuous, Tick
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
-from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding
+from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
 from tidegate.pipelines.runtime.runner import Released
 from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
@@ -339,7 +339,7 @@ def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
 
 def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
     aligned = WatermarkStrategy.no_watermarks().with_watermark_alignment("g", timedelta(0), timedelta(seconds=2))
-    standing = GroupStanding("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
+    standing = GroupPosition("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
     waits: list[float] = []
     stop = threading.Event()
     stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]

@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.orchestration.console.standing import standing
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.landing.opening import refresh
 from tidegate.pipelines.runtime.plans import ReleasePlan, source_row
-from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.verifying.verify import verify
@@ -351,7 +351,7 @@ def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_
         found = settled_status(definitions.lake, None)
         assert found.holding_back == ({"enriched": held} if held else {})
         told = "enriched is left out of its script: retention of users spares what it may still join"
-        assert any(told in str(line) for line in standing(found)) == bool(held)
+        assert any(told in str(line) for line in lake_state(found)) == bool(held)
 
 
 def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_planned(tmp_path: Path) -> None:
@@ -406,5 +406,5 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     definitions.number("users")
     assert lines == ["table users changes from epoch 1 on: columns name: nothing -> STRING"]
     assert definitions.added("users") == {"name"}
-    standing = Standing(lake, wider, wider.inserts[0])
-    assert [standing.reads("users", generation) for generation in (1, 2)] == [False, True]
+    on_lake = InsertOnLake(lake, wider, wider.inserts[0])
+    assert [on_lake.reads("users", generation) for generation in (1, 2)] == [False, True]

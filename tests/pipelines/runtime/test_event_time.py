@@ -355,7 +355,7 @@ def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     plan = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].plan
     assert plan.time is not None
     assert (plan.upto, plan.time.since) == (12, 3)  # nothing of the first three epochs waits
-    files = plan.due.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
+    files = plan.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
     play.prove()

@@ -33,7 +33,7 @@ from tidegate.pipelines.runtime.landing.opening import refresh
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, source_row
-from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
@@ -124,10 +124,10 @@ def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Coun
         refresh(context, lake)
         assert context.first is not None
         refuse_lost_source(lake, "clicks", 1)
-        standing = Standing(lake, made.pipeline, made.insert)
-        position = standing.position()
+        on_lake = InsertOnLake(lake, made.pipeline, made.insert)
+        position = on_lake.position()
         assert position.state == "published"
-        assert standing.waiting(position) == 0
+        assert on_lake.waiting(position) == 0
         newest = lake.watermarks.last("clicks")
         assert newest is not None
         with_sums(lake, replace(newest, epoch=newest.epoch + 1))

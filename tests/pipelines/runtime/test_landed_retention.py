@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import Play
-from tidegate.orchestration.console.standing import standing
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -45,7 +45,7 @@ from tidegate.pipelines.runtime.plans import (
 )
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
-from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sql import compile_script
@@ -430,7 +430,7 @@ def refused(ask: Callable[[], object]) -> BeyondRetention:
 def test_an_insert_that_is_new_is_not_released_from_the_middle_on(tmp_path: Path) -> None:
     hand = without_first_rows(tmp_path)
     pipeline = script(CONVERTED, NOW)
-    planner = ProcessingTimePlanner(Standing(hand.lake, pipeline, pipeline.insert("now")), lambda: 5)
+    planner = ProcessingTimePlanner(InsertOnLake(hand.lake, pipeline, pipeline.insert("now")), lambda: 5)
     error = refused(lambda: planner.next(None))
     assert error.next_command.startswith("declare orders once more under another name, and let now read that")
     assert hand.lake.epochs.last(insert_owner("now")) is None
@@ -450,7 +450,7 @@ def test_a_plan_from_before_the_rows_went_is_refused_once_it_is_staged(tmp_path:
 def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp_path: Path) -> None:
     hand = without_first_rows(tmp_path)
     planner = BackfillPlanner(
-        Standing(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
+        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
     )
     epochs = history_by(hand)
     last = epochs[-1].plan
@@ -475,7 +475,7 @@ def test_rows_of_a_discarded_epoch_hold_nothing_and_are_not_joined_again_in_part
     hand.now = 22_000
     assert hand.remove() == (12, "")
     planner = BackfillPlanner(
-        Standing(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
+        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
     )
     epochs = history_by(hand)
     asked = FromQuarantine(False, reasons=("discarded",))
@@ -496,7 +496,7 @@ def test_status_tells_how_far_back_rows_go_and_who_was_left_out(tmp_path: Path) 
     assert (found.sources[1].rows, found.sources[1].removed, found.sources[1].since) == (20, 12, 13_000)
     assert found.to_json()["sources"][1]["since"] == 13_000
     told = "rows go back to 1970-01-01 00:00:13 UTC; 12 rows that landed before are gone"
-    assert any(told in str(line) for line in standing(found))
+    assert any(told in str(line) for line in lake_state(found))
     definitions.number(insert_owner("converted"))
     Definitions(hand.lake, script(NOW), {}, lambda: 0).leave_out(hand.lake.leases("a run"))
     assert status(hand.lake).holding_back == {"converted": ("orders",)}

@@ -35,7 +35,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_source,
 )
 from tidegate.pipelines.runtime.plans import Pin
-from tidegate.pipelines.runtime.releasing import Releasing
+from tidegate.pipelines.runtime.releasing import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
@@ -246,16 +246,16 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
             play.upto(rates=at, orders=at)
         return DeltaTable(str(quarantine)).version()
 
-    def refuse(releasing: Releasing) -> list[ReleasedEpoch]:
+    def refuse(releasing: InsertRunner) -> list[ReleasedEpoch]:
         raise AssertionError("all epochs are looked at")
 
     play.rate("EUR", 100, 10)
     with monkeypatch.context() as older:
         older.setattr(Part, "commits", True)
-        older.setattr(Releasing, "_with_last_commits", lambda _, plan, staged: staged)
+        older.setattr(InsertRunner, "_with_last_commits", lambda _, plan, staged: staged)
         assert epochs("XXX", "EUR") == 2
     with monkeypatch.context() as ordinary:
-        ordinary.setattr(Releasing, "_history", refuse)
+        ordinary.setattr(InsertRunner, "_history", refuse)
         assert epochs("EUR") == 2
         harness.restart()
         assert epochs("EUR", "XXX", "EUR") == 3

@@ -24,10 +24,10 @@ from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.runtime import quarantine_retention
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import chosen, kept_out, lots_of, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import chosen, kept_out, lots_of, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
-from tidegate.pipelines.runtime.releasing.standing import Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile
@@ -140,7 +140,7 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
     kept.made.lake.epochs.append([plan.row()], application=application, version=5)
     kept.publish(plan, discarded=10)
     assert (kept.remove(), kept.upto) == ((10, ""), 5)
-    planner = ProcessingTimePlanner(Standing(kept.made.lake, kept.made.pipeline, kept.made.insert), lambda: 0)
+    planner = ProcessingTimePlanner(InsertOnLake(kept.made.lake, kept.made.pipeline, kept.made.insert), lambda: 0)
     epochs = history_of(kept.made.lake, kept.made.pipeline, kept.made.insert)
     with pytest.raises(BeyondRetention, match=r"quarantined in epoch 5 \(discarded\).* are gone") as caught:
         planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("discarded",)), None)

@@ -29,9 +29,9 @@ from tidegate.pipelines.runtime.plans import (
     TimeSpan,
     insert_owner,
 )
-from tidegate.pipelines.runtime.quarantine.kept import Kept
+from tidegate.pipelines.runtime.quarantine.quarantined import Kept
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
-from tidegate.pipelines.runtime.releasing.standing import Position, Standing
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
@@ -57,7 +57,7 @@ class ByHand:
         self.landed("rates", 1, 1, rates)
         self.landed("orders", 1, 1, orders)
         self.retention = Retention(self.lake, PIPELINE, lambda: 0, {})
-        self.planner = BackfillPlanner(Standing(self.lake, PIPELINE, INSERT), lambda: 5, no_spark, {})
+        self.planner = BackfillPlanner(InsertOnLake(self.lake, PIPELINE, INSERT), lambda: 5, no_spark, {})
 
     def landed(self, table: str, generation: int, epoch: int, watermark: int, rows: int = 0) -> None:
         row = WatermarkRow(table, generation, epoch, 0, rows, watermark, False, flip_epoch=1, flipped_at=0)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.console.standing import standing
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
 
@@ -56,7 +56,7 @@ def rendered(found: LakeStatus) -> list[str]:
     """The state as people see it."""
     console = Console(width=200)
     with console.capture() as captured:
-        for part in standing(found):
+        for part in lake_state(found):
             console.print(part)
     return captured.get().splitlines()
 

@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tidegate.orchestration.console.standing import standing as standing_shown
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
-from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupStanding, Members, standing, standing_of
+from tidegate.pipelines.runtime.landing.alignment import (
+    Blocked,
+    GroupPosition,
+    Members,
+    group_position,
+    group_position_of,
+)
 from tidegate.pipelines.runtime.landing.membership import ALIGNED_ROWS
 from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.runtime.runner import Runner
@@ -48,7 +54,7 @@ def log(
     row = WatermarkRow(table, 1, epoch, at, 0, 0, False, flip_epoch=1, splits=[asdict(split) for split in splits])
     if group is not None:
         aligned = WatermarkAlignment(group, GROUP.max_drift, GROUP.update_interval)
-        stands = standing(Members(lake, known or {}), table, aligned, at, splits, following or {}, delay_ms)
+        stands = group_position(Members(lake, known or {}), table, aligned, at, splits, following or {}, delay_ms)
         stands = stands.to_log(timeout, following)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
     lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
@@ -59,7 +65,7 @@ def split(name: str, timestamp: int, **more: Any) -> SplitWatermark:
 
 
 def blocked(lake: Lake, table: str, now: int = 0, known: dict[str, str | None] | None = None) -> list[str]:
-    found = standing(Members(lake, GROUPS if known is None else known), table, GROUP, now)
+    found = group_position(Members(lake, GROUPS if known is None else known), table, GROUP, now)
     return [item.split for item in found.blocked]
 
 
@@ -67,14 +73,14 @@ def test_a_member_that_has_landed_nothing_holds_the_others_but_not_itself(lake: 
     assert (blocked(lake, "a"), blocked(lake, "b")) == ([], [])
     log(lake, "a", split("0", 100))
     assert (blocked(lake, "a"), blocked(lake, "b")) == (["0"], [])
-    assert standing(Members(lake, GROUPS), "a", GROUP, 0).held_by == ("b", "")
+    assert group_position(Members(lake, GROUPS), "a", GROUP, 0).held_by == ("b", "")
 
 
 def test_a_split_beyond_the_least_and_the_drift_is_blocked_and_others_go_on(lake: Lake) -> None:
     log(lake, "b", split("0", 100))
     log(lake, "a", split("0", 110), split("1", 111), split("2", 95))
     assert (blocked(lake, "a"), blocked(lake, "b")) == (["0", "1"], [])
-    found = standing(Members(lake, GROUPS), "a", GROUP, 0)
+    found = group_position(Members(lake, GROUPS), "a", GROUP, 0)
     assert (found.minimum, found.limit, found.held_by) == (95, 105, ("a", "2"))
     assert [item.ahead_ms for item in found.blocked] == [15, 16]
 
@@ -94,7 +100,7 @@ def test_who_is_not_waited_for(lake: Lake, slow: SplitWatermark) -> None:
 
 
 def reach(lake: Lake, table: str) -> int | None:
-    return standing(Members(lake, GROUPS), table, GROUP, 0).reach
+    return group_position(Members(lake, GROUPS), table, GROUP, 0).reach
 
 
 def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself(lake: Lake) -> None:
@@ -111,7 +117,7 @@ def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself
 
 def test_a_delay_has_rows_go_further_before_any_has_shown_it(lake: Lake) -> None:
     def reach_of(delay_ms: int) -> int | None:
-        return standing(Members(lake, GROUPS), "a", GROUP, 0, delay_ms=delay_ms).reach
+        return group_position(Members(lake, GROUPS), "a", GROUP, 0, delay_ms=delay_ms).reach
 
     log(lake, "b", split("0", 100))
     assert (reach_of(0), reach_of(300)) == (110, 410)
@@ -127,20 +133,20 @@ def test_the_log_knows_the_delay(lake: Lake) -> None:
     row = lake.watermarks.last("a")
     assert row is not None
     assert (row.alignment or {})["delay_ms"] == 300
-    found = standing_of(lake, row, 0)
+    found = group_position_of(lake, row, 0)
     assert found is not None
     assert (found.reach, found.blocked) == (410, ()), "the next row is a second later than its watermark will be"
     log(lake, "a", split("0", 101), following={"0": 411}, delay_ms=300)
     row = lake.watermarks.last("a")
     assert row is not None
-    found = standing_of(lake, row, 0)
+    found = group_position_of(lake, row, 0)
     assert found is not None
     assert [item.next_rowtime for item in found.blocked] == [411]
 
 
 def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> None:
     def ahead(table: str) -> tuple[str, ...]:
-        return standing(Members(lake, GROUPS), table, GROUP, 0).ahead
+        return group_position(Members(lake, GROUPS), table, GROUP, 0).ahead
 
     log(lake, "a", split("0", 100), split("1", 100), split("2", 103), split("3", 111))
     assert ahead("a") == ()  # the other has landed nothing: all are blocked
@@ -157,7 +163,7 @@ def test_who_stands_at_its_limit_is_told_until_the_group_lets_its_next_row_come(
     def told(at: int) -> list[tuple[str, int, int, int | None]]:
         row = lake.watermarks.last("a")
         assert row is not None
-        found = standing_of(lake, row, at)
+        found = group_position_of(lake, row, at)
         assert found is not None
         assert found.too_far == {"2"}, "who stands at its limit is asked for again"
         return [(item.split, item.since, item.ahead_ms, item.next_rowtime) for item in found.blocked]
@@ -220,22 +226,22 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row.alignment["blocked"] == [
         {"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"], "next_rowtime": None}
     ]
-    assert standing_of(lake, row, 9000) == GroupStanding(
+    assert group_position_of(lake, row, 9000) == GroupPosition(
         "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10, ahead=("1",)
     )
     log(lake, "b", split("0", 40))
     log(lake, "a", split("0", 50), split("1", 40), at=3000)
     log(lake, "a", split("0", 90), split("1", 40), at=4000)
-    assert [item.since for item in standing(Members(lake), "a", GROUP, 5000).blocked] == [4000]
+    assert [item.since for item in group_position(Members(lake), "a", GROUP, 5000).blocked] == [4000]
 
 
 def test_a_member_that_has_landed_nothing_is_known_by_the_log(lake: Lake) -> None:
     log(lake, "a", split("0", 100), at=1000, known={"a": "g", "b": "g"})
 
-    def now(at: int) -> GroupStanding:
+    def now(at: int) -> GroupPosition:
         row = lake.watermarks.last("a")
         assert row is not None
-        found = standing_of(lake, row, at)
+        found = group_position_of(lake, row, at)
         assert found is not None
         return found
 
@@ -254,7 +260,7 @@ def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> N
     def since(at: int) -> list[int]:
         row = lake.watermarks.last("a")
         assert row is not None
-        found = standing_of(lake, row, at)
+        found = group_position_of(lake, row, at)
         assert found is not None
         return [item.since for item in found.blocked]
 
@@ -283,7 +289,7 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
     assert [item["next_rowtime"] for item in shown["blocked"]] == [None, 25_000]
     console = Console(width=200, file=io.StringIO(), record=True)
-    for part in standing_shown(found):
+    for part in lake_state(found):
         console.print(part)
     text = console.export_text()
     assert "a waits for its group g" in text

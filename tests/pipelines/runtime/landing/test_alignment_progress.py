@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
-from tidegate.pipelines.runtime.landing.alignment import GroupStanding, Members, standing
+from tidegate.pipelines.runtime.landing.alignment import GroupPosition, Members, group_position
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
 
 DRIFT = 10
@@ -57,8 +57,8 @@ class Group:
     def told(self, source: str) -> list[SplitWatermark]:
         return [split.told(name) for name, split in self.sources[source].items()]
 
-    def stands(self, source: str) -> GroupStanding:
-        return standing(Logged(self), source, GROUP, 0)  # type: ignore[arg-type]
+    def stands(self, source: str) -> GroupPosition:
+        return group_position(Logged(self), source, GROUP, 0)  # type: ignore[arg-type]
 
     def turn(self, source: str) -> bool:
         """An epoch of `source`, planned as a source plans that can tell times."""

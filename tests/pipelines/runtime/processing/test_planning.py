@@ -19,10 +19,10 @@ from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
-from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
+from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
 from tidegate.pipelines.runtime.processing.state import FACT, StateFiles, state_before
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
-from tidegate.pipelines.runtime.releasing.standing import Position, Standing, Waiting
+from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -37,7 +37,7 @@ class Log:
             "paired", ["events", "rules"], "k", wrapped(function or fn.Paired()), "k STRING, number BIGINT, rule BIGINT"
         )
         self.lake = Lake(folder)
-        self.standing = Standing(self.lake, pipeline, pipeline.insert("paired"))
+        self.on_lake = InsertOnLake(self.lake, pipeline, pipeline.insert("paired"))
         self.epochs = {"events": 0, "rules": 0}
 
     def landed(
@@ -62,13 +62,13 @@ class Log:
     def next(
         self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
     ) -> ReleasePlan | Waiting:
-        return ProcessPlanner(self.standing, lambda: now, until).next(last)
+        return ProcessPlanner(self.on_lake, lambda: now, until).next(last)
 
-    def releasing(self) -> ProcessReleasing:
+    def releasing(self) -> ProcessRunner:
         without: Any = None
         free: Any = SimpleNamespace(acquire=lambda owner: None)
         told = {"leases": free, "spark": without, "clock": lambda: 7, "progress": without}
-        return ProcessReleasing(self.lake, self.standing.pipeline, self.standing.insert, **told)
+        return ProcessRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, **told)
 
     def planned(self, plan: ReleasePlan) -> None:
         self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
@@ -80,7 +80,7 @@ class Log:
         buckets = {} if timer is None else {0: (timer, 1)}
         told = StateFiles(f"g1-e{plan.epoch}-x", (), buckets, 64, ((key, "string"),))
         row = StagedRow(
-            owner=self.standing.owner,
+            owner=self.on_lake.owner,
             generation=plan.generation,
             epoch=plan.epoch,
             plan_digest=plan.digest,
@@ -123,7 +123,7 @@ def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
     plan = log.next()
     assert isinstance(plan, ReleasePlan)
     assert plan.process is not None
-    spec = log.standing.insert.process
+    spec = log.on_lake.insert.process
     assert spec is not None
     found = epoch_steps(log.lake, spec, plan.process.inputs, last=plan.process.last, before=MIN_TIMESTAMP, now=0)
     # A clock that went back (9 after 11) does not put an epoch before the one that it followed.
@@ -156,7 +156,7 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
         log.landed("events", 0, at=1)
     log.landed("events", 3, at=10)
     log.landed("rules", 2, at=20, flip=None)
-    spec = log.standing.insert.process
+    spec = log.on_lake.insert.process
     assert spec is not None
     if not waits:
         assert isinstance(log.next(), ReleasePlan)
@@ -208,16 +208,16 @@ def planned_for_another_function(folder: Path) -> tuple[Log, ReleasePlan]:
 def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path: Path) -> None:
     log, old = planned_for_another_function(tmp_path)
     log.landed("events", 1, 9)
-    standing, releasing = log.standing, log.releasing()
+    on_lake, releasing = log.on_lake, log.releasing()
     with pytest.raises(PlanningError, match="has changed since epoch 1 was planned"):
         releasing.stage(old)
     plan = releasing.plan()
     assert isinstance(plan, ReleasePlan)
-    computes = standing.computes
+    computes = on_lake.computes
     assert plan == replace(old, epoch=2, instant=7, computes=computes, supersedes=1)
     assert releasing.plan() == plan == releasing.position().plan
-    assert state_before(standing, 2, 0).epochs == ()  # nothing is missed of epoch 1
-    planner, both = ProcessPlanner(standing, lambda: 8), old.process
+    assert state_before(on_lake, 2, 0).epochs == ()  # nothing is missed of epoch 1
+    planner, both = ProcessPlanner(on_lake, lambda: 8), old.process
     assert both is not None
     with pytest.raises(PlanningError, match="epoch 1 is planned over rules, events"):
         planner.anew(replace(old, process=replace(both, inputs=both.inputs[::-1])))
@@ -296,13 +296,13 @@ def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
-    held, spec = log.next(now=500), log.standing.insert.process
+    held, spec = log.next(now=500), log.on_lake.insert.process
     assert isinstance(held, ReleasePlan)
     assert spec is not None
     log.planned(held)
-    no = VerdictRow(log.standing.owner, 1, 1, held.digest, 501, False, ["no"], [])
+    no = VerdictRow(log.on_lake.owner, 1, 1, held.digest, 501, False, ["no"], [])
     position = Position(held, log.staged(held), no, 0)
-    again = ProcessPlanner(log.standing, lambda: 900).instead_of(position, "re-release", None)
+    again = ProcessPlanner(log.on_lake, lambda: 900).instead_of(position, "re-release", None)
     assert (again.instant, again.supersedes) == (900, 1)
     assert again.process is not None
     assert planned_steps(log.lake, spec, again.process).steps.end == again.process.end == 500
@@ -325,7 +325,7 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
     for plan in (first, held, again, last):
         log.planned(plan)
     log.staged(first, 5)
-    tables = ProcessTables(log.standing)
+    tables = ProcessTables(log.on_lake)
     assert time_after(tables, last, []) == OutputsTime(5)
     assert time_after(tables, last, [{"emitted": {TIME: 9}}, {"emitted": {TIME: 7}}]) == OutputsTime(7)
 
@@ -345,5 +345,5 @@ def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(LakeError, match=f"state of paired is lost: no row tells what epoch {lost} has written"):
         log.next(plans[-1])
     log.staged(plans[lost - 1])
-    assert [epoch.folder for epoch in state_before(log.standing, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
-    assert [epoch.folder for epoch in state_before(log.standing, 4, 3).epochs] == ["g1-e3-x"]
+    assert [epoch.folder for epoch in state_before(log.on_lake, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
+    assert [epoch.folder for epoch in state_before(log.on_lake, 4, 3).epochs] == ["g1-e3-x"]

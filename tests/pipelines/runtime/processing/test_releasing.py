@@ -13,7 +13,7 @@ from tests.pipelines.runtime.processing.test_planning import Log
 from tidegate.pipelines.lake import VerdictRow
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.runtime.processing.releasing import ProcessReleasing
+from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
 
 NOTHING: Any = None
 
@@ -29,14 +29,14 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert isinstance(plan, ReleasePlan)
     log.planned(plan)
     staged = log.staged(plan)
-    yes = VerdictRow(log.standing.owner, 1, 1, plan.digest, 1, True, [], [])
+    yes = VerdictRow(log.on_lake.owner, 1, 1, plan.digest, 1, True, [], [])
     log.lake.verdicts.settle(yes, application="verdict/1")
     free: Any = SimpleNamespace(acquire=lambda owner: None)
-    standing = log.standing
-    releasing = ProcessReleasing(
-        standing.lake, standing.pipeline, standing.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
+    on_lake = log.on_lake
+    releasing = ProcessRunner(
+        on_lake.lake, on_lake.pipeline, on_lake.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
     )
-    monkeypatch.setattr("tidegate.pipelines.runtime.releasing.releasing.adopt", full)
+    monkeypatch.setattr("tidegate.pipelines.runtime.releasing.insert_runner.adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
     assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"

@@ -12,7 +12,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.kept import Kept, chosen, kept_out, lots_of
+from tidegate.pipelines.runtime.quarantine.quarantined import Kept, chosen, kept_out, lots_of
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
 

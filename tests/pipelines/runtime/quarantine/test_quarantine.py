@@ -19,7 +19,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.plans import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 from tidegate.pipelines.runtime.releasing import Published
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness

@@ -13,7 +13,7 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.assets.metadata import of_advance
-from tidegate.orchestration.console.standing import standing
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.status import status
@@ -63,7 +63,7 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     found = status(play.lake)
     assert found.sources[0].rejected == 2
     console = Console(record=True, width=200)
-    console.print(*standing(found), sep="\n")
+    console.print(*lake_state(found), sep="\n")
     assert "events: 2 messages did not fit, kept in its quarantine" in console.export_text()
 
 

@@ -1,4 +1,4 @@
-"""Due rows by the files' statistics: what a log entry says less exactly than the file must not hide a row."""
+"""Releasable rows by the files' statistics: what a log entry says less exactly than the file must not hide a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.due import Due, released, settled
+from tidegate.pipelines.lake.releasable import Releasable, released, settled
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, tidy
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
@@ -36,29 +36,29 @@ def landed(table: Path, times: list[int]) -> None:
 def test_a_row_between_two_milliseconds_is_found_after_files_were_put_together(tmp_path: Path) -> None:
     """delta-rs writes times into its log entries in milliseconds, cut."""
     landed(tmp_path, [*range(9_000_000, 9_000_000 + SMALL_FILES - 1), 10_000_500])
-    due = Due(1, (released(SMALL_FILES, SMALL_FILES, 10_000, 11_000),))  # the newest row waited at 10 s
-    assert due.count(tmp_path, no_spark) == 1
-    assert due.measured(tmp_path, no_spark) == (1, 10_000)
+    releasable = Releasable(1, (released(SMALL_FILES, SMALL_FILES, 10_000, 11_000),))  # the newest row waited at 10 s
+    assert releasable.count(tmp_path, no_spark) == 1
+    assert releasable.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == SMALL_FILES - 1
     tidied = tidy(tmp_path, keep=timedelta(days=7))
     assert tidied is not None
     assert tidied.files_after == 1
-    assert due.count(tmp_path, no_spark) == 1
-    assert due.measured(tmp_path, no_spark) == (1, 10_000)
+    assert releasable.count(tmp_path, no_spark) == 1
+    assert releasable.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == 0
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_001) == SMALL_FILES
 
 
 def test_the_least_time_of_due_rows_is_that_of_the_earliest_however_late_it_came(tmp_path: Path) -> None:
     landed(tmp_path, [5_000_000, 7_000_999, 3_000_001, 9_000_000])
-    assert Due(1, (released(2, 4, 8_000, 10_000),)).measured(tmp_path, no_spark) == (2, 3_000)
-    assert Due(1, (released(1, 2, 6_000, 10_000),)).measured(tmp_path, no_spark) == (1, 7_000)
-    assert Due(1, (released(4, 4, 10_000, 10_000),)).measured(tmp_path, no_spark) == (0, MAX_TIMESTAMP)
+    assert Releasable(1, (released(2, 4, 8_000, 10_000),)).measured(tmp_path, no_spark) == (2, 3_000)
+    assert Releasable(1, (released(1, 2, 6_000, 10_000),)).measured(tmp_path, no_spark) == (1, 7_000)
+    assert Releasable(1, (released(4, 4, 10_000, 10_000),)).measured(tmp_path, no_spark) == (0, MAX_TIMESTAMP)
 
 
 def test_the_moment_up_to_which_so_many_due_rows_lie(tmp_path: Path) -> None:
     landed(tmp_path, [5_000_000, 7_000_999, 3_000_001, 9_000_000])
-    due = Due(1, (released(0, 4, 2_000, 10_000),))
-    found = [due.reaching(tmp_path, no_spark, most) for most in (1, 2, 3, 4, 5)]
+    releasable = Releasable(1, (released(0, 4, 2_000, 10_000),))
+    found = [releasable.reaching(tmp_path, no_spark, most) for most in (1, 2, 3, 4, 5)]
     assert found == [3_001, 5_000, 7_001, 9_000, MAX_TIMESTAMP]
-    assert Due(1, (released(4, 4, 10_000, 10_000),)).reaching(tmp_path, no_spark, 1) == MAX_TIMESTAMP
+    assert Releasable(1, (released(4, 4, 10_000, 10_000),)).reaching(tmp_path, no_spark, 1) == MAX_TIMESTAMP

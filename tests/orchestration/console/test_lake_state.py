@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.assets.clicks import pipeline
 from tests.orchestration.control_rows import ControlRows
-from tidegate.orchestration.console.standing import standing
+from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.runtime.status import status
 
@@ -21,7 +21,7 @@ HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
 def shown(rows: ControlRows, now: int) -> str:
     """The lines of a status at this moment (ms, UTC)."""
     console = Console(file=io.StringIO(), width=200)
-    for item in standing(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
+    for item in lake_state(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
         console.print(item, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 

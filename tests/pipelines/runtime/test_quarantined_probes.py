@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.plans import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.kept import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 from tidegate.pipelines.runtime.quarantine.rows import rows_of
-from tidegate.pipelines.runtime.releasing import kept_probes, staging
+from tidegate.pipelines.runtime.releasing import quarantined_probes, staging
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -60,11 +60,11 @@ def probes(harness: Harness) -> dict[tuple[int, int, str], dict[str, Any] | None
     }
 
 
-@pytest.mark.parametrize("few", [kept_probes.FEW, 0], ids=["by-columns", "by-spark"])
+@pytest.mark.parametrize("few", [quarantined_probes.FEW, 0], ids=["by-columns", "by-spark"])
 def test_a_quarantined_row_holds_the_probes_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(kept_probes, "FEW", few)
+    monkeypatch.setattr(quarantined_probes, "FEW", few)
     harness = Harness(SCRIPT, spark, tmp_path)
     harness.push("users", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("users")
@@ -118,8 +118,8 @@ def test_a_release_that_keeps_no_row_out_reads_no_column_more(
     harness = Harness(SCRIPT, spark, tmp_path)
     harness.push("users", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("users")
-    monkeypatch.setattr(kept_probes, "_by_columns", None)
-    monkeypatch.setattr(kept_probes, "_by_spark", None)
+    monkeypatch.setattr(quarantined_probes, "_by_columns", None)
+    monkeypatch.setattr(quarantined_probes, "_by_spark", None)
     harness.push("clicks", [click(1, 1, FULL)])
     assert [row["item_id"] for row in harness.advance()] == [1]
     assert not list(tmp_path.glob("lake/targets/enriched/_quarantine/**/*.parquet"))

@@ -21,11 +21,11 @@ FAR_MS = 2**62
 def show(screen: Screen, found: LakeStatus) -> int:
     """Write the state as the screen wants it, and say with which exit status to leave: 1 where rows of an INSERT that
     nobody works on are in no place, or in two."""
-    screen.result(found.to_json(), *standing(found, screen.commands))
+    screen.result(found.to_json(), *lake_state(found, screen.commands))
     return 1 if found.imbalanced else 0
 
 
-def standing(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
+def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
     """Sources, INSERTs, and what waits for a person, with the commands to go on."""
     yield escape(f"{found.lake}   {moment(found.at)} UTC")
     yield ""

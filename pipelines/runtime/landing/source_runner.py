@@ -48,7 +48,7 @@ from tidegate.pipelines.watermarks import WatermarkStrategy
 
 
 @dataclass
-class Landing:
+class SourceRunner:
     """The runner of one source table. Holds its lease while it works."""
 
     lake: Lake

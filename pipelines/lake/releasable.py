@@ -1,7 +1,7 @@
 """Landed probe rows by epoch and time: those that a watermark lets go, found by the files' statistics.
 
-The landed table is the buffer of an event-time join. A release looks at the files that may hold a due row and at no
-others, so that its cost follows what it releases and not what has ever landed.
+The landed table is the buffer of an event-time join. A release looks at the files that may hold a releasable row and
+at no others, so that its cost follows what it releases and not what has ever landed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def released(
 
 
 @dataclass(frozen=True)
-class Due:
+class Releasable:
     """The landed rows that an event-time release takes."""
 
     generation: int
@@ -59,7 +59,7 @@ class Due:
         return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
     def count(self, path: Path, spark: Callable[[], SparkSession]) -> int:
-        """How many rows are due. Counted over two narrow columns, apart from the join, which counts them again."""
+        """How many rows are releasable. Counted over two narrow columns; the join counts them again."""
         table = delta_log.opened(path)
         if table is None:
             return 0
@@ -75,15 +75,15 @@ class Due:
         return ds.dataset(files, format="parquet").count_rows(filter=self.expression())
 
     def measured(self, path: Path, spark: Callable[[], SparkSession]) -> tuple[int, int]:
-        """How many rows are due, and a moment (ms, UTC) that none of them lies before: MAX where none has a time."""
+        """How many rows are releasable, and a moment (ms, UTC) that none lies before: MAX where none has a time."""
         table = delta_log.opened(path)
         if table is None:
             return 0, MAX_TIMESTAMP
         if not delta_log.plain(table):
             from tidegate.pipelines.lake.rows import read
 
-            due = read(spark(), path).where(self.condition())
-            rows, least = due.selectExpr("count(1)", "unix_micros(min(_rowtime))").collect()[0]
+            releasable = read(spark(), path).where(self.condition())
+            rows, least = releasable.selectExpr("count(1)", "unix_micros(min(_rowtime))").collect()[0]
             return int(rows), MAX_TIMESTAMP if least is None else int(least) // 1000
         rows, least = 0, MAX_TIMESTAMP
         files = self.files(table)
@@ -92,23 +92,25 @@ class Due:
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
 
-        due = ds.dataset(files, format="parquet")
-        for batch in due.to_batches(columns=["_rowtime"], filter=self.expression()):
+        releasable = ds.dataset(files, format="parquet")
+        for batch in releasable.to_batches(columns=["_rowtime"], filter=self.expression()):
             rows += batch.num_rows
             earliest = pc.min(batch["_rowtime"].cast(pa.int64())).as_py()  # type: ignore[attr-defined]
             least = least if earliest is None else min(least, earliest // 1000)
         return rows, least
 
     def reaching(self, path: Path, spark: Callable[[], SparkSession], most: int) -> int:
-        """The least moment (ms, UTC) up to which at least `most` of the due rows lie; MAX where fewer have a time."""
+        """The least moment (ms, UTC) up to which at least `most` releasable rows lie; MAX where fewer have a time."""
         table = delta_log.opened(path)
         if table is None:
             return MAX_TIMESTAMP
         if not delta_log.plain(table):
             from tidegate.pipelines.lake.rows import read
 
-            due = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
-            found = due.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
+            releasable = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
+            found = (
+                releasable.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
+            )
             return -(-int(found[0][0]) // 1000) if found else MAX_TIMESTAMP
         files = self.files(table)
         if not files:
@@ -116,14 +118,14 @@ class Due:
         import numpy as np
         import pyarrow.dataset as ds
 
-        due = ds.dataset(files, format="parquet")
-        batches = due.to_batches(columns=["_rowtime"], filter=self.expression())
+        releasable = ds.dataset(files, format="parquet")
+        batches = releasable.to_batches(columns=["_rowtime"], filter=self.expression())
         times = [batch["_rowtime"].drop_null().cast(pa.int64()).to_numpy() for batch in batches]
         at = np.concatenate(times) if times else np.empty(0, np.int64)
         return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
 
     def rows(self, spark: SparkSession, path: Path) -> DataFrame:
-        """The due rows."""
+        """The releasable rows."""
         from tidegate.pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)
@@ -132,7 +134,7 @@ class Due:
         return of_files(spark, table, self.files(table)).where(self.condition())
 
     def files(self, table: delta_log.Table) -> list[str]:
-        """The files of the landed table that may hold a due row."""
+        """The files of the landed table that may hold a releasable row."""
         root = delta_log.root_of(table)
         areas = [area for part in self.parts for area in part.areas]
         chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]

@@ -81,7 +81,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Standing:
+class InsertOnLake:
     """One INSERT on a lake: its names there, and what the lake says of it. Writes nothing."""
 
     lake: Lake

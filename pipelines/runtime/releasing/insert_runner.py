@@ -35,12 +35,12 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_rows,
 )
 from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan, Span, union
-from tidegate.pipelines.runtime.quarantine.kept import kept_out, refuse_process, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
+from tidegate.pipelines.runtime.releasing.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.releasing.staging import Stager
-from tidegate.pipelines.runtime.releasing.standing import End, Position, Standing, Waiting, held
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched, Table
 
@@ -64,7 +64,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Releasing(Standing):
+class InsertRunner(InsertOnLake):
     """The runner of one INSERT. Holds its lease while it works."""
 
     leases: Leases
