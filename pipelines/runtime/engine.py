@@ -3,9 +3,11 @@ while."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,8 +18,12 @@ from tempfile import mkdtemp
 from typing import IO, Any
 
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.jars import home
 from tidegate.pipelines.spark_versions import spark_home
 from tidegate.pipelines.sql.model import SECRET_NAMES
+
+VARIABLE = "SPARK_SUBMIT_OPTS"
+"""Options of Spark's JVM, beside those that spark-defaults.conf has."""
 
 POLL_S = 0.02
 """How often a JVM that starts is looked at."""
@@ -66,6 +72,31 @@ def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[st
     return {**DEFAULTS, **network, "spark.driver.memory": memory, **(config or {})}
 
 
+QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=warning:stderr"
+"""What Java says of an archive that does not fit goes to standard error: standard output is the command's."""
+
+
+def archive_of(launcher: str) -> Path:
+    """Where the archive lies of this Java, this Spark and its jars; there may be none."""
+    release = Path(launcher).resolve().parents[1] / "release"
+    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (spark_home() / "jars").glob("*"))
+    made_of = [str(Path(launcher).resolve()), release.read_text() if release.exists() else "", str(spark_home()), jars]
+    return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
+
+
+def archive_options(launcher: str) -> str:
+    """Options of a JVM that lead it to its archive; empty where there is none, or others may have written it: what is
+    in an archive runs as it is."""
+    path = archive_of(launcher)
+    try:
+        there = path.stat()
+    except OSError:
+        return ""
+    others = stat.S_IWGRP | stat.S_IWOTH
+    own = there.st_uid in (0, os.geteuid()) and not (there.st_mode | path.parent.stat().st_mode) & others
+    return f'"-XX:SharedArchiveFile={path}" {QUIET}' if own and ":" not in str(path) else ""
+
+
 class Engine:
     """A JVM, in a session of its own, so that a signal for this process's group (Ctrl-C, a supervisor's SIGTERM) does
     not take it away in the middle of a step.
@@ -74,8 +105,8 @@ class Engine:
     it is to write its address, it would stay for ever: so whoever gives up before `address` has returned calls `kill`.
     """
 
-    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None) -> None:
-        """Begin to start it; what it prints goes into `log`, else to standard error."""
+    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None, options: str = "") -> None:
+        """Begin to start it with these `options` of Java; what it prints goes into `log`, else to standard error."""
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
         asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self._folder = Path(mkdtemp(prefix="tidegate-engine-"))  # nothing but this class removes it
@@ -84,7 +115,13 @@ class Engine:
             [str(spark_home() / "bin" / "spark-submit"), *given, *asked],
             stdin=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address)},
+            env={
+                **os.environ,
+                "SPARK_CONNECT_MODE": "0",
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+                # What a person has set comes last, and so wins.
+                VARIABLE: f"{options} {os.environ.get(VARIABLE, '')}".strip(),
+            },
             start_new_session=True,
         )
 

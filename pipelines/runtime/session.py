@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java, resolve
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, archive_options, settings
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.spark_versions import spark_jars, supported
 
@@ -49,7 +49,7 @@ def start_session(
         _check(active)
         return active
     wanted = spark_jars()
-    java()
+    launcher = java()
     progress = progress or SilentProgress()
     # Those of Kafka and Avro too, though few scripts need them: a session is shared, and they cost it nothing that
     # shows.
@@ -65,7 +65,7 @@ def start_session(
         builder = builder.config(key, value)
     try:
         with step(progress, "start Spark"):
-            _start_engine(given, log, started)
+            _start_engine(given, log, started, archive_options(launcher))
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     except (PySparkException, Py4JError, EOFError) as error:
@@ -136,7 +136,7 @@ def _of_another_thread() -> SparkSession | None:
     return found
 
 
-def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None]) -> None:
+def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None], options: str) -> None:
     """Start the JVM, unless this process has one. Where it fails or is interrupted, no JVM is left behind."""
     if SparkContext._gateway is not None:
         return
@@ -144,7 +144,7 @@ def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable
         SparkContext._ensure_initialized()
         return
     with _opened(log) as file:
-        engine = Engine(config, file)
+        engine = Engine(config, file, options)
     try:
         started(engine)
         SparkContext._ensure_initialized(gateway=engine.gateway())

@@ -4,6 +4,7 @@ where a test takes `jvm`."""
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tidegate.pipelines.jars import java
 from tidegate.pipelines.runtime import engine
 from tidegate.pipelines.runtime.engine import Engine
 
@@ -190,3 +192,58 @@ def test_a_start_ahead_that_fails_says_what_any_start_says(tmp_path: Path, monke
     expected = "Spark did not start: its JVM ended before it could be reached; master local[1], driver memory 2g\n"
     assert done.stdout == expected
     assert list((tmp_path / "tmp").glob("tidegate-engine-*")) == []
+
+
+JAVA = "/opt/no java/bin/java"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of a Java, which is none."""
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "a home"))
+    path = engine.archive_of(JAVA)
+    assert engine.archive_options(JAVA) == ""
+    path.parent.mkdir(mode=0o700, parents=True)
+    path.write_bytes(b"no archive")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.usefixtures("jvm")
+def test_java_starts_without_an_archive_that_is_damaged(archive: Path) -> None:
+    """And says nothing of it where results are written."""
+    given = shlex.split(engine.archive_options(JAVA))
+    assert given[0] == f"-XX:SharedArchiveFile={archive}"
+    done = subprocess.run([java(), *given, "--version"], capture_output=True, text=True, check=True)
+    plain = subprocess.run([java(), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == plain.stdout.replace(", sharing", "")
+
+
+def test_an_archive_that_others_may_write_is_left_alone(archive: Path) -> None:
+    archive.chmod(0o666)
+    assert engine.archive_options(JAVA) == ""
+    archive.chmod(0o600)
+    archive.parent.chmod(0o777)
+    assert engine.archive_options(JAVA) == ""
+
+
+def test_another_spark_has_another_archive(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    other = engine.archive_of(JAVA)
+    (tmp_path / "spark" / "jars" / "a.jar").touch()
+    assert len({archive, other, engine.archive_of(JAVA)}) == 3
+
+
+def test_what_a_person_gives_java_comes_after_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: Path
+) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xshare:off")
+    options = engine.archive_options(JAVA)
+    play(tmp_path, monkeypatch, f'echo "$SPARK_SUBMIT_OPTS" > {tmp_path}/given')
+    started = Engine({}, options=options)
+    started.process.wait(60)
+    started.kill()
+    given = (tmp_path / "given").read_text()
+    assert str(archive) in given
+    assert given.endswith(" -Xshare:off\n")
