@@ -19,6 +19,7 @@ from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spe
 from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.selection import Parts, selected
+from tidegate.assets.sensors import continuous_sensor
 from tidegate.assets.sources import source_assets
 from tidegate.assets.ticks import Ticks, rest_of
 from tidegate.pipelines.lake import Layout
@@ -77,7 +78,7 @@ def on_lake(
 
 def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
     """The definitions of one pipeline, with the operations of `operated`: of all pipelines of the code location in one
-    of them, of none in the others."""
+    of them, of none in the others. That one has the location's sensor, too."""
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
     assets, checks = _assets(pipeline, parts, own.lake, names, look)
     job = pipeline_job(names, _of_the_job(names, parts), look)
@@ -88,6 +89,7 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX
         asset_checks=checks,
         jobs=[job],
         schedules=[pipeline_schedule(names, job, look, ticks)],
+        sensors=[continuous_sensor(prefix, [on.pipeline.name for on in operated])] if operated else [],
         resources={names.resource: own.resource},
     )
     return dg.Definitions.merge(made, operations_of(operated, prefix))

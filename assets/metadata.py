@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from deltalake import DeltaTable
@@ -12,7 +13,7 @@ from tidegate.assets.checks import IN_DAGSTER, data_docs
 from tidegate.assets.text import in_short, records, watermark
 from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands
-from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.gate import GateVerdict
@@ -21,12 +22,14 @@ from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
-from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
 from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.statistics import asked
 from tidegate.quality_checks.words import many
+
+if TYPE_CHECKING:  # with Spark, which a look at a lake does without
+    from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
 
 
 def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
@@ -247,9 +250,8 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
         epoch = published.epoch if published else 0
         return in_short(f"nothing was published: {said}; {_wait(waiting)}", {**facts, "epoch": epoch})
     verdict = after.verdict if after.plan == published.plan else None  # the gate may hold the epoch after it
-    number = f"epoch {published.epoch} is" if len(done) == 1 else f"{len(done):,} epochs up to {published.epoch} are"
     return in_short(
-        f"{number} published: {many(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}; next: "
+        f"{_published(len(done), published.plan, rows, kept_out, waiting)}; next: "
         f"{'those' if waiting else f'what comes of {insert.probe}'}",
         {**facts, "gate passed": 1},
         {
@@ -263,6 +265,43 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
         **{"rows by epoch": _rows_by_epoch(releasing, waiting)},
         **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
     )
+
+
+def of_epochs(
+    plan: ReleasePlan,
+    staged: Sequence[StagedRow],
+    verdict: VerdictRow,
+    waiting: int,
+    target: Path,
+    quarantine: Path,
+) -> dict[str, Any]:
+    """The target after epochs that were published outside of Dagster: what they `staged`, the newest first, of which
+    `plan` and `verdict` are."""
+    rows, kept_out = (sum(row.counts.get(f"to:{place}", 0) for row in staged) for place in ("publish", "quarantine"))
+    return in_short(
+        f"{_published(len(staged), plan, rows, kept_out, waiting)}, outside of Dagster",
+        {
+            "dagster/row_count": table_rows(str(target)),
+            "rows published": rows,
+            "rows quarantined": kept_out,
+            "waiting rows": waiting,
+            "gate passed": 1,
+        },
+        {
+            "epochs published": len(staged),
+            "quarantine rows": table_rows(str(quarantine)),
+            **_of_plan(plan),
+            **_of_counts(staged[0]),
+            "verdict": "passed",
+            "decided at": instant(verdict.decided_at),
+        },
+        **data_docs(GateVerdict.of(verdict)),
+    )
+
+
+def _published(epochs: int, plan: ReleasePlan, rows: int, kept_out: int, waiting: int) -> str:
+    number = f"epoch {plan.epoch} is" if epochs == 1 else f"{epochs:,} epochs up to {plan.epoch} are"
+    return f"{number} published: {many(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}"
 
 
 def table_rows(path: str) -> int:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.lake.leases import Reservation
     from tidegate.pipelines.runtime.runner import Runner
 
+OF_DAGSTER = "dagster run"
+"""What labels of leases begin with that runs of Dagster hold."""
 WAIT = "10 min"
 """How long a step waits for another runner, unless another time is given."""
 
@@ -131,9 +133,9 @@ class TidegateResource(dg.ConfigurableResource):
             return None
         if mode.deferred:  # a process of the executor's own for this step; elsewhere where it was not forked
             parent = multiprocessing.parent_process()
-            return Reservation(holder, f"dagster run {run_id}", pid=parent.pid if parent else 0)
+            return Reservation(holder, f"{OF_DAGSTER} {run_id}", pid=parent.pid if parent else 0)
         if holder not in self._reservations:
-            self._reservations[holder] = Reservation(holder, f"dagster run {run_id}")
+            self._reservations[holder] = Reservation(holder, f"{OF_DAGSTER} {run_id}")
         return self._reservations[holder]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -155,7 +157,7 @@ def runner_of(context: StepContext, pipeline: Pipeline, names: Names, commands: 
         resource.runner(
             pipeline,
             progress=step_progress(context.log),
-            label=f"dagster run {context.run.run_id}",
+            label=f"{OF_DAGSTER} {context.run.run_id}",
             say=context.log.info,
             reservation=resource.reservation(context, names),
         ) as runner,

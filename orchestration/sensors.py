@@ -8,7 +8,8 @@ import dagster as dg
 from tidegate.orchestration.alerts.options import AlertOptions
 
 NAME = "tidegate_alerts"
-INTERVAL_S = 10
+INTERVAL_S = 5
+"""Dagster asks sensors every five seconds: so a look is ten seconds after the last one at the latest."""
 
 
 def alerts_sensor(options: AlertOptions | None = None) -> dg.SensorDefinition:

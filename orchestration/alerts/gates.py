@@ -125,7 +125,7 @@ def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
 
 
 def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str) -> str:
-    """The newest run that asked the gate; else the pipeline's newest run."""
+    """The newest run that asked the gate (none where a process outside of Dagster did); else the pipeline's newest."""
     key = dg.AssetCheckKey(watched.staged, GATE)
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url, watched.staged)

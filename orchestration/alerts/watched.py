@@ -183,9 +183,10 @@ def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.As
     records = instance.get_run_records(dg.RunsFilter(tags={PIPELINE_TAG: pipeline}), limit=1)
     found = [(record.create_timestamp.timestamp(), record.dagster_run.run_id) for record in records]
     made = [instance.get_latest_materialization_event(key) for key in keys]
-    found += [(event.timestamp, event.run_id) for event in made if event is not None]
+    found += [(event.timestamp, event.run_id) for event in made if event is not None and event.run_id]
     return run_link(url, max(found)[1]) if found else ""
 
 
 def run_link(url: str, run_id: str) -> str:
-    return f"{url}/runs/{run_id}"
+    """The address of a run; empty for what is of no run, such as what is published outside of Dagster."""
+    return f"{url}/runs/{run_id}" if run_id else ""

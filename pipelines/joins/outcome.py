@@ -19,10 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tidegate.pipelines.joins.query import Query
 from tidegate.pipelines.sql.model import Constraint, Insert, Join
+
+if TYPE_CHECKING:  # with Spark, which whoever asks for outcomes does without
+    from tidegate.pipelines.joins.query import Query
 
 Disposition = Literal["publish", "quarantine", "drop"]
 

@@ -95,6 +95,16 @@ def test_yaml_alone_makes_a_pipeline(project: Path):
     assert resource.spark_config == {"spark.sql.shuffle.partitions": "2", "spark.speculation": "false"}
 
 
+def test_several_pipelines_have_one_sensor_that_shows_what_is_published_elsewhere(project: Path):
+    shop = project / "my_project" / "defs" / "shop"
+    other = shop.parent / "export"
+    other.mkdir()
+    (other / "clicks.sql").write_text(script())
+    (other / "defs.yaml").write_text(YAML.format(more="  name: exported", kind="tidegate.TidegateComponent"))
+    sensors = [sensor.name for sensor in load(project).get_repository_def().sensor_defs]
+    assert sensors.count("tidegate_continuous") == 1
+
+
 def test_yaml_can_change_what_the_component_made(project: Path):
     definitions = load(
         project,

@@ -68,6 +68,10 @@ def test_the_code_location_and_its_alerts_are_light() -> None:
     assert loaded("import tidegate.orchestration.definitions\nimport tidegate\ntidegate.TidegateAlerts") == []
 
 
+def test_a_look_at_what_is_published_outside_of_dagster_needs_no_spark() -> None:
+    assert set(loaded("import tidegate.assets.continuous")) <= {"deltalake", "pyarrow", "numpy"}
+
+
 COMMAND = """
 from tidegate.orchestration.commands.app import app
 

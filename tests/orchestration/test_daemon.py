@@ -174,8 +174,9 @@ def test_no_secret_is_in_any_message_log_or_database(dagster: Dagster, held_run:
         assert secret.decode() not in dagster.log
 
 
-def test_every_tick_is_well(dagster: Dagster, held_run: str):
-    ticks = dagster.ticks("tidegate_alerts")
+@pytest.mark.parametrize("sensor", ["tidegate_alerts", "tidegate_continuous"])
+def test_every_tick_is_well(dagster: Dagster, held_run: str, sensor: str):
+    ticks = dagster.ticks(sensor)
     assert ticks
     assert [tick for tick in ticks if tick["error"]] == []
 

@@ -112,6 +112,15 @@ class TestHeldGates:
             f"tidegate discard SCRIPT enriched_click --lake {lake}",
         ]
 
+    def test_what_no_run_has_judged_has_no_link_to_a_run(self, definitions, instance, webhook: Webhook, lake: Path):
+        judged(lake, 1, passed=False)
+        asset = dg.AssetKey(["clicks", "enriched_click_staged"])
+        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="gate", passed=False)
+        for event in (shown, dg.AssetMaterialization(asset)):
+            instance.report_runless_asset_event(event)
+            tick(definitions, instance)
+        assert {message["run"] for message in webhook.messages} == {""}
+
     def test_its_commands_can_be_pasted_whatever_the_paths(self, instance, webhook: Webhook, tmp_path: Path):
         lake = tmp_path / "my lake"
         look = Presentation(script=tmp_path / "my clicks.sql")

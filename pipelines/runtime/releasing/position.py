@@ -163,15 +163,19 @@ class InsertOnLake:
 
     def waiting(self, position: Position) -> int:
         """Landed probe rows that are in no commit yet: not released, staged, or held."""
-        landed, plan = self.lake.watermarks.last(self.insert.probe), position.plan
-        if landed is None:
-            return 0
-        published = position.state == "published"
-        if plan is not None and plan.time is not None:
-            gone = plan.time.earlier + (plan.time.rows if published else 0)
-            return self.rows_between(landed.generation, 0, landed.epoch) - gone
-        after = 0 if plan is None else plan.upto if published else plan.after
-        return self.rows_between(landed.generation, after, landed.epoch)
+        return waiting_rows(self.lake, self.insert.probe, position.plan, position.state == "published")
+
+
+def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bool) -> int:
+    """The landed rows of a probe that are in no commit of an INSERT yet, whose newest plan this is."""
+    landed = lake.watermarks.last(probe)
+    if landed is None:
+        return 0
+    if plan is not None and plan.time is not None:
+        gone = plan.time.earlier + (plan.time.rows if published else 0)
+        return rows_landed(lake, probe, landed.generation, 0, landed.epoch) - gone
+    after = 0 if plan is None else plan.upto if published else plan.after
+    return rows_landed(lake, probe, landed.generation, after, landed.epoch)
 
 
 def held(insert: Insert, position: Position) -> GateHeld:

@@ -1,0 +1,265 @@
+"""What a process that is not Dagster's publishes, as Dagster shows it: one look of the sensor `tidegate_continuous`.
+
+A published epoch becomes a materialisation, and its verdict the results of the staged asset's checks: the first when it
+is seen, then one a minute and target at most, with all epochs since. A verdict that holds its epoch is shown at once.
+
+What Dagster's own runs publish they show themselves. So nothing is reported that its history has, from a run or from
+another code location, nor while a run of Dagster holds the INSERT's lease: it is about to report. The cursor only keeps
+a look that finds no news from asking the history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, Self
+
+import dagster as dg
+
+from tidegate.assets.checks import results, worse
+from tidegate.assets.metadata import of_epochs
+from tidegate.assets.names import GATE
+from tidegate.assets.resources import OF_DAGSTER
+from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT
+from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.errors import LakeError, TidegateError
+from tidegate.pipelines.lake import Lake, VerdictRow
+from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.layout import Places
+from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.releasing.position import waiting_rows
+
+PACE_S = 60.0
+"""A target is materialised at most so often."""
+AT_ONCE = 1_000
+"""Epochs that are added up for one materialisation; of more than that only the last one is described."""
+
+Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Place = tuple[int, int]
+"""Generation and epoch."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The assets of an INSERT, and where its rows lie. `checks`: those of the staged asset; `script` is empty where
+    nobody knows it."""
+
+    insert: str
+    lake: str
+    script: str
+    staged: dg.AssetKey
+    published: dg.AssetKey
+    checks: tuple[dg.AssetCheckSpec, ...]
+    path: Path
+
+    @property
+    def owner(self) -> str:
+        return insert_owner(self.insert)
+
+    @property
+    def commands(self) -> Commands:
+        """The script and the lake, for commands that a person pastes."""
+        return Commands(Path(self.script) if self.script else None, Path(self.lake))
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What Dagster has of one INSERT: the newest published epoch, since when (s, UTC), and the digest of the plan that
+    was shown as held last."""
+
+    generation: int = 0
+    epoch: int = 0
+    at: float = 0.0
+    held: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.generation, self.epoch
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What is reported, by the key of the published asset."""
+
+    reported: Mapping[str, Reported] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Read back; of a cursor that cannot be read, nothing: Dagster's history has what was reported."""
+        try:
+            return cls({key: Reported(**item) for key, item in json.loads(text or "{}").items()})
+        except (ValueError, TypeError, AttributeError):
+            return cls()
+
+    def __str__(self) -> str:
+        return json.dumps({key: asdict(item) for key, item in self.reported.items()})
+
+
+def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Target]:
+    """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it."""
+    graph = repository.asset_graph
+    found = []
+    for staged in sorted({key.asset_key for key in graph.asset_check_keys if key.name == GATE}):
+        told = _texts(graph.get(staged).metadata)
+        for child in sorted(graph.get(staged).child_keys):
+            own = _texts(graph.get(child).metadata)
+            if (
+                INSERT in told
+                and told[PIPELINE] in pipelines
+                and (own.get(LAKE), own.get(INSERT)) == (told[LAKE], told[INSERT])
+            ):
+                names = sorted(key.name for key in graph.asset_check_keys if key.asset_key == staged)
+                checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
+                lake, script, path = told[LAKE], told.get(SCRIPT, ""), Path(own["path"])
+                found.append(Target(told[INSERT], lake, script, staged, child, checks, path))
+    return found
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(getattr(value, "value", value)) for name, value in metadata.items()}
+
+
+def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -> dg.SensorResult:
+    """What there is to report of these pipelines at `now` (s, UTC), with the cursor after it. A lake that cannot be
+    read keeps nothing of the others from being reported."""
+    assert context.repository_def is not None
+    before, after = Cursor.of(context.cursor).reported, dict[str, Reported]()
+    lakes: dict[str, Lake | None] = {}
+    events: list[Event] = []
+    for target in targets(context.repository_def, pipelines):
+        key = target.published.to_user_string()
+        known = before.get(key, Reported())
+        try:
+            if target.lake not in lakes:
+                lakes[target.lake] = _opened(target.lake)
+            lake = lakes[target.lake]
+            news, known = ([], known) if lake is None else _Look(target, lake, context.instance, now).news(known)
+            events += news
+        except TidegateError as error:
+            context.log.warning("%s is not looked at: %s", key, error.what)
+        after[key] = known
+    said = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
+    return dg.SensorResult(asset_events=events, skip_reason=said, cursor=str(Cursor(after)))
+
+
+def _opened(folder: str) -> Lake | None:
+    """The lake; None while nothing has run in it."""
+    if not Path(folder, "_control").exists():
+        return None
+    return Lake(folder, create=False)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at one INSERT. `now`: s, UTC."""
+
+    target: Target
+    lake: Lake
+    instance: dg.DagsterInstance
+    now: float
+
+    def news(self, known: Reported) -> tuple[list[Event], Reported]:
+        """What is to be reported beside what is `known`, and what is known then."""
+        row = self.lake.epochs.last(self.target.owner)
+        if row is None:
+            return [], known
+        newest = ReleasePlan.of(row)
+        application = self.lake.application(self.target.owner, "publish", newest.generation)
+        published = newest.generation, committed(self.target.path, application)
+        events: list[Event] = []
+        if published[1] > 0 and published > known.place and self._may_be_told(known):
+            if self._run_of_dagster():
+                return [], known
+            known = self._by_history(known, newest.generation)
+            if published > known.place and self._may_be_told(known):
+                events += self._published(known.place, self._plan(newest, published[1]))
+                known = replace(known, generation=published[0], epoch=published[1], at=self.now)
+        if newest.epoch <= published[1]:
+            return events, known
+        verdict = self._of(self.lake.verdicts, newest)
+        if verdict is None or verdict.passed or newest.digest == known.held or self._run_of_dagster():
+            return events, known
+        if self._shown_as_held() != newest.digest:
+            events += self._checked(verdict, "held")
+        return events, replace(known, held=newest.digest)
+
+    def _may_be_told(self, known: Reported) -> bool:
+        """Whether the last materialisation is as long ago as it has to be."""
+        return self.now - known.at >= PACE_S
+
+    def _run_of_dagster(self) -> bool:
+        """Whether a run of Dagster works on the INSERT, and reports itself what comes of it."""
+        leases = read_leases(self.lake.control, self.target.owner)
+        return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
+
+    def _by_history(self, known: Reported, generation: int) -> Reported:
+        """The same, with the last materialisation that Dagster has, whoever reported it."""
+        event = self.instance.get_latest_materialization_event(self.target.published)
+        if event is None or event.asset_materialization is None:
+            return known
+        facts = _facts(event.asset_materialization.metadata)
+        shown = int(facts.get("generation", generation)), int(facts.get("epoch", 0))
+        newer = replace(known, generation=shown[0], epoch=shown[1], at=event.timestamp)
+        return known if shown <= known.place else newer
+
+    def _shown_as_held(self) -> str:
+        """The digest of the plan of the last verdict that Dagster has, if that holds its epoch."""
+        key = dg.AssetCheckKey(self.target.staged, GATE)
+        record = self.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+        event = record.event.dagster_event if record and record.event else None
+        shown = event.event_specific_data if event else None
+        if not isinstance(shown, dg.AssetCheckEvaluation) or shown.passed:
+            return ""
+        return str(_facts(shown.metadata).get("plan", ""))
+
+    def _plan(self, newest: ReleasePlan, epoch: int) -> ReleasePlan:
+        if epoch >= newest.epoch:
+            return newest
+        rows = self.lake.epochs.rows(self.target.owner, generation=newest.generation, epoch=epoch)
+        return ReleasePlan.of(rows[0])
+
+    def _published(self, since: Place, plan: ReleasePlan) -> list[Event]:
+        """The materialisation of the epochs after `since` up to that of `plan`, and what their gate said last, or what
+        it warned of."""
+        first = since[1] + 1 if since[0] == plan.generation else plan.epoch
+        verdicts = [row for row in self._epochs(self.lake.verdicts, plan, first) if row.passed]
+        passed = {(row.epoch, row.plan_digest) for row in verdicts}
+        staged = [row for row in self._epochs(self.lake.staged, plan, first) if (row.epoch, row.plan_digest) in passed]
+        if not staged or not verdicts:
+            raise LakeError(
+                f"epoch {plan.epoch} of {self.target.insert} is published, and what it staged is not there",
+                where=str(self.lake.control),
+                state="nothing was changed",
+                next_command=self.target.commands.filled("tidegate verify SCRIPT"),
+            )
+        quarantine = Places(self.target.path, self.target.insert).quarantine
+        whole = plan.epoch - first < AT_ONCE
+        waiting = waiting_rows(self.lake, plan.probe, plan, published=True)
+        shown = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.path, quarantine)
+        warned = next((row for row in verdicts if GateVerdict.of(row).warnings), verdicts[0])
+        return [dg.AssetMaterialization(self.target.published, metadata=shown), *self._checked(warned, "passed")]
+
+    def _epochs(self, table: ControlTable[Any], plan: ReleasePlan, first: int) -> list[Any]:
+        """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
+        rows = table.newest_first(self.target.owner, generation=plan.generation, upto=plan.epoch)
+        return list(islice(takewhile(lambda row: row.epoch >= first, rows), AT_ONCE))
+
+    def _of(self, table: ControlTable[VerdictRow], plan: ReleasePlan) -> VerdictRow | None:
+        rows = table.rows(self.target.owner, generation=plan.generation, epoch=plan.epoch)
+        return next((row for row in rows if row.plan_digest == plan.digest), None)
+
+    def _checked(self, verdict: VerdictRow, state: str) -> Sequence[dg.AssetCheckEvaluation]:
+        """The results of the staged asset's checks, as a run has them."""
+        return list(worse(results(self.target.checks, GateVerdict.of(verdict), state, self.target.commands), {}))
+
+
+def _facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What metadata says, by name, with its folded details."""
+    told = {name: getattr(value, "value", value) for name, value in metadata.items()}
+    return {**told, **told.get("details", {})}
