@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.assets.clicks import pipeline, script
+from tests.assets.clicks import Hand, pipeline, script
 from tests.assets.test_held import hold
+from tidegate.assets import build_pipeline_definitions
 from tidegate.orchestration.alerts.watched import watched
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.pipelines.errors import PlanningError
@@ -102,6 +103,36 @@ def test_one_executor_for_runs_of_the_asset_graph_too(load):
     repository = load("The executor").get_repository_def()
     for job in (repository.get_job("clicks"), repository.get_implicit_global_asset_job_def()):
         assert job.executor_def is dg.in_process_executor
+
+
+def graph_of_argv() -> dg.JobDefinition:
+    """The pipeline with a process a step; for these processes, which have this one's arguments."""
+    made = build_pipeline_definitions(pipeline(), lake=Path(sys.argv[-1]))
+    chosen = dg.AssetSelection.assets(*(dg.AssetKey(["clicks", name]) for name in JOB_ASSETS))
+    apart = dg.define_asset_job("apart", chosen, executor_def=dg.multiprocess_executor)
+    return dg.Definitions.merge(made, dg.Definitions(jobs=[apart])).resolve_job_def("apart")
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("jvm")
+def test_a_process_a_step_publishes_the_same_and_spark_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    lake = tmp_path / "lake"
+    hand = Hand(pipeline(), lake)
+    hand.users(1)
+    hand.all_users_are_there()
+    hand.clicks(1, 2)
+    monkeypatch.setattr(sys, "argv", ["pytest", str(lake)])
+    with (
+        dg.instance_for_test(temp_dir=str(tmp_path)) as instance,
+        dg.execute_job(dg.reconstructable(graph_of_argv), instance) as done,
+    ):
+        assert done.success
+    assert [row["user_id"] for row in hand.published()] == [1]
+    printed = capfd.readouterr().err
+    assert not [line for line in printed.splitlines() if "WARN" in line or "log4j" in line or "incubator" in line]
+    assert (lake / "_scratch" / "spark.log").exists()
 
 
 def test_translation_reaches_every_asset_and_all_that_names_it(load):
