@@ -231,7 +231,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         refuse_equal_names(item._declared() for item, _ in of_project)
         first = of_project[0][0] is self  # it has the operations of all
         if first:
-            _say_where_nobody_alerts(context, [item._declared()[0] for item, _ in of_project])
+            _say_at_load(context, [item._declared()[0] for item, _ in of_project])
         operated = [item._on_lake(folder, root) for item, folder in of_project] if first else []
         return definitions_of(self._on_lake(self._folder, root), operated)
 
@@ -309,10 +309,16 @@ def _components(context: dg.ComponentLoadContext) -> list[TidegateComponent]:
     return context.component_tree.get_all_components(of_type=TidegateComponent)
 
 
-def _say_where_nobody_alerts(context: dg.ComponentLoadContext, pipelines: list[str]) -> None:
-    """Log that a code location has no component that alerts: when it is loaded, and not by each of its runs."""
+def _say_at_load(context: dg.ComponentLoadContext, pipelines: list[str]) -> None:
+    """Log how steps that meet can be queued, and that a code location has no component that alerts: when it is loaded,
+    and not by each of its runs."""
     if DefinitionsLoadContext.get().load_type != DefinitionsLoadType.INITIALIZATION:
         return
+    log.info(
+        "Steps of %s that work on one table or INSERT wait for each other by its lease. Next, to have Dagster start "
+        "one at a time and show which waits: `concurrency: {pools: {default_limit: 1}}` in dagster.yaml.",
+        ", ".join(pipelines),
+    )
     if not context.component_tree.get_all_components(of_type=Alerting):
         log.warning(
             "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody hears "

@@ -74,9 +74,13 @@ def test_a_code_location_that_alerts_nobody_says_so_once(
 
 
 def test_its_runs_do_not_say_it_again(project: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", logger="tidegate.assets.components")
     with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
         load(project)
     assert "TidegateAlerts" not in caplog.text
+    assert "default_limit" not in caplog.text
+    load(project)
+    assert caplog.text.count("default_limit: 1") == 1
 
 
 def test_yaml_alone_makes_a_pipeline(project: Path):
