@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -435,7 +436,13 @@ class Run:
 _NOT_WHOLE = (OSError, ValueError, KeyError)
 
 _OPEN: dict[tuple[str, int, int], Run] = {}
-"""What this process has mapped: the next release of a worker finds the pages that the last one has touched."""
+"""What this process has mapped, the run that was asked for last at the end: the next release of a worker finds the
+pages that the last one has touched."""
+
+_LOCK = threading.Lock()
+
+MAPPED = 48
+"""Runs that stay mapped. Each has ten open files, of the 1,024 that a process may often have at most."""
 
 
 def opened(folder: str) -> Run | None:
@@ -444,11 +451,16 @@ def opened(folder: str) -> Run | None:
     try:
         status = (Path(folder) / "run.json").stat()
         key = (folder, status.st_ino, status.st_mtime_ns)
-        if key not in _OPEN:
-            for other in [one for one in _OPEN if not os.path.exists(one[0])]:
-                del _OPEN[other]
-            _OPEN[key] = Run(Path(folder))
-        return _OPEN[key]
+        with _LOCK:
+            run = _OPEN.pop(key, None)
+            if run is None:
+                for other in [one for one in _OPEN if not os.path.exists(one[0])]:
+                    del _OPEN[other]
+                run = Run(Path(folder))
+                while len(_OPEN) >= MAPPED:
+                    del _OPEN[next(iter(_OPEN))]
+            _OPEN[key] = run
+            return run
     except _NOT_WHOLE:
         return None
 

@@ -72,6 +72,10 @@ ELSEWHERE = {
     ),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
+    "python -m tidegate.pipelines.runtime.class_archive": (
+        "minutes of work, and 190 MB of disk",
+        "tests/pipelines/runtime/test_engine.py",
+    ),
     ".venv/bin/python scripts/hashes.py": ("asks the package index", "tests/scripts/test_install.py"),
     "pip install --require-hashes -r CLONE/requirements-build.txt": ("downloads packages", "scripts/install.sh"),
     "pip install --require-hashes --no-build-isolation -r CLONE/requirements.txt": (

@@ -205,6 +205,7 @@ def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     "point", at_length(["insert.staged", "insert.planned", "insert.quarantined", "insert.published"])
 )
+@pytest.mark.thorough
 def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
     play = Play(spark, tmp_path)
     hours(play)

@@ -286,6 +286,7 @@ WHERE o.id < 100 AND coalesce(r.rate, 0) < 900
 """
 
 
+@pytest.mark.thorough
 def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_times(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -324,6 +325,7 @@ def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_t
 @pytest.mark.parametrize(
     "point", at_length(["insert.written", "source.appended", "insert.planned", "insert.quarantined"])
 )
+@pytest.mark.thorough
 def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
     play = Play(spark, tmp_path)
     play.rate("EUR", 100, 10)

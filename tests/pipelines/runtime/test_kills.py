@@ -61,7 +61,9 @@ def test_a_kill_between_two_commits_loses_no_row(tmp_path: Path) -> None:
     play = ScriptedPlay(tmp_path)
     play.push()
     play.flip()
-    die_at_each(play, ["source.appended", "insert.published"])
+    for point in ("source.appended@click_event", "insert.published@enriched"):
+        play.push()
+        play.dies(point)
     play.ends()
     play.check()
 

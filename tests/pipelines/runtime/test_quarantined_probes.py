@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.plans import FromQuarantine
@@ -60,7 +61,7 @@ def probes(harness: Harness) -> dict[tuple[int, int, str], dict[str, Any] | None
     }
 
 
-@pytest.mark.parametrize("few", [quarantined_probes.FEW, 0], ids=["by-columns", "by-spark"])
+@pytest.mark.parametrize("few", at_length([quarantined_probes.FEW, 0]), ids=["by-columns", "by-spark"])
 def test_a_quarantined_row_holds_the_probes_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:

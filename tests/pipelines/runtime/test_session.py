@@ -37,14 +37,14 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(config: Mapping[str, str], log: None, started: object) -> None:
+    def ends(config: Mapping[str, str], log: None, started: object, options: str) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setenv("TIDEGATE_DRIVER_MEMORY", "abc")
     monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
-    monkeypatch.setattr(session, "java", lambda: None)
+    monkeypatch.setattr(session, "java", lambda: "/nowhere/bin/java")
     monkeypatch.setattr(session, "resolve", lambda *_, **__: [])
     monkeypatch.setattr(session, "_start_engine", ends)
     with pytest.raises(session.EngineNotStarted, match=r"\$TIDEGATE_DRIVER_MEMORY") as caught:

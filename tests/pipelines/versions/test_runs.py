@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.versions import chained, merged
+from tidegate.pipelines.versions import chained, merged, run
 from tidegate.pipelines.versions.runs import FEW, MERGED_FROM, MOST, SHARE, Span
 
 GROWTH = st.lists(st.sampled_from([0, 0, 1, 10, 1_000, 60_000, 500_000]), min_size=1, max_size=120)
@@ -90,3 +91,20 @@ def test_a_run_that_goes_further_serves_a_pin_of_the_past() -> None:
 
 def test_nothing_is_made_for_epochs_without_rows() -> None:
     assert chained({(0, 4)}, 9, lambda after, upto: min(upto, 4) - min(after, 4)) == [(0, 4)]
+
+
+def test_few_runs_stay_mapped_those_that_were_asked_for_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has ten open files."""
+    monkeypatch.setattr(run, "Run", lambda folder: object())
+    monkeypatch.setattr(run, "_OPEN", {})
+    folders = [tmp_path / str(number) for number in range(run.MAPPED + 1)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "run.json").touch()
+    first, second, *more, last = map(str, folders)
+    found = {name: run.opened(name) for name in (first, second, *more)}
+    assert run.opened(first) is found[first]
+    run.opened(last)
+    assert len(run._OPEN) == run.MAPPED
+    assert run.opened(first) is found[first]
+    assert run.opened(second) is not found[second]

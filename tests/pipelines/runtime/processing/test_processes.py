@@ -113,6 +113,7 @@ def test_all_at_once_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
     assert len(harness.lake.epochs.rows("insert told")) == 1
 
 
+@pytest.mark.thorough
 def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
     """An epoch that crashes at one point after the other, each time taken up by a new runner; what has landed meanwhile
     comes with the next one."""

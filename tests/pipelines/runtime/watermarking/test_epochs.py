@@ -15,7 +15,7 @@ from tests.pipelines.runtime.watermarking.test_builtin import frame
 from tests.pipelines.sources.sources_help import table
 from tests.pipelines.watermarks.tables import cases, steps
 from tidegate.pipelines.lake import Lake, WatermarkRow
-from tidegate.pipelines.runtime.landing.alignment import Members, standing
+from tidegate.pipelines.runtime.landing.alignment import Members, group_position
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, builtin, custom, watermark_row
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
@@ -144,7 +144,7 @@ def blocked(case: Mapping[str, Any], row: WatermarkRow, lake: Lake, now: int) ->
     if "drift_ms" not in case:
         return []
     group = WatermarkAlignment("g", timedelta(milliseconds=case["drift_ms"]), timedelta(seconds=1))
-    stands = standing(Members(lake), row.owner, group, now, stored_splits(row))
+    stands = group_position(Members(lake), row.owner, group, now, stored_splits(row))
     return [f"!{item.split}" for item in stands.blocked]
 
 

@@ -45,6 +45,7 @@ def names(harness: Harness) -> dict[int, str | None]:
 
 
 @pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
+@pytest.mark.thorough
 def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) -> None:
     files = Files(root / "history")
     files.write("1.csv", "1,one\n2,two\n")
