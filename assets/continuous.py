@@ -23,7 +23,8 @@ from tidegate.assets.checks import results, worse
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
-from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT
+from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, gated
+from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, VerdictRow
@@ -105,24 +106,15 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
     """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it."""
     graph = repository.asset_graph
     found = []
-    for staged in sorted({key.asset_key for key in graph.asset_check_keys if key.name == GATE}):
-        told = _texts(graph.get(staged).metadata)
-        for child in sorted(graph.get(staged).child_keys):
-            own = _texts(graph.get(child).metadata)
-            if (
-                INSERT in told
-                and told[PIPELINE] in pipelines
-                and (own.get(LAKE), own.get(INSERT)) == (told[LAKE], told[INSERT])
-            ):
+    for staged, told in gated(repository):
+        for child in sorted(graph.get(staged).child_keys) if told[PIPELINE] in pipelines else ():
+            own = values_of(graph.get(child).metadata)
+            if (own.get(LAKE), own.get(INSERT)) == (told[LAKE], told[INSERT]):
                 names = sorted(key.name for key in graph.asset_check_keys if key.asset_key == staged)
                 checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
-                lake, script, path = told[LAKE], told.get(SCRIPT, ""), Path(own["path"])
-                found.append(Target(told[INSERT], lake, script, staged, child, checks, path))
+                lake, script, path = str(told[LAKE]), str(told.get(SCRIPT, "")), Path(str(own["path"]))
+                found.append(Target(str(told[INSERT]), lake, script, staged, child, checks, path))
     return found
-
-
-def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(getattr(value, "value", value)) for name, value in metadata.items()}
 
 
 def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -> dg.SensorResult:
@@ -261,5 +253,5 @@ class _Look:
 
 def _facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What metadata says, by name, with its folded details."""
-    told = {name: getattr(value, "value", value) for name, value in metadata.items()}
+    told = values_of(metadata)
     return {**told, **told.get("details", {})}

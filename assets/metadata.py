@@ -254,14 +254,7 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
         f"{_published(len(done), published.plan, rows, kept_out, waiting)}; next: "
         f"{'those' if waiting else f'what comes of {insert.probe}'}",
         {**facts, "gate passed": 1},
-        {
-            "epochs published": len(done),
-            "quarantine rows": table_rows(str(lake.quarantine_path(target, insert))),
-            **_of_plan(published.plan),
-            **_of_counts(published.staged),
-            "verdict": "passed",
-            **({"decided at": instant(verdict.decided_at)} if verdict else {}),
-        },
+        _details(len(done), published.plan, published.staged, verdict, lake.quarantine_path(target, insert)),
         **{"rows by epoch": _rows_by_epoch(releasing, waiting)},
         **(data_docs(GateVerdict.of(verdict)) if verdict else {}),
     )
@@ -287,16 +280,23 @@ def of_epochs(
             "waiting rows": waiting,
             "gate passed": 1,
         },
-        {
-            "epochs published": len(staged),
-            "quarantine rows": table_rows(str(quarantine)),
-            **_of_plan(plan),
-            **_of_counts(staged[0]),
-            "verdict": "passed",
-            "decided at": instant(verdict.decided_at),
-        },
+        _details(len(staged), plan, staged[0], verdict, quarantine),
         **data_docs(GateVerdict.of(verdict)),
     )
+
+
+def _details(
+    epochs: int, plan: ReleasePlan, staged: StagedRow, verdict: VerdictRow | None, quarantine: Path
+) -> dict[str, Any]:
+    """Of so many published epochs: the last one at length."""
+    return {
+        "epochs published": epochs,
+        "quarantine rows": table_rows(str(quarantine)),
+        **_of_plan(plan),
+        **_of_counts(staged),
+        "verdict": "passed",
+        **({"decided at": instant(verdict.decided_at)} if verdict else {}),
+    }
 
 
 def _published(epochs: int, plan: ReleasePlan, rows: int, kept_out: int, waiting: int) -> str:

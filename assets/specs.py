@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +13,9 @@ import dagster as dg
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.lineage import published_lineage, staged_lineage
-from tidegate.assets.names import Names
+from tidegate.assets.names import GATE, Names
 from tidegate.assets.presentation import Kind, PipelineAsset, Presentation
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import markdown_table, values_of
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
@@ -34,6 +34,15 @@ JOINS = "tidegate/joins"
 person's own changes to a spec leave these as they are."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
+
+
+def gated(repository: dg.RepositoryDefinition) -> Iterator[tuple[dg.AssetKey, dict[str, Any]]]:
+    """The staged asset of every INSERT of a code location (it has the gate's check), and what its definition says."""
+    graph = repository.asset_graph
+    for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
+        told = values_of(graph.get(key).metadata)
+        if INSERT in told and LAKE in told:
+            yield key, told
 
 
 def connector_kind(connector: str) -> str:

@@ -33,6 +33,11 @@ def in_short(
     return {"summary": summary, **known, **folded}
 
 
+def values_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What metadata says, by name."""
+    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
 def records(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """A table inside of `details`."""
     found = [dict(zip(headers, row, strict=True)) for row in rows[:SHOWN_ROWS]]

@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.names import GATE
-from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
+from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE, gated
+from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
@@ -110,17 +110,14 @@ class Watched:
 def watched(repository: dg.RepositoryDefinition) -> Watched:
     """Every INSERT (an asset that has the gate's check) and every source table of a code location."""
     graph = repository.asset_graph
-    gated = sorted({key.asset_key for key in graph.asset_check_keys if key.name == GATE})
-    inserts = tuple(
-        _insert(key, told) for key in gated if INSERT in (told := _told(graph.get(key).metadata)) and LAKE in told
-    )
+    inserts = tuple(_insert(key, told) for key, told in gated(repository))
     waits: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for item in inserts:
         for join in item.joins:
             waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
     tables, keys, starting = [], {}, _schedules(repository)
     for key in sorted(graph.get_all_asset_keys()):
-        told = _told(graph.get(key).metadata)
+        told = values_of(graph.get(key).metadata)
         if PIPELINE in told:
             keys[key] = str(told[PIPELINE])
         if TABLE in told and LAKE in told:
@@ -145,10 +142,6 @@ def _schedules(repository: dg.RepositoryDefinition) -> dict[dg.AssetKey, list[tu
 def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
     made = repository.assets_defs_by_key[key]
     return made.op.name if made.is_executable else ""
-
-
-def _told(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
 def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:

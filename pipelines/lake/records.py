@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from tidegate.pipelines.watermarks import Watermark
+
 
 def canonical(value: Any) -> str:
     """JSON with one spelling: sorted keys, no spaces. What digests are taken of."""
@@ -163,6 +165,11 @@ class WatermarkRow(Record):
     kept: Mapping[str, int] | None = _json_field(None)
     told: Mapping[str, int | bool] | None = _json_field(None)
     sums: Mapping[str, int] | None = _json_field(None)
+
+
+def word(row: SplitWatermark | WatermarkRow) -> tuple[Watermark, bool]:
+    """Its watermark, and whether it is idle: what a valve or a combined status takes of it (FLIP-326)."""
+    return Watermark(row.timestamp, row.use_processing_time), row.idle
 
 
 @dataclass(frozen=True)

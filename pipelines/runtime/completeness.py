@@ -13,7 +13,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -86,9 +87,13 @@ class Complete:
     quarantined: int
 
 
-def completeness(lake: Lake, pipeline: Pipeline, clock: Clock) -> list[Complete]:
-    """The rows of one script, as of what is committed now."""
-    found = status(lake, pipeline, clock)
+def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> list[Complete]:
+    """The rows of one script, as of what is committed now; of the owners that have `moved` alone, with the INSERTs that
+    read one of them: their rows wait."""
+    if moved is not None:
+        reading = (item for item in pipeline.inserts if not set(item.inputs).isdisjoint(moved))
+        moved = {*moved, *(insert_owner(item.id) for item in reading)}
+    found = status(lake, pipeline, clock, moved)
     rows = [_of_source(source) for source in found.sources]
     for insert in found.inserts:
         process = pipeline.insert(insert.insert).process
@@ -97,11 +102,12 @@ def completeness(lake: Lake, pipeline: Pipeline, clock: Clock) -> list[Complete]
     return rows
 
 
-def publish(lake: Lake, pipeline: Pipeline, clock: Clock) -> bool:
-    """Bring the rows of one script up to date in `<lake>/completeness`; whether that took a commit. Rows of other
-    scripts on the lake stay. A disk that cannot be written is logged: the run itself has done its work."""
+def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> bool:
+    """Bring the rows of one script (of what has `moved`) up to date in `<lake>/completeness`; whether that took a
+    commit. Other rows, of other scripts too, stay. A disk that cannot be written is logged: the run itself has done its
+    work."""
     try:
-        return _published(lake.completeness_path, completeness(lake, pipeline, clock), micros(clock()))
+        return _published(lake.completeness_path, completeness(lake, pipeline, clock, moved), micros(clock()))
     except (DeltaError, LakeError, OSError, pa.ArrowException) as error:
         log.warning("%s was not brought up to date: %s", lake.completeness_path, error)
         return False
@@ -202,11 +208,8 @@ def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
     further than the plan has released."""
     if plan.process is not None:
         return Watermark(*plan.process.watermark)
-    words: dict[Hashable, tuple[Watermark, bool]] = {
-        row.owner: (Watermark(row.timestamp, row.use_processing_time), row.idle) for row in inputs
-    }
-    combined = CombinedWatermarkStatus(list(words))
-    combined.input_all(words)
+    combined = CombinedWatermarkStatus([row.owner for row in inputs])
+    combined.input_all({row.owner: word(row) for row in inputs})
     found = combined.watermark
     if plan.time is None or (found.use_processing_time and plan.time.watermark >= plan.instant):
         return found

@@ -113,7 +113,7 @@ class Runner:
         self.leases = self.lake.leases(self.label, reservation=self.reservation)
         self._ready: set[Path] = set()
         self.notes: list[str] = []
-        self._moved = False
+        self._moved: set[str] = set()
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self.pipeline = self.definitions.pipeline
 
@@ -133,8 +133,8 @@ class Runner:
     def show_completeness(self) -> None:
         """Bring `<lake>/completeness` up to date, where anything may have moved since the last time."""
         if self._moved:
-            self._moved = False
-            completeness.publish(self.lake, self.pipeline, self.clock)
+            moved, self._moved = self._moved, set()
+            completeness.publish(self.lake, self.pipeline, self.clock, moved)
 
     def hand_on(self, insert: str) -> None:
         """Let the next step of this one's reservation, and nobody else, go on with the epoch of an INSERT."""
@@ -175,10 +175,10 @@ class Runner:
         rows = [self.lake.stuck.last(owner) for owner in self.lake.stuck.owners()]
         return {row.owner for row in rows if row is not None and not row.over}
 
-    def _begin(self, resnapshot: Collection[str] = ()) -> None:
-        """What follows may change the lake. Raises DefinitionChanged where the script is not what the lake keeps."""
+    def _begin(self, owner: str, resnapshot: Collection[str] = ()) -> None:
+        """What follows may move `owner`. Raises DefinitionChanged where the script is not what the lake keeps."""
         self.definitions.require(resnapshot)
-        self._moved = True
+        self._moved.add(owner)
 
     def _say(self, line: str) -> None:
         self.notes.append(line)
@@ -229,7 +229,7 @@ class Runner:
     ) -> Advance:
         """Land what the source table has now; `on_epoch` hears of each epoch. Raises LeaseHeld, SourceError, LakeError,
         ConcurrentRun."""
-        self._begin([table] if resnapshot else ())
+        self._begin(table, [table] if resnapshot else ())
         landing = self.landing(table)
         done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
         self._works(table)
@@ -245,7 +245,7 @@ class Runner:
         return done
 
     def _tick_of(self, table: str) -> Steps:
-        self._begin()
+        self._begin(table)
         return self.landing(table).steps(max_epochs=1)
 
     # --- inserts -------------------------------------------------------------------------------------------------
@@ -269,19 +269,19 @@ class Runner:
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
-        self._begin()
+        self._begin(insert_owner(insert))
         releasing = self.releasing(insert, until)
         plan = releasing.plan()
         return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
-        self._begin()
+        self._begin(insert_owner(insert))
         return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
-        self._begin()
+        self._begin(insert_owner(insert))
         return self._published(self.releasing(insert))
 
     def _published(self, releasing: InsertRunner) -> Published | None:
@@ -344,7 +344,7 @@ class Runner:
         takes the place of all that had released some of them. An unfinished epoch is finished first; where that was
         this very backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
-        self._begin()
+        self._begin(insert_owner(insert))
         releasing, published = self.releasing(insert), []
         while True:
             plan = releasing.backfill(spans)
@@ -360,7 +360,7 @@ class Runner:
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """See `InsertRunner.filled`: whether another run of the same backfill has done the work of this one."""
-        self._begin()
+        self._begin(insert_owner(insert))
         return self.releasing(insert).filled(spans, own, since)
 
     def out_of_quarantine(
@@ -372,7 +372,7 @@ class Runner:
         An unfinished epoch is finished first; where that was this very request, nothing else is done. None are
         published where there is nothing to take. Raises GateHeld, PlanningError.
         """
-        self._begin()
+        self._begin(insert_owner(insert))
         releasing, published = self.releasing(insert), []
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             self._staged(releasing, plan)
@@ -389,7 +389,7 @@ class Runner:
     ) -> Published | None:
         """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld when it
         is held once more."""
-        self._begin()
+        self._begin(insert_owner(insert))
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
         self._staged(releasing, plan)
@@ -412,7 +412,7 @@ class Runner:
         and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others go
         on, and there it is found.
         """
-        self._begin(resnapshot)
+        self.definitions.require(resnapshot)
         done: dict[str, Advance] = {}
         hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         failed = Failed(raises=True) if failed is None else failed
@@ -470,7 +470,7 @@ class Runner:
         Raises the first error, at the end where it is a source's or a GateHeld: the other sources, and the INSERTs
         that read none that failed, have their turn.
         """
-        self._begin(resnapshot)
+        self.definitions.require(resnapshot)
         said, began = len(self.notes), time.monotonic()
         self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)

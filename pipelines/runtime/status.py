@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -184,8 +184,10 @@ def settled_status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = 
     return status(lake, pipeline, clock) if found.imbalanced else found
 
 
-def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock) -> LakeStatus:
-    """The state of a lake: of what `pipeline` names, or of everything that ever ran on it.
+def status(
+    lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock, only: Container[str] | None = None
+) -> LakeStatus:
+    """The state of a lake: of what `pipeline` names, or of everything that ever ran on it; of these owners `only`.
 
     Without a pipeline, a target outside of the lake is not found: its newest epoch shows as passed even when published.
     """
@@ -199,6 +201,9 @@ def status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_c
     else:
         tables = [table.name for table in pipeline.sources]
         inserts = [insert.id for insert in pipeline.inserts]
+    if only is not None:
+        tables = [name for name in tables if name in only]
+        inserts = [name for name in inserts if insert_owner(name) in only]
     leases = read_leases(lake.control)
     holders = {lease.owner: lease.describe() for lease in leases if not lease.over(now)}
     worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}

@@ -99,12 +99,7 @@ import numpy
 
 def test_a_status_needs_arrow_and_nothing_else(tmp_path: Path) -> None:
     made = HandmadeLake(tmp_path / "lake")
-    made.landed("users", 1, 500, flip=1)
-    made.landed("clicks", 1, 10)
-    plan = made.planned(1, 0, 1)
-    made.staged(plan, matched=7, unmatched_key_absent_u=3)
-    made.judged(plan)
-    made.published(plan)
+    made.one_epoch(matched=7, unmatched_key_absent_u=3)
     leases = made.lake.leases("test")
     leases.acquire("users")
     leases.close()

@@ -21,12 +21,7 @@ from tidegate.pipelines.lake.records import EpochRow
 def made(tmp_path: Path) -> HandmadeLake:
     """A lake whose INSERT has published 7 rows of 10 and quarantined 3."""
     lake = HandmadeLake(tmp_path / "a lake")
-    lake.landed("users", 1, 500, flip=1)
-    lake.landed("clicks", 1, 10)
-    plan = lake.planned(1, 0, 1)
-    lake.staged(plan, matched=7, unmatched_key_absent_u=3)
-    lake.judged(plan)
-    lake.published(plan)
+    lake.one_epoch(matched=7, unmatched_key_absent_u=3)
     return lake
 
 

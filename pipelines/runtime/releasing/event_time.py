@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.areas import merged, micros
+from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.releasable import settled
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
@@ -179,11 +180,8 @@ class EventTimePlanner(ReleasePlanner):
         log = self.on_lake.lake.watermarks
         rows = {pin.table: log.rows(pin.table, generation=pin.generation, epoch=pin.epoch)[0] for pin in pins}
         rows[self.on_lake.insert.probe] = landed
-        words: dict[Hashable, tuple[Watermark, bool]] = {
-            table: (Watermark(row.timestamp, row.use_processing_time), row.idle) for table, row in rows.items()
-        }
         status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
-        status.input_all(words)
+        status.input_all({table: word(row) for table, row in rows.items()})
         if status.watermark.use_processing_time:
             return max(before, now), ()
         found = status.watermark.timestamp

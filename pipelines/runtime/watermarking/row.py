@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.splits import counting, folded, stored_splits
 from tidegate.pipelines.runtime.watermarking.emit import SignalEmit
 from tidegate.pipelines.runtime.watermarking.epoch import EpochTime
@@ -182,9 +183,7 @@ def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> St
     last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
     heard = counting(splits)
     valve = StatusWatermarkValve([split.split for split in heard], Recorder(), last=last)
-    words: dict[Hashable, tuple[Watermark, bool]] = {
-        split.split: (Watermark(split.timestamp, split.use_processing_time), split.idle) for split in heard
-    }
+    words: dict[Hashable, tuple[Watermark, bool]] = {split.split: word(split) for split in heard}
     if all(split.ended for split in heard):  # what they told last stands, and then nobody waits for them
         valve.input_all({name: (watermark, False) for name, (watermark, _) in words.items()})
     valve.input_all(words)

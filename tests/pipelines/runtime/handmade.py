@@ -152,6 +152,15 @@ class HandmadeLake:
             self.lake.target_path(self.target), pa.schema([pa.field("id", pa.int64())]), application, plan.epoch
         )
 
+    def one_epoch(self, **found: int) -> None:
+        """Both tables have landed, and an epoch of the INSERT is published that `found` this (see `staged`)."""
+        self.landed("users", 1, 500, flip=1)
+        self.landed("clicks", 1, 10)
+        plan = self.planned(1, 0, 1)
+        self.staged(plan, **found)
+        self.judged(plan)
+        self.published(plan)
+
     def appended(self, table: str, epoch: int) -> None:
         """A source table's commit of an epoch, without rows."""
         schema = arrow_schema(self.pipeline.table(table).stored_columns)

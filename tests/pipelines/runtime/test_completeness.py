@@ -141,3 +141,14 @@ def test_the_pages_reader_waits_until_all_is_there(
     made.published(plan)
     publish(made)
     assert reader(lake, "enriched", second(1))
+
+
+def test_a_step_shows_what_it_has_moved_and_what_reads_it(made: HandmadeLake) -> None:
+    """A run of a hundred INSERTs has hundreds of steps: none looks at all of them."""
+    flipped(made)
+    publish(made)
+    made.landed("users", 2, 1, flip=1)
+    made.landed("clicks", 2, 7, flip=1)
+    assert completeness.publish(made.lake, made.pipeline, lambda: 2_000_000, {"users"})
+    rows = shown(made.lake)
+    assert (rows["users"]["epoch"], rows["clicks"]["epoch"], rows["enriched"]["waiting"]) == (2, 1, 12)
