@@ -18,7 +18,7 @@ ERROR_KIND = "tidegate/error"
 """Failure metadata: the name of the typed error."""
 
 FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
-"""What a retry can not mend: a person, another runner or the script has to change first."""
+"""What a retry cannot mend: a person, another runner or the script has to change first."""
 
 
 NO_RETRY = {RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "false"}

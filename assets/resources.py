@@ -64,7 +64,7 @@ class TidegateResource(dg.ConfigurableResource):
         spark_config: dict[str, str] | None = None,
         wait: str = WAIT,
     ) -> TidegateResource:
-        """The resource of a lake. Raises PlanningError for a setting that must not be shown, or can not be read."""
+        """The resource of a lake. Raises PlanningError for a setting that must not be shown, or cannot be read."""
         try:
             parse_duration(wait)
         except ValueError as error:

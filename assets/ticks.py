@@ -62,7 +62,7 @@ class Ticks:
         return answers[0] if answers else f"there was no answer within {ANSWER_WITHIN_S:g} s"
 
     def _needed(self) -> str:
-        """What the lake and the sources say. Where they can not be asked, the run will say why."""
+        """What the lake and the sources say. Where they cannot be asked, the run will say why."""
         try:
             from tidegate.pipelines.lake import Lake
             from tidegate.pipelines.runtime.dry_run import needed

@@ -1,4 +1,4 @@
-"""Two sources, one three times as fast in event time: rows that have landed and can not be released, drawn as SVG.
+"""Two sources, one three times as fast in event time: rows that have landed and cannot be released, drawn as SVG.
 
     python -m benchmarks.alignment docs/images/alignment.svg
 
@@ -88,7 +88,7 @@ def draw(without: Sequence[int], with_alignment: Sequence[int]) -> str:
         ),
         label(left - 8, top + 5, f"{most:,}", 'text-anchor="end"'),
         label(left - 8, top + height, "0", 'text-anchor="end"'),
-        label(left, top - 12, "rows that have landed and can not be released yet"),
+        label(left, top - 12, "rows that have landed and cannot be released yet"),
         label(end, top + height + 22, f"{last} ticks", 'text-anchor="end"'),
         label(left, top + height + 44, "fast: 3,000 ms of event time a tick; slow: 1,000; drift 5 s", 'fill="#555"'),
         "</svg>",

@@ -1,5 +1,5 @@
 """Peers that Tidegate does not depend on: each runs in a virtual environment of its own, made once from an extra of
-pyproject.toml, so that what it needs can not change what Tidegate runs with."""
+pyproject.toml, so that what it needs cannot change what Tidegate runs with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLINK_JARS = (
 def python_with(extra: str) -> Path:
     """The Python of an environment that holds the requirements of `extra` and nothing else; made where it is missing.
 
-    Raises subprocess.CalledProcessError where pip can not install them (its own words are on the terminal).
+    Raises subprocess.CalledProcessError where pip cannot install them (its own words are on the terminal).
     """
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
     told = hashlib.sha256(repr((sys.version, sorted(declared))).encode()).hexdigest()[:12]

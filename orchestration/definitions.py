@@ -37,7 +37,7 @@ def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
 def spans(environment: Mapping[str, str] | None = None) -> Partitions | None:
     """The spans of time that event-time outputs can be backfilled by, if $TIDEGATE_PARTITIONS_FROM says since when.
 
-    Raises PlanningError where the variables can not be read.
+    Raises PlanningError where the variables cannot be read.
     """
     known = os.environ if environment is None else environment
     text, every = known.get(PARTITIONS_FROM, ""), known.get(PARTITIONS_EVERY, "") or "day"
@@ -89,7 +89,7 @@ def of_folder(folder: Path) -> dg.Definitions:
 
 
 def chosen(environment: Mapping[str, str] | None = None) -> Presentation:
-    """How the scripts appear, by the environment. Raises PlanningError where a variable can not be read."""
+    """How the scripts appear, by the environment. Raises PlanningError where a variable cannot be read."""
     known = os.environ if environment is None else environment
     automation = known.get(AUTOMATION, "") or "0"
     if automation not in ("0", "1"):

@@ -50,7 +50,7 @@ def serving(folder: Path, port: int) -> Iterator[str]:
         server = ThreadingHTTPServer((HOST, port), handler)
     except OSError as error:
         raise TidegateError(
-            f"port {port} can not be used for Data Docs: {(error.strerror or str(error)).lower()}",
+            f"port {port} cannot be used for Data Docs: {(error.strerror or str(error)).lower()}",
             where=f"{HOST}:{port}",
             state="nothing was started",
             next_command="give another one: tidegate ui --docs-port 3005   (0: any that is free)",

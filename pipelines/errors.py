@@ -63,7 +63,7 @@ class BeyondRetention(PlanningError):
 
 
 class SourceError(TidegateError):
-    """A source that refuses, or can not, deliver what a plan asks for."""
+    """A source that refuses, or cannot, deliver what a plan asks for."""
 
 
 class SourceUnreachable(SourceError):

@@ -2,7 +2,7 @@
 
 1. All rows are read again beside the log, in parallel, in many read views: somewhere between two places of the log.
    They are kept as hashes (row_hashes), and compared bucket by bucket with the lake's latest state.
-2. A key that changed between the two places can not be compared so, and a difference is only a suspicion. The keys of
+2. A key that changed between the two places cannot be compared so, and a difference is only a suspicion. The keys of
    both are read again in one read view, whose place is known, and compared with the lake's state at that very place.
    What changed meanwhile, where the source does not tell the place exactly, is read once more.
 
@@ -120,7 +120,7 @@ class SourceReconciliation:
 def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> SourceReconciliation:
     """Compare a build table in the lake with the source's own.
 
-    Raises PlanningError (not a table that can be compared), SourceError (it can not be read, or has not flipped; the
+    Raises PlanningError (not a table that can be compared), SourceError (it cannot be read, or has not flipped; the
     changelog does not come past the cut).
     """
     runner.definitions.require()
@@ -150,7 +150,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
     with opened as source:
         if not isinstance(source, Comparable):
             raise PlanningError(
-                f"{table.name} can not be read again beside its log: its connector is {table.connector}",
+                f"{table.name} cannot be read again beside its log: its connector is {table.connector}",
                 where=table.name,
                 state="nothing was read",
                 next_command="tidegate reconcile SCRIPT --table TABLE   (tables of mysql-cdc can be)",

@@ -1,7 +1,7 @@
 """The built-in gate (entry point `tidegate.gates`, default): the checks of a staged epoch, and what they add up to.
 
 Every check compares what the join counted in its own pass with numbers that come from elsewhere: the watermark log, the
-Parquet footers, the plan, the tables' schemas. What can not be shown is held: missing is never good.
+Parquet footers, the plan, the tables' schemas. What cannot be shown is held: missing is never good.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAr
 
 def logged_rows(path: Path, generation: int | None = None, upto: int | None = None) -> int | None:
     """Rows of a Delta table by its log (of one `_generation`, up to an `_epoch` of it); 0 where there is no table, None
-    where the log can not tell."""
+    where the log cannot tell."""
     table = opened(path)
     if table is None:
         return 0

@@ -100,7 +100,7 @@ if ! { install "${checked[@]}" --requirement requirements-build.txt &&
             "free $needed_mb MB where $(pwd), ${TMPDIR:-/tmp} and $HOME/.cache lie, and run the same command again"
     fi
     if grep -qE 'NewConnectionError|NameResolutionError|name resolution|ConnectTimeout|Read timed out|Network is unreachable|ProxyError|SSLError' "$log"; then
-        fail "the Python package index can not be reached" \
+        fail "the Python package index cannot be reached" \
             "check the network (behind a proxy: set HTTPS_PROXY), and run the same command again; see $log"
     fi
     fail "pip says: $(grep -m 1 -iE '^ *error' "$log" || tail -n 1 "$log")" "read $log, and run the same command again"

@@ -49,7 +49,7 @@ def partitions_of(wanted: Partitions, timezone: str = "UTC") -> dg.TimeWindowPar
     zone = zone_of(timezone)
     if wanted.every == "hour" and _changes_by_part_of_an_hour(zone, wanted.start.year):
         raise PlanningError(
-            f"{timezone} changes its clock by part of an hour, and its hours can not be partitions",
+            f"{timezone} changes its clock by part of an hour, and its hours cannot be partitions",
             where="partitions_every",
             state="nothing was loaded",
             next_command="set partitions_every to day, or timezone to UTC",
@@ -187,7 +187,7 @@ def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
 
 
 def _waits(short: "Waiting | None") -> bool:
-    """Whether something of what has landed can not be released, and not only of what may still come."""
+    """Whether something of what has landed cannot be released, and not only of what may still come."""
     return short is not None and bool(short.rows or short.unflipped)
 
 

@@ -139,7 +139,7 @@ def _reconcile(started: Started, config: ReconcileConfig) -> Iterator[Any]:
     unknown = [name for name in config.tables if name not in tables]
     if unknown:
         raise PlanningError(
-            f"{', '.join(unknown)} can not be compared with a source",
+            f"{', '.join(unknown)} cannot be compared with a source",
             where="the config of the run",
             state="nothing was read",
             next_command=f"set `tables` to some of {', '.join(tables)}",

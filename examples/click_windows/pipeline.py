@@ -20,13 +20,13 @@ def together(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {item: one.get(item, 0) + other.get(item, 0) for item in {**one, **other}}
 
 
-def told(key: str, window: Window, kept):
+def as_row(key: str, window: Window, kept):
     """A window as a row."""
     return (key, window.start, window.end, kept)
 
 
-CLICKS = Aggregate("BIGINT", create=int, add=lambda kept, click: kept + 1, result=told)
-ITEMS = Aggregate("MAP<STRING, BIGINT>", create=dict, add=counted, result=told, merge=together)
+CLICKS = Aggregate("BIGINT", create=int, add=lambda kept, click: kept + 1, result=as_row)
+ITEMS = Aggregate("MAP<STRING, BIGINT>", create=dict, add=counted, result=as_row, merge=together)
 
 by_5_minutes = WindowFunction(tumble(timedelta(minutes=5)), CLICKS, time=lambda click: click.time)
 by_visit = WindowFunction(session(timedelta(minutes=10)), ITEMS, time=lambda click: click.time)

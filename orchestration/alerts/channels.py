@@ -71,7 +71,7 @@ class AppriseChannel:
         with _SILENCE:
             client = apprise.Apprise(asset=asset)
             if not client.add(self.url):
-                raise Undelivered("Apprise can not read its address (see its documentation for the form)")
+                raise Undelivered("Apprise cannot read its address (see its documentation for the form)")
             for service in client:
                 service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
             try:
@@ -84,7 +84,7 @@ class AppriseChannel:
             except Exception as error:  # noqa: BLE001 a plug-in may raise anything; the others have the message
                 raise Undelivered(type(error).__name__) from None
         if not taken:
-            raise Undelivered("it can not be reached, or refuses the address, the user or the password")
+            raise Undelivered("it cannot be reached, or refuses the address, the user or the password")
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,12 @@ def held_epoch(
 def _keys(
     lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, options: AlertOptions
 ) -> tuple[MissedKey, ...]:
-    """Some keys of an epoch's rows without a match; none where the rows can not be read: they are evidence, and the
+    """Some keys of an epoch's rows without a match; none where the rows cannot be read: they are evidence, and the
     alert does not wait for it."""
     try:
         return tuple(missed_keys(lake, watched.joins, watched.places.staged, plan, staged, options.keys))
     except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
-        logger.warning("keys of %s can not be told: %s", watched.name, type(error).__name__)
+        logger.warning("keys of %s cannot be told: %s", watched.name, type(error).__name__)
         return ()
 
 

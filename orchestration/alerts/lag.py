@@ -27,7 +27,7 @@ class Asked:
     Attributes:
         generation, epoch: the landed epoch.
         even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
-        mute: it can not be asked without being read.
+        mute: it cannot be asked without being read.
         rest: how much there is, in words; empty for nothing.
         number: the same as a number; 0 in what an older Tidegate has remembered.
         since: when the oldest of it was there (ms, UTC), where the source knows.

@@ -26,7 +26,7 @@ _KEEP_MORE = {"mysql-cdc": "SET GLOBAL binlog_expire_logs_seconds = 604800;"}
 def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
     """The log after the cursor of this table is gone, or will be soon. Without a script there is no address to ask at.
 
-    Raises TidegateError where the source can not be asked.
+    Raises TidegateError where the source cannot be asked.
     """
     lake, table = opened(watched.lake), declared(watched)
     if lake is None or table is None:
@@ -48,7 +48,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         f"(it keeps {seconds(found.kept_s * 1000)}).",
         pipeline=watched.pipeline,
         said=(
-            "The table can not go on from where it is: begin a new generation; readers stay on the old one meanwhile."
+            "The table cannot go on from where it is: begin a new generation; readers stay on the old one meanwhile."
             if gone
             else "Land it before, or the table has to be read anew from a snapshot.",
         ),

@@ -71,7 +71,7 @@ class AlertOptions:
 
     def of_environment(self, environment: Mapping[str, str] | None = None) -> AlertOptions:
         """These, with what the environment says where they are as by default. Raises PlanningError that names a
-        variable whose value can not be."""
+        variable whose value cannot be."""
         known = os.environ if environment is None else environment
         default = AlertOptions()
         found: dict[str, Any] = {}

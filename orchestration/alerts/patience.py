@@ -25,7 +25,7 @@ def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callabl
     """Ask all of them, AT_ONCE at the same time, and wait `within` s in all. Each answer is a function that gives it,
     or raises what the question raised, or Unanswered.
 
-    The thread of a question without an answer stays until it has one, and can not keep the process alive.
+    The thread of a question without an answer stays until it has one, and cannot keep the process alive.
     """
     end = time.monotonic() + within
     open_ones = list(enumerate(questions))[::-1]

@@ -196,7 +196,7 @@ class Post:
 
 
 def _begun(send: Callable[[], None]) -> Future[None]:
-    """Send in a thread, which can not keep the process alive."""
+    """Send in a thread, which cannot keep the process alive."""
     answer: Future[None] = Future()
 
     def run() -> None:

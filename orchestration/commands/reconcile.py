@@ -66,7 +66,7 @@ def reconcile(
         for name in tables or []:
             if name not in known:
                 told = f"those that can be are {', '.join(known)}" if known else "none of this script can be"
-                raise typer.BadParameter(f"{name} can not be compared with its source; {told}")
+                raise typer.BadParameter(f"{name} cannot be compared with its source; {told}")
         if not known:
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
         wanted = tables or known

@@ -62,7 +62,7 @@ def report(
             path.write_text(page, encoding="utf-8")
         except OSError as error:
             raise TidegateError(
-                f"the page can not be written: {(error.strerror or str(error)).lower()}",
+                f"the page cannot be written: {(error.strerror or str(error)).lower()}",
                 where=str(path),
                 state="nothing was changed",
                 next_command="give a file that you may write: --out FILE",

@@ -97,7 +97,7 @@ def _require_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise TidegateError(
-                f"port {port} can not be used: {(error.strerror or str(error)).lower()}",
+                f"port {port} cannot be used: {(error.strerror or str(error)).lower()}",
                 where=f"{host}:{port}",
                 state="nothing was started",
                 next_command="give another one: tidegate ui --port 3001   (or with make: make ui ARGS='--port 3001')",

@@ -49,7 +49,7 @@ def _headline(report: VerifyReport) -> str:
     proved = len(report.epochs) - len(report.unproved)
     told = f"{counted(report.rows, 'released row')} in {counted(proved, 'epoch')} recomputed"
     if report.passed:
-        rest = f", {counted(len(report.unproved), 'epoch')} can not be recomputed" if report.unproved else ""
+        rest = f", {counted(len(report.unproved), 'epoch')} cannot be recomputed" if report.unproved else ""
         return f"[green]{name}: {told}, no row differs{rest}[/]"
     found = [counted(report.differences, "row") + " differ"] if report.differences else []
     lost = sum(epoch.state == "rows lost" for epoch in report.epochs)

@@ -64,7 +64,7 @@ def used_in(functions: Iterable[UserFunction], *expressions: str | None) -> tupl
 
 
 class FunctionProblem(ValueError):
-    """A function that can not be had, or that has no signature in SQL. The compiler adds line and column.
+    """A function that cannot be had, or that has no signature in SQL. The compiler adds line and column.
 
     Attributes:
         what: One sentence.

@@ -53,10 +53,10 @@ def _module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise FunctionProblem(f"there is no module `{error.name}`", ON_THE_PATH) from error
         hint = new_spelling(error) or ON_THE_PATH
-        raise FunctionProblem(f"module `{name}` can not be imported: {error}", hint) from error
+        raise FunctionProblem(f"module `{name}` cannot be imported: {error}", hint) from error
     except (Exception, SystemExit) as error:  # a module of the user's own may raise anything while it is imported
         told = (str(error).splitlines() or [""])[0]
-        what = f"module `{name}` can not be imported: {type(error).__name__}{f': {told}' if told else ''}"
+        what = f"module `{name}` cannot be imported: {type(error).__name__}{f': {told}' if told else ''}"
         raise FunctionProblem(what, f'python -c "import {name}" shows where') from error
 
 

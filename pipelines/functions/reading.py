@@ -52,7 +52,7 @@ def _signature(function: Callable[..., Any], reference: str) -> tuple[inspect.Si
         ) from error
     except (NameError, AttributeError) as error:
         raise FunctionProblem(
-            f"an annotation of `{reference}` can not be resolved: {error}", "import what it names where it is defined"
+            f"an annotation of `{reference}` cannot be resolved: {error}", "import what it names where it is defined"
         ) from error
 
 

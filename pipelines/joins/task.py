@@ -3,7 +3,7 @@ row meets.
 
 Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
-                                                             last three may be NULL where a row can not be kept out any
+                                                             last three may be NULL where a row cannot be kept out any
                                                              more
     _probe_time                                              in event time: us, UTC
     _instant                                                 what PROCTIME() is in this release

@@ -251,7 +251,7 @@ def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list
             f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
             where=str(root_of(delta)),
             state="nothing of this epoch was published; no row was taken out",
-            next_command="tidegate verify SCRIPT   (an INSERT that once had another 'insert.id' can not be backfilled)",
+            next_command="tidegate verify SCRIPT   (an INSERT that once had another 'insert.id' cannot be backfilled)",
         )
     kept = survey(rest) if rest.exists() else []
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]

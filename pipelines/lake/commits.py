@@ -111,7 +111,7 @@ def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: fl
 
 def checkpoint(root: Path, version: int) -> None:
     """Write the checkpoint of a version, by delta-rs in a folder that has links to the commits since the last one
-    alone. Where it can not be written the log only gets longer: that is logged, and the next interval tries again."""
+    alone. Where it cannot be written the log only gets longer: that is logged, and the next interval tries again."""
     folder = root / "_delta_log"
     try:
         needed = _since_checkpoint(folder, version)

@@ -94,7 +94,7 @@ class Lake(Layout):
             self.control.mkdir(mode=PRIVATE, exist_ok=True)
         except OSError as error:
             raise LakeError(
-                f"the lake's folder can not be made: {error.strerror}",
+                f"the lake's folder cannot be made: {error.strerror}",
                 where=str(self.root),
                 state="nothing was changed",
                 next_command="give a folder that you may write to: --lake DIR",

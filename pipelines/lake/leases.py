@@ -151,7 +151,7 @@ class Leases:
         _live[self.holder] = self
 
     def acquire(self, owner: str) -> Lease:
-        """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder, and LakeError where it can not
+        """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder, and LakeError where it cannot
         be written."""
         with self._lock:
             if owner in self._lost:
@@ -167,7 +167,7 @@ class Leases:
                 self._swap(owner, lease, self._reservation)
             except delta_log.unreadable() as error:
                 raise LakeError(
-                    f"{owner}: its lease can not be written: {error}",
+                    f"{owner}: its lease cannot be written: {error}",
                     where=str(self._path),
                     state="nothing was changed by this run",
                     next_command=f"{remedy(str(error))}, then run the same command again",

@@ -79,7 +79,7 @@ def ensure_table(
         DeltaTable.create(str(path), schema=wanted, mode="ignore", configuration=configuration)
     except (DeltaError, OSError) as error:
         raise LakeError(
-            f"the table of {name} can not be made: {error}",
+            f"the table of {name} cannot be made: {error}",
             where=str(path),
             state="nothing was changed",
             next_command="check the folder's owner and the disk's space, then run the same command again",

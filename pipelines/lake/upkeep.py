@@ -319,7 +319,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except (DeltaError, OSError) as error:
         raise LakeError(
-            f"the table can not be tidied: {error}",
+            f"the table cannot be tidied: {error}",
             where=str(path),
             state="no row was changed",
             next_command="check the folder's owner and the disk's space, then run the same command again",

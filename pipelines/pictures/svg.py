@@ -50,7 +50,7 @@ def text(x: float, y: float, said: str, css: str = "", anchor: str = "start") ->
 
 
 def picture(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
-    """The whole of one, with a name for those who can not see it."""
+    """The whole of one, with a name for those who cannot see it."""
     body = "".join(parts)
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}">{body}</svg>'

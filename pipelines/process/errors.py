@@ -10,7 +10,7 @@ class ProcessError(TidegateError):
 
 
 class InvalidDeclaration(ProcessError, ValueError):
-    """A watermark or a state that can not be declared like this, or is declared twice."""
+    """A watermark or a state that cannot be declared like this, or is declared twice."""
 
 
 class UndeclaredWatermark(ProcessError):
@@ -75,7 +75,7 @@ class NoEventTime(ProcessError):
     """An extractor that raised, or gave something that is no time."""
 
     def __init__(self, record: object, why: str) -> None:
-        super().__init__(f"the event time of {shown(record)} can not be told: {cut(why)}")
+        super().__init__(f"the event time of {shown(record)} cannot be told: {cut(why)}")
 
 
 class FunctionRaised(ProcessError):

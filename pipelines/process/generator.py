@@ -60,7 +60,7 @@ class GreatestEventTime:
 class WatermarkGeneratorBuilder:
     """How event time is told. Immutable: every step gives a new builder, and their order does not matter.
 
-    Raises InvalidDeclaration where the extractor can not be called, InvalidWatermark for a duration that can not be.
+    Raises InvalidDeclaration where the extractor cannot be called, InvalidWatermark for a duration that cannot be.
     """
 
     extractor: EventTimeExtractor
@@ -71,7 +71,7 @@ class WatermarkGeneratorBuilder:
 
     def __post_init__(self) -> None:
         if not callable(self.extractor):
-            raise InvalidDeclaration(f"an event time extractor is called with a record, {self.extractor!r} can not be")
+            raise InvalidDeclaration(f"an event time extractor is called with a record, {self.extractor!r} cannot be")
 
     def with_idleness(self, timeout: timedelta) -> WatermarkGeneratorBuilder:
         """Tell that the input is idle after `timeout` without records."""

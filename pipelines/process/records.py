@@ -10,7 +10,7 @@ from typing import Any
 
 @lru_cache(maxsize=256)
 def record_type(columns: tuple[str, ...]) -> type:
-    """The class of records with these columns. A name that Python can not say is reached by place (`record[2]`)."""
+    """The class of records with these columns. A name that Python cannot say is reached by place (`record[2]`)."""
     return namedtuple("Record", columns, rename=True)
 
 

@@ -46,7 +46,7 @@ class DryRun:
 def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
     """Plan everything and store nothing; tables in `resnapshot` as if they began a new generation.
 
-    Raises what a run would: SourceError where a source can not be asked or does not fit, PlanningError,
+    Raises what a run would: SourceError where a source cannot be asked or does not fit, PlanningError,
     DefinitionChanged.
     """
     pipeline = runner.pipeline

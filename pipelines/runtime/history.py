@@ -81,7 +81,7 @@ def history(
     """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`, of which none may
     look back at an earlier one. `target` is where its target's table lies.
 
-    Without a target the newest epoch that passed can not be told from a published one, and counts as passed.
+    Without a target the newest epoch that passed cannot be told from a published one, and counts as passed.
     """
     owner = insert_owner(insert)
     plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]

@@ -141,7 +141,7 @@ class LandedRetention:
 
     def _asked_for(self, table: Table, generation: int) -> tuple[int, str] | str:
         """The last epoch that nobody asks for any more, nor for one before it, and who asks for the next one; or why
-        that can not be told yet."""
+        that cannot be told yet."""
         newest = self.lake.epochs.last(table.name)
         if table.parts and (newest is None or newest.plan["ranges"]["part"] < len(table.parts) - 1):
             return "its last table has not begun: where it does is read from the rows before it"

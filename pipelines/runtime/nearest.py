@@ -63,7 +63,7 @@ def missed_keys(
 
 
 def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow]) -> list[MissedKey | None]:
-    """One for each quarantined row; None where it had a match, or its key can not be told."""
+    """One for each quarantined row; None where it had a match, or its key cannot be told."""
     joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
     by_epoch: dict[int, list[int]] = {}
     for number, row in enumerate(rows):

@@ -94,7 +94,7 @@ class Retention:
 
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
         """How far back the INSERTs of the pipeline still look, and those of the lake that it does not name; or why that
-        can not be told yet."""
+        cannot be told yet."""
         keep = milliseconds(retention, "'changelog.retention'", zero=True)
         times: list[int] = []
         pins: list[int] = []
@@ -104,7 +104,7 @@ class Retention:
         joining = [(insert, self.pipeline) for insert in self.pipeline.inserts if table.name in insert.builds]
         for name, made in inserts_beside(self.lake, self.pipeline, table.name).items():
             if made is None:
-                return f"{name}, which this script does not name, joins it too, and can not be read any more"
+                return f"{name}, which this script does not name, joins it too, and cannot be read any more"
             joining.append((made.insert(name), made))
         for insert, pipeline in joining:
             epochs = history_of(self.lake, pipeline, insert)
@@ -157,7 +157,7 @@ class Retention:
 
     def _read_by_processes(self, table: str, generation: int) -> dict[str, int] | str:
         """Up to which epoch each process of the lake has read a table for certain: it has to meet every row once. Or
-        why that can not be told yet."""
+        why that cannot be told yet."""
         found: dict[str, int] = {}
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)

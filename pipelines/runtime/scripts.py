@@ -27,7 +27,7 @@ def pipeline_name(script: Path) -> str:
 def load_script(script: Path, name: str | None = None) -> Pipeline:
     """Compile the script at `script`; a file called *.py is run, and its `pipeline` is taken.
 
-    Raises SqlError, and PlanningError when the file can not be read, or run.
+    Raises SqlError, and PlanningError when the file cannot be read, or run.
     """
     if script.suffix == PYTHON:
         return _of_python(script, name)
@@ -36,7 +36,7 @@ def load_script(script: Path, name: str | None = None) -> Pipeline:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PlanningError(
-            f"the script can not be read: {reason}",
+            f"the script cannot be read: {reason}",
             where=str(script),
             state="nothing was run",
             next_command="give the path of a SQL script",
@@ -54,7 +54,7 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
     except (Exception, SystemExit) as error:  # a file of the user's own may raise anything while it is run
         told = (str(error).splitlines() or [""])[0]
         raise PlanningError(
-            f"the file can not be run: {type(error).__name__}{f': {told}' if told else ''}",
+            f"the file cannot be run: {type(error).__name__}{f': {told}' if told else ''}",
             where=str(script),
             state="nothing was run",
             next_command=new_spelling(error) or f"python {script}   (shows where)",

@@ -59,7 +59,7 @@ class PrintConnector:
 
     def source(self, context: SourceContext) -> Source:
         raise PlanningError(
-            f"{context.table.name} can not be read: print is a target only",
+            f"{context.table.name} cannot be read: print is a target only",
             where=f"WITH options of {context.table.name}",
             state="nothing was run",
             next_command="choose another connector for the tables after FROM and JOIN",

@@ -25,7 +25,7 @@ class WatchedProcess:
         log: Where its output goes, from the file's beginning.
         held: File descriptors that it inherits.
 
-    Raises OSError for a program that can not be run.
+    Raises OSError for a program that cannot be run.
     """
 
     def __init__(

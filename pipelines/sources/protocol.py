@@ -191,7 +191,7 @@ class SourceContext:
     ('scan.max-rows-per-epoch'). All of these may change from plan to plan. A source all of whose splits are blocked is
     not asked.
 
-    `answer_within` (s): who asks can not wait longer for any one answer of the server; None: as long as it takes.
+    `answer_within` (s): who asks cannot wait longer for any one answer of the server; None: as long as it takes.
 
     `start_at` (ms, UTC), for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first
     row of this time, by the source's own clock, whatever the options say.
@@ -343,7 +343,7 @@ class LogRetention:
 
 @runtime_checkable
 class KeepsALog(Protocol):
-    """A source whose log goes by age, so that a table that is not read for long can not go on."""
+    """A source whose log goes by age, so that a table that is not read for long cannot go on."""
 
     def retention(self) -> LogRetention | None:
         """As of now, after `context.previous`; None before the first step. Raises SourceError."""

@@ -1,6 +1,6 @@
 """Connectors are found by entry points (group `tidegate.connectors`), so that anyone can bring their own.
 
-Each is loaded when it is asked for: one that can not be imported stands in nobody else's way.
+Each is loaded when it is asked for: one that cannot be imported stands in nobody else's way.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def names() -> tuple[str, ...]:
 
 @cache
 def connector(name: str) -> Connector:
-    """The connector called `name`. Raises KeyError, and PlanningError when it is installed but can not be loaded."""
+    """The connector called `name`. Raises KeyError, and PlanningError when it is installed but cannot be loaded."""
     point = _points()[name]
     try:
         return point.load()
     except Exception as error:
         raise PlanningError(
-            f"the connector '{name}' can not be loaded: {type(error).__name__}: {error}",
+            f"the connector '{name}' cannot be loaded: {type(error).__name__}: {error}",
             where=f"entry point {point.value}",
             state="nothing was run",
             next_command=new_spelling(error) or "reinstall the package that brings the connector",
@@ -43,7 +43,7 @@ def connector(name: str) -> Connector:
 
 
 def connectors() -> dict[str, Connector]:
-    """All installed connectors by name. Raises PlanningError when one can not be loaded."""
+    """All installed connectors by name. Raises PlanningError when one cannot be loaded."""
     return {name: connector(name) for name in names()}
 
 

@@ -10,7 +10,7 @@ from tidegate.pipelines.sources.protocol import ConnectorSpec
 class InstalledConnectors(Mapping[str, ConnectorSpec]):
     """Every installed connector by name; its package is loaded when it is asked for, and not before.
 
-    `[name]` raises KeyError, and PlanningError when the connector is installed but can not be loaded.
+    `[name]` raises KeyError, and PlanningError when the connector is installed but cannot be loaded.
     """
 
     def __getitem__(self, name: str) -> ConnectorSpec:

@@ -9,7 +9,7 @@ from tidegate.pipelines.errors import TidegateError
 
 
 class SqlError(TidegateError):
-    """A script that can not be compiled. Nothing has run, nothing has been touched.
+    """A script that cannot be compiled. Nothing has run, nothing has been touched.
 
     Attributes:
         what: One sentence.

@@ -27,7 +27,7 @@ def check_constraint_name(source: Source, name: Name) -> None:
 
 
 def check_column_name(source: Source, name: Name) -> None:
-    """Raises SqlError for a name that the lake can not have."""
+    """Raises SqlError for a name that the lake cannot have."""
     if name.text.startswith(RESERVED_PREFIX):
         raise source.error(
             name.span,

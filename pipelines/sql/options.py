@@ -106,7 +106,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         LANDED_RETENTION,
         "duration",
         doc="Of a probe: epochs that landed longer ago leave its table, oldest first, once nobody asks for them any "
-        "more. What they were joined to can not be proved again, nor backfilled. Default: everything stays.",
+        "more. What they were joined to cannot be proved again, nor backfilled. Default: everything stays.",
         changes="neither",
     ),
     OptionSpec(
@@ -119,7 +119,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
-        doc="About how many rows one epoch may have, where the source can tell. So far may an aligned one overshoot. "
+        doc="About how many rows one epoch may have, where the source knows. So far may an aligned one overshoot. "
         "Default: as many as there are, but 100000 where an alignment group is to be waited for.",
         changes="neither",
     ),
@@ -128,7 +128,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="on-periodic",
         choices=("on-periodic", "on-event"),
-        doc="When a watermark is told: once an epoch, or after rows.",
+        doc="When a watermark is emitted: once an epoch, or after rows.",
         changes="rows",
     ),
     OptionSpec(

@@ -1,4 +1,4 @@
-"""What each table is for, by the INSERTs of the whole script, and what can not go together."""
+"""What each table is for, by the INSERTs of the whole script, and what cannot go together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def roles(
             if known != role:
                 raise source.error(
                     name.span,
-                    f"{name.text} is {_WORDS[known]} already, it can not be {_WORDS[role]} as well",
+                    f"{name.text} is {_WORDS[known]} already, it cannot be {_WORDS[role]} as well",
                     _both(declared[name.text], {known, role}),
                 )
     _unique(source, inserts)
@@ -60,7 +60,7 @@ def roles(
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
-    """How one table's rows can be had in both roles; None where its connector can not play them."""
+    """How one table's rows can be had in both roles; None where its connector cannot play them."""
     if "sink" in wanted:
         return "write it WITH ('connector' = 'delta', 'path' = …), and read that path by a second table"
     if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):

@@ -32,7 +32,7 @@ class Scope(Protocol):
         ...
 
     def function(self, name: str, span: Span) -> Function | None:
-        """The user function of that name; None when there is none. Raises SqlError where it can not be called."""
+        """The user function of that name; None when there is none. Raises SqlError where it cannot be called."""
         ...
 
 
@@ -115,7 +115,7 @@ class InsertScope:
         if self.functions is not None and self.functions.find(name, span) is not None:
             probe = self.relations[0].table.name
             hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
-            raise self.source.error(span, f"function {name} can not stand in an INSERT: {STORED_ONLY}", hint)
+            raise self.source.error(span, f"function {name} cannot stand in an INSERT: {STORED_ONLY}", hint)
         return None
 
     def relation(self, name: Name) -> Relation:

@@ -56,7 +56,7 @@ def settings(source: Source, statements: Sequence[Statement]) -> dict[str, Any]:
             hint = "write the value itself"
             if key == AUTO_WATERMARK_INTERVAL:
                 hint = "give it to the run: $TIDEGATE_AUTO_WATERMARK_INTERVAL, or --auto-watermark-interval"
-            raise source.error(statement.value.span, f"'{key}' can not come from the environment", hint)
+            raise source.error(statement.value.span, f"'{key}' cannot come from the environment", hint)
         read, wrong, hint = _VALUES[key]
         try:
             found[key] = read(value)

@@ -118,7 +118,7 @@ class FlinkType:
 
     @property
     def spark(self) -> str:
-        """Spark's DDL. A NOT NULL inside is not kept: Spark can not hold it everywhere, the gate tests it."""
+        """Spark's DDL. A NOT NULL inside is not kept: Spark cannot hold it everywhere, the gate tests it."""
         if self.kind is Kind.DECIMAL:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.kind is Kind.ROW:

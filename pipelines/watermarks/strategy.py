@@ -92,13 +92,13 @@ class WatermarkStrategy:
     def for_generator(cls, factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
         """A generator of one's own; `factory()` makes one for every split. Raises InvalidWatermark if not callable."""
         if not callable(factory):
-            raise InvalidWatermark(f"a generator's factory is called without arguments, {factory!r} can not be called")
+            raise InvalidWatermark(f"a generator's factory is called without arguments, {factory!r} cannot be called")
         return cls(factory)
 
     def with_timestamp_assigner(self, assigner: TimestampAssigner) -> WatermarkStrategy:
         """Take each element's timestamp from `assigner(element, timestamp)`."""
         if not callable(assigner):
-            raise InvalidWatermark(f"a timestamp assigner is called with (element, timestamp), {assigner!r} can not be")
+            raise InvalidWatermark(f"a timestamp assigner is called with (element, timestamp), {assigner!r} cannot be")
         return replace(self, timestamp_assigner=assigner)
 
     def with_idleness(self, timeout: timedelta) -> WatermarkStrategy:

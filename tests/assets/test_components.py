@@ -127,7 +127,7 @@ def test_the_lake_is_what_the_environment_says_unless_yaml_does(tmp_path: Path, 
 
 
 def test_a_script_that_is_not_there_is_named():
-    with pytest.raises(PlanningError, match="can not be read"):
+    with pytest.raises(PlanningError, match="cannot be read"):
         dg.build_defs_for_component(TidegateComponent(script="/nowhere/clicks.sql"))
 
 

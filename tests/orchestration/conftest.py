@@ -24,7 +24,7 @@ CREATE TABLE named_visit (customer_id INT, name STRING) WITH ('connector' = 'scr
 INSERT INTO named_visit SELECT visit.customer_id, name FROM visit
 JOIN customer FOR SYSTEM_TIME AS OF visit.proctime ON visit.customer_id = customer.customer_id;
 """
-"""A pipeline whose build side can not be reached."""
+"""A pipeline whose build side cannot be reached."""
 
 SHOP = """
 CREATE TABLE person (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (

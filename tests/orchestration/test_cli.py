@@ -494,7 +494,7 @@ def test_a_ui_port_that_is_taken_is_one_sentence() -> None:
         other.listen()
         result = CliRunner().invoke(app, ["ui", "--port", str(other.getsockname()[1])])
     assert result.exit_code == 1
-    assert "can not be used: address already in use" in " ".join(result.stderr.split())
+    assert "cannot be used: address already in use" in " ".join(result.stderr.split())
     assert "--port 3001" in result.stderr
 
 

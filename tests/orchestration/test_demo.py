@@ -1,4 +1,4 @@
-"""`tidegate demo`, small: from an empty folder to its verdict, and the ways in which it can not start; then its lake in
+"""`tidegate demo`, small: from an empty folder to its verdict, and the ways in which it cannot start; then its lake in
 a real browser: what a person sees in Dagster's UI, and what a click does."""
 
 from __future__ import annotations

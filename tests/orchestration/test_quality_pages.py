@@ -44,7 +44,7 @@ def test_pages_are_served_as_they_come_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     port = free_port()
-    said = f"port {port} can not be used for Data Docs"
+    said = f"port {port} cannot be used for Data Docs"
     with serving(tmp_path, port), pytest.raises(TidegateError, match=said), serving(tmp_path, port):
         pass
 

@@ -293,7 +293,7 @@ CREATE TABLE named_visit (customer_id INT, name STRING) WITH ('connector' = 'scr
 INSERT INTO named_visit SELECT v.customer_id, name FROM customer_visit AS v
 JOIN customer FOR SYSTEM_TIME AS OF v.proctime ON v.customer_id = customer.customer_id;
 """
-"""A table whose server can not be reached, and one whose retention the lake itself knows. Their names begin alike."""
+"""A table whose server cannot be reached, and one whose retention the lake itself knows. Their names begin alike."""
 
 
 class TestSources:

@@ -1,4 +1,4 @@
-"""Jars that can not be had: one sentence, and what to do. Java is played by a script that says what Ivy says."""
+"""Jars that cannot be had: one sentence, and what to do. Java is played by a script that says what Ivy says."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ INSERT INTO seen SELECT visit.id FROM visit JOIN item FOR SYSTEM_TIME AS OF visi
 """
 
 UNLOGGED = "SET SESSION sql_log_bin = 0"
-"""What follows is not in the binlog: the lake can not know of it."""
+"""What follows is not in the binlog: the lake cannot know of it."""
 
 Reconciled = Callable[[], SourceReconciliation]
 

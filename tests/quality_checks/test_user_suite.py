@@ -93,7 +93,7 @@ def test_a_wrong_suite_is_an_error_at_its_place(tmp_path: Path, case: str) -> No
 
 
 def test_a_suite_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(SqlError, match="can not be read: No such file") as caught:
+    with pytest.raises(SqlError, match="cannot be read: No such file") as caught:
         compiled(tmp_path)
     assert str(tmp_path / "suites" / "enriched.json") in (caught.value.hint or "")
 
@@ -106,7 +106,7 @@ def test_a_suite_outside_of_the_allowed_folders_is_not_read(tmp_path: Path, monk
 
 
 def test_a_suite_comes_from_a_file_and_not_from_the_environment(tmp_path: Path) -> None:
-    with pytest.raises(SqlError, match="can not come from the environment"):
+    with pytest.raises(SqlError, match="cannot come from the environment"):
         compile_script(SCRIPT.replace("suites/enriched.json", "${SUITE}"))
 
 

@@ -165,7 +165,7 @@ def test_no_disk_space(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("said", "meaning"),
     [
-        ("NewConnectionError: Failed to establish a new connection", "index can not be reached"),
+        ("NewConnectionError: Failed to establish a new connection", "index cannot be reached"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("ERROR: No matching distribution found for pyspark", "pip says: ERROR: No matching distribution"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "nothing of it was run"),

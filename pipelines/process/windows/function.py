@@ -113,7 +113,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
         time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
             `EventTimeManager.processed_at` has it.
 
-    Raises InvalidDeclaration for sessions of an aggregate that can not be merged.
+    Raises InvalidDeclaration for sessions of an aggregate that cannot be merged.
     """
 
     def __init__(self, windows: Windows, aggregate: Aggregate, time: Callable[[Any], int | None] | None = None) -> None:

@@ -34,7 +34,7 @@ def source_after(
 ) -> Iterator[Source]:
     """The source of `table` as it is after a landed epoch; it is closed in the end.
 
-    `answer_within`: a duration in place of the script's 'connect.timeout', for who can not wait; each later answer of
+    `answer_within`: a duration in place of the script's 'connect.timeout', for who cannot wait; each later answer of
     the server may take as long. One that takes the connection and says nothing is bounded by it as well.
     """
     with Mask.of([table], environment).over():
@@ -78,7 +78,7 @@ def unread(
     clock: Clock = system_clock,
     answer_within: str | None = None,
 ) -> Unread | None:
-    """What the source of `table` has beyond the landed epoch `last`; None where it can not be asked without being read.
+    """What the source of `table` has beyond the landed epoch `last`; None where it cannot be asked without being read.
     Raises SourceError."""
     with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
         return source.unread() if isinstance(source, KnowsItsEnd) else None

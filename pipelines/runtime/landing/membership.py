@@ -18,7 +18,7 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000
 """About how many rows an epoch has, where the script does not say, of a table whose group has others to wait for: so
-far it may overshoot where its source can not tell times."""
+far it may overshoot where its source cannot tell times."""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
             )
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise LakeError(
-            f"the table for the state of {name} can not be made: {error}",
+            f"the table for the state of {name} cannot be made: {error}",
             where=str(path),
             state="nothing was changed",
             next_command="check the folder's owner and the disk's space, then run the same command again",

@@ -109,7 +109,7 @@ class ProcessPlanner(ReleasePlanner):
         return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
-        """Asked before a plan is stored: one that can not be staged would stand in the way of the old key."""
+        """Asked before a plan is stored: one that cannot be staged would stand in the way of the old key."""
         key = key_columns(state_columns(self.on_lake.pipeline, self.spec))
         check_unchanged(self.on_lake.insert.id, state, self.spec.buckets, key, self.spec.definition)
 

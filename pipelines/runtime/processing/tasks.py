@@ -24,7 +24,7 @@ PER_TASK = 200_000
 def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan:
     """The plan of an epoch's tasks, which write their state into `folder`.
 
-    Raises PlanningError where the function can not be sent to them.
+    Raises PlanningError where the function cannot be sent to them.
     """
     tables, plan, steps = inputs.tables, inputs.plan, inputs.found.steps
     spec, span = tables.spec, plan.process
@@ -63,7 +63,7 @@ def _pickled(function: Any, insert: str) -> bytes:
         return cloudpickle.dumps(function)
     except Exception as error:  # whatever its attributes raise when they are pickled
         raise PlanningError(
-            f"the function of {insert} can not be sent to a worker: {type(error).__name__}: {error}",
+            f"the function of {insert} cannot be sent to a worker: {type(error).__name__}: {error}",
             where=f"process {insert}",
             state="the epoch is planned and not staged",
             next_command="keep connections and files out of its attributes: make them in open()",

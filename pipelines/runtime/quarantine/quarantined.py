@@ -143,7 +143,7 @@ def refuse_process(insert: Insert) -> None:
     again. Raises PlanningError."""
     if insert.process is not None:
         raise PlanningError(
-            f"{insert.id} is a process: the rows that it keeps out are its function's own, and can not be taken again",
+            f"{insert.id} is a process: the rows that it keeps out are its function's own, and cannot be taken again",
             state="nothing was changed; they stay in quarantine",
             next_command=f"tidegate quarantine show SCRIPT {insert.id}",
         )

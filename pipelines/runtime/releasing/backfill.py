@@ -116,7 +116,7 @@ class BackfillPlanner(EventTimePlanner):
             table = delta_log.opened(path)
             if table is not None and not delta_log.plain(table):
                 raise PlanningError(
-                    "the table has deletion vectors or column mapping, so its epochs can not be replaced",
+                    "the table has deletion vectors or column mapping, so its epochs cannot be replaced",
                     where=str(path),
                     state="nothing was released; what is published stays",
                     next_command=f"in Spark: ALTER TABLE delta.`{path}` DROP FEATURE deletionVectors",

@@ -97,7 +97,7 @@ class InsertRunner(InsertOnLake):
     def plan(self) -> ReleasePlan | Waiting:
         """The epoch to work on: the unfinished one, else a new one that is planned now, else why there is none.
 
-        Raises GateHeld when the newest epoch is held, PlanningError where the script can not take the unfinished one.
+        Raises GateHeld when the newest epoch is held, PlanningError where the script cannot take the unfinished one.
         """
         position = self._own_position()
         return self._unfinished(position) or self._stored(self.planner.next(position.plan))
@@ -139,7 +139,7 @@ class InsertRunner(InsertOnLake):
         return None
 
     def unreached(self, spans: Sequence[Span]) -> Waiting | None:
-        """The landed rows of `spans` that can not be released yet, and why; with `rows` 0 where some may still come;
+        """The landed rows of `spans` that cannot be released yet, and why; with `rows` 0 where some may still come;
         None where all of them is reached."""
         planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
         return planner.unreached(self.position().plan, spans)
@@ -148,7 +148,7 @@ class InsertRunner(InsertOnLake):
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
         where that is nothing.
 
-        Raises GateHeld when the newest epoch is held, PlanningError where the rows can not be joined any more.
+        Raises GateHeld when the newest epoch is held, PlanningError where the rows cannot be joined any more.
         """
         refuse_process(self.insert)
         position = self._own_position()
@@ -336,7 +336,7 @@ class InsertRunner(InsertOnLake):
             stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
         if stands is None or stands.plan_digest != plan.digest:
             raise LakeError(
-                f"the verdict on epoch {plan.epoch} can not be read back",
+                f"the verdict on epoch {plan.epoch} cannot be read back",
                 where=str(self.lake.verdicts.path),
                 state="nothing was published",
                 next_command="tidegate status",

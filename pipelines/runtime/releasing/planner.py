@@ -91,7 +91,7 @@ class ReleasePlanner(ABC):
             was = "processing time" if last.time is None else "event time"
             raise PlanningError(
                 f"{self.on_lake.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
-                "another time: which rows are still to be released can not be told",
+                "another time: which rows are still to be released cannot be told",
                 state="nothing was released",
                 next_command="put the old join back, or write a new INSERT into a new target",
             )

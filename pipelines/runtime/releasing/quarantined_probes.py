@@ -74,7 +74,7 @@ def with_probes(
     written = sum(pq.read_metadata(path).num_rows for path in new)
     if written != sum(footer.num_rows for footer in footers):
         raise LakeError(
-            f"{probe.name} has several rows of one place (epoch, op, split, offset), so quarantined rows can not be "
+            f"{probe.name} has several rows of one place (epoch, op, split, offset), so quarantined rows cannot be "
             f"told apart: {written:,} for {rows:,}",
             where=str(landed),
             state="nothing of the epoch is staged",

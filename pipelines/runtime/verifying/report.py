@@ -68,7 +68,7 @@ class VerifyReport:
 
     @property
     def unproved(self) -> tuple[EpochReport, ...]:
-        """Epochs that can not be recomputed any more."""
+        """Epochs that cannot be recomputed any more."""
         return tuple(epoch for epoch in self.epochs if epoch.state not in ("equal", "different"))
 
     def to_json(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def verify(
     """
     if pipeline.insert(insert).process is not None:
         raise PlanningError(
-            f"{insert} is a process: its epochs can not be recomputed one by one",
+            f"{insert} is a process: its epochs cannot be recomputed one by one",
             where=f"process {insert}",
             state="nothing was looked at",
             next_command="declare it once more under another name, run it, and compare the two tables",

@@ -136,7 +136,7 @@ def _own(time: EpochTime, step: StoredStep, words: Sequence[Watermark], known: S
             output.emit_watermark(watermark)
         except WatermarkError as error:
             raise SourceError(
-                f"{time.table.name}: the source's watermark of split {known.split!r} can not be taken: {error.what}",
+                f"{time.table.name}: the source's watermark of split {known.split!r} cannot be taken: {error.what}",
                 where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",

@@ -132,7 +132,7 @@ class Catalog:
     def _ahead(self, file: File, now: float) -> SourceError:
         at = datetime.fromtimestamp(file.modified // 1_000_000_000, UTC)
         return self._folder.error(
-            f"has a time in the future, {at:%Y-%m-%d %H:%M:%S} UTC: whether it is finished can not be seen by that",
+            f"has a time in the future, {at:%Y-%m-%d %H:%M:%S} UTC: whether it is finished cannot be seen by that",
             f"touch {self._folder.full(file.name)}   (or set this machine's clock)",
             name=file.name,
         )

@@ -36,7 +36,7 @@ OPTIONS = (
     OptionSpec(
         "partition.default-name",
         default=DEFAULT_PARTITION,
-        doc="For PARTITIONED BY: the value in a folder's name that stands for NULL.",
+        doc="For PARTITIONED BY: the value in a folder's name that means NULL.",
         changes="rows",
     ),
     OptionSpec(
@@ -69,7 +69,7 @@ def check(table: Table) -> Sequence[str]:
     if why := paths.problem(table.options["path"]):
         found.append(f"'path': {why}")
     if needs_variables(name):
-        found.append("'format' can not come from the environment")
+        found.append("'format' cannot come from the environment")
     elif name == "avro":
         # Known as the format of a message: these files are containers with a schema of their own.
         found.append("'format': files of Avro's own kind are not read: write them as parquet, which has the same types")

@@ -29,7 +29,7 @@ COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 CHANGED = "tidegate: a file is not as it was planned: "
 """What an executor throws begins with it; the file's path follows."""
 
-BROKEN = "tidegate: a file can not be unpacked: "
+BROKEN = "tidegate: a file cannot be unpacked: "
 """What an executor throws begins with it; JSON of path, position and error follows."""
 
 _BOM = b"\xef\xbb\xbf"
@@ -61,7 +61,7 @@ def read_lines(
     """The lines of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT, `_cut`
     STRING.
 
-    A file that can not be unpacked to its end fails the read, unless `keeps_broken`: then its last row has an empty
+    A file that cannot be unpacked to its end fails the read, unless `keeps_broken`: then its last row has an empty
     value, and says in `_cut` what is wrong. It is null in all others.
     """
     if spark not in _registered:

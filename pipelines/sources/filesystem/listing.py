@@ -55,7 +55,7 @@ class Folder:
             found = [self._file(self.path)] if self.path.is_file() else list(self._below(self.path, ()))
         except OSError as error:
             raise self.error(
-                f"can not be listed: {error.strerror}", "make the folder readable, and run again"
+                f"cannot be listed: {error.strerror}", "make the folder readable, and run again"
             ) from error
         return sorted((file for file in found if file), key=lambda file: (file.modified, file.name))
 

@@ -34,7 +34,7 @@ def misfits(folder: Folder, files: Sequence[File], columns: Sequence[Column]) ->
 
 
 def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> None:
-    """Raise SourceError for a file that is no Parquet file, or lacks a column, or has it in a type that can not be read
+    """Raise SourceError for a file that is no Parquet file, or lacks a column, or has it in a type that cannot be read
     as the declared one without loss."""
     for file in files:
         try:

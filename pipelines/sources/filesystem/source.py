@@ -192,7 +192,7 @@ class FilesystemSource:
             if path.exists():
                 name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
                 return self._folder.error(
-                    f"is damaged: its footer can be read, and its rows can not ({step.step.summary})",
+                    f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
                     f"tidegate run SCRIPT --resnapshot {self._table.name}   (once the right file is in its place)",
                     name=name,
                 )

@@ -1,7 +1,7 @@
 """The format `avro`: a message is one record in Avro's binary encoding, without its schema, and adds one row.
 
 Spark's `from_avro` reads the records (docs/decisions/0022). It takes what it needs from the front of a message and says
-nothing of the rest, and it gives NULLs for a record that it can not read. So END_MARK is put behind every message, and
+nothing of the rest, and it gives NULLs for a record that it cannot read. So END_MARK is put behind every message, and
 is read as one field more: only where exactly the mark comes out has the record the length of the message.
 """
 
@@ -66,12 +66,12 @@ class AvroFormat:
         found = map_keys(wanted.columns, "the keys of a map in Avro are strings")
         encoding = wanted.option(ENCODING)
         if encoding == "json":
-            told = "Avro's own JSON can not be read; 'binary' can, and plain JSON with the format json"
+            told = "Avro's own JSON cannot be read; 'binary' can, and plain JSON with the format json"
             found.append(f"'{ENCODING.name}' = 'json': {told}")
         elif encoding != "binary" and not needs_variables(encoding):
             found.append(f"'{ENCODING.name}' is 'binary', not {encoding!r}")
         fixed = [name.name for name in (ENCODING, LEGACY) if needs_variables(wanted.option(name))]
-        found += [f"'{name}' can not come from the environment: it says what a message is" for name in fixed]
+        found += [f"'{name}' cannot come from the environment: it says what a message is" for name in fixed]
         return found if fixed else [*found, *_untimely(wanted)]
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
@@ -131,7 +131,7 @@ def _wire_row(columns: Sequence[Column]) -> str:
 def _broken(columns: Sequence[Column]) -> str:
     """SQL of the sentence about a message that is no record of the table, or NULL."""
     record = f"record of {len(columns)} column{'s' if len(columns) > 1 else ''}"
-    told = f" bytes of the message are no {record}: they end too early, or claim what can not be"
+    told = f" bytes of the message are no {record}: they end too early, or claim what cannot be"
     short = f"concat('the ', _length, {literals.text(told)})"
     longer = f"'bytes are left over behind the {record}: the message was written with another schema'"
     return (

@@ -41,7 +41,7 @@ class JsonFormat:
     def check(self, wanted: Wanted) -> Sequence[str]:
         problems = map_keys(wanted.columns)
         if wanted.flag(MISSING) and wanted.flag(IGNORE):
-            problems.append(f"'{MISSING}' and '{IGNORE}' can not both be true")
+            problems.append(f"'{MISSING}' and '{IGNORE}' cannot both be true")
         return problems
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:

@@ -63,7 +63,7 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
 def unknown(name: str, names: Sequence[str]) -> str:
     """What to say of a format that is not among `names`."""
     if name in REFUSED:
-        return f"the format '{name}' can not be read. {REFUSED[name]}"
+        return f"the format '{name}' cannot be read. {REFUSED[name]}"
     near = get_close_matches(name, names, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
     return f"there is no format '{name}' here: {hint}"

@@ -46,7 +46,7 @@ def check(table: Table) -> Sequence[str]:
     start = connector(last.connector).spec.start_options
     watermark = table.watermark
     if not start:
-        return [f"{said}: {last.name} is a {last.connector} table, which can not begin at a time"]
+        return [f"{said}: {last.name} is a {last.connector} table, which cannot begin at a time"]
     if watermark is None or table.column(watermark.column).source_time:
         return [f"{said} needs WATERMARK FOR a column of {table.name}, which names the rowtime that its rows carry"]
     given = next((name for name in start if name in last.options), None)

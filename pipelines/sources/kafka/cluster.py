@@ -188,7 +188,7 @@ class Cluster:
         return found
 
     def _settings(self, names: Iterable[str]) -> dict[str, Any]:
-        """The settings of each topic; None where they can not be seen."""
+        """The settings of each topic; None where they cannot be seen."""
         config = self._jvm.org.apache.kafka.common.config.ConfigResource
         asked = {name: config(config.Type.TOPIC, name) for name in names}
         if not asked:

@@ -1,4 +1,4 @@
-"""Which columns of a table lie in a message's key and which in its value, and what can not go together there."""
+"""Which columns of a table lie in a message's key and which in its value, and what cannot go together there."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
         return
     raise SourceError(
         f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
-        "which of the two is its latest can not be known",
+        "which of the two is its latest cannot be known",
         where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
         state=_KEPT,
         next_command="write each key to one partition only (a topic whose partitions were added needs a new topic), "
@@ -60,7 +60,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
     if found:
         raise SourceError(
             f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
-            "in the other partitions can not be known",
+            "in the other partitions cannot be known",
             where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
             state=_KEPT,
             next_command="write 'scan.changes.order' = 'source', or use a topic of one partition, and "

@@ -186,7 +186,7 @@ class KafkaOptions:
 
 
 def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
-    """The options with real values. Raises PlanningError that names the first one which can not be."""
+    """The options with real values. Raises PlanningError that names the first one which cannot be."""
     problems = check_topics(options) or check_startup(options)
     if problems:
         raise PlanningError(
@@ -232,7 +232,7 @@ def check_topics(options: Mapping[str, str]) -> Sequence[str]:
     if topics is None and pattern is None:
         return ["'topic' is missing: which topic is read?"]
     if topics is not None and pattern is not None:
-        return ["'topic' and 'topic-pattern' can not go together"]
+        return ["'topic' and 'topic-pattern' cannot go together"]
     if topics is not None and not needs_variables(topics):
         wrong = [name for name in topic_names(topics) if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)]
         if wrong:

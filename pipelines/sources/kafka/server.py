@@ -60,7 +60,7 @@ DEFAULTS: Mapping[str, str] = {
 
 
 class BrokerUnavailable(TidegateError):
-    """A broker that can not be had or does not start."""
+    """A broker that cannot be had or does not start."""
 
 
 class EmbeddedKafka:

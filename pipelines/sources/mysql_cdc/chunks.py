@@ -2,7 +2,7 @@
 
 The bounds divide all possible keys: the first chunk has no lower and the last no upper bound, so that rows which come
 while the snapshot runs fall into some chunk. Rows are never counted, and no chunk is longer than asked for by more
-than half (or than the rows that share one value, where a key column can not be compared).
+than half (or than the rows that share one value, where a key column cannot be compared).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class MysqlComparison:
         return declared.select("_seq", *[quote(name) for name in self.columns])
 
     def _condition(self, keys: Sequence[Mapping[str, Any]]) -> str:
-        """The server's SQL that holds for the rows with these keys; for all rows where keys can not be written."""
+        """The server's SQL that holds for the rows with these keys; for all rows where keys cannot be written."""
         literals = [self._literals(key) for key in keys]
         if any(literal is None for key in literals for literal in key.values()):
             return "TRUE"

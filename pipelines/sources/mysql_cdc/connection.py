@@ -82,7 +82,7 @@ def explain(error: Exception, where: str) -> SourceError:
     again = "run the same command again"
     if code in _UNREACHABLE:
         return SourceUnreachable(
-            f"the server can not be reached: {said}",
+            f"the server cannot be reached: {said}",
             where=where,
             state=state,
             next_command=f"check hostname, port and the network, then {again}",

@@ -67,5 +67,5 @@ def is_border(server: ServerOptions, position: BinlogPosition) -> bool:
             if header.kind != Event.FORMAT_DESCRIPTION:
                 return header.kind in GTIDS or header.kind in _BETWEEN
     except BinlogPurged:
-        return False  # the server takes the bytes there for an event that can not be
+        return False  # the server takes the bytes there for an event that cannot be
     return True

@@ -87,7 +87,7 @@ def check_reachable(position: BinlogPosition, files: LogFiles, table: str, where
             if gone
             else f"{table}: the server has no binlog {position.file}: it is another server, or its binlog began anew",
             where=f"{where}, position {position}; the server's files: {oldest} to {files.names[-1] if oldest else '-'}",
-            state="what was committed before is kept; changes after that position can not be had any more",
+            state="what was committed before is kept; changes after that position cannot be had any more",
             next_command=resnapshot(table),
         )
     if not FIRST_POSITION <= position.position <= size:

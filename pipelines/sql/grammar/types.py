@@ -37,7 +37,7 @@ KNOWN = (*SIMPLE, *DECIMALS, *SIZED, "TIMESTAMP", "TIMESTAMP_LTZ", "ARRAY", "MAP
 REFUSED = {
     "TIME": "declare STRING: Spark and Delta Lake have no time of day",
     "MULTISET": "declare MAP<…, INT> or ARRAY<…>",
-    "INTERVAL": "an interval can not be stored: declare BIGINT and say the unit in the name",
+    "INTERVAL": "an interval cannot be stored: declare BIGINT and say the unit in the name",
     "RAW": "declare BYTES",
     "VARIANT": "declare STRING and keep the JSON text",
     "NULL": "declare the type that the column shall have",
@@ -145,7 +145,7 @@ class TypeGrammar(TokenReader):
         if self._match(TokenType.COMMA):
             scale, where = self.number("the number of digits after the point")
             if scale > precision:
-                self.refuse(where, f"a DECIMAL({precision}) can not have {scale} digits after the point")
+                self.refuse(where, f"a DECIMAL({precision}) cannot have {scale} digits after the point")
         self.need_sign(TokenType.R_PAREN, ")")
         return FlinkType(Kind.DECIMAL, precision, scale)
 

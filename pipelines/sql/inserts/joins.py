@@ -68,7 +68,7 @@ class JoinCompiler:
     def _check_build(self) -> None:
         table = self.build.table
         if not table.primary_key:
-            what = f"{table.name} has no primary key, so it can not be a build side"
+            what = f"{table.name} has no primary key, so it cannot be a build side"
             raise self._error(self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key")
         if never_signalling(self.build_spec, table.options):
             ways = ways_out(self.build_spec, table.options)

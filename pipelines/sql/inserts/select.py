@@ -65,7 +65,7 @@ class SelectCompiler:
             if join.time != joins[0].time:
                 raise self.insert.error(
                     statement.time.span,
-                    f"one INSERT can not mix processing time and event time ({joins[0].build}: {joins[0].time}, "
+                    f"one INSERT cannot mix processing time and event time ({joins[0].build}: {joins[0].time}, "
                     f"{join.build}: {join.time})",
                     "join all builds AS OF the same time attribute, or write two INSERTs",
                 )

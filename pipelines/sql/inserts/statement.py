@@ -66,15 +66,15 @@ class InsertStatement:
         """The table behind INSERT INTO."""
         target = self._find(self.statement.target)
         if not target.spec.sink:
-            what = f"{target.table.name} can not be a target: {target.spec.name} can only be read"
+            what = f"{target.table.name} cannot be a target: {target.spec.name} can only be read"
             raise self.error(self.statement.target.span, what)
         for column in target.table.columns:
             if column.metadata is not None:
-                what = f"{target.table.name} can not be a target: its column `{column.name}` is METADATA"
+                what = f"{target.table.name} cannot be a target: its column `{column.name}` is METADATA"
                 raise self.error(self.statement.target.span, what, "leave METADATA out")
         for option in target.statement.options:
             if option.key.text in NOT_FROM_THE_ENVIRONMENT and needs_variables(option.value.text):
-                what = f"'{option.key.text}' of a target can not come from the environment"
+                what = f"'{option.key.text}' of a target cannot come from the environment"
                 raise self.error(option.value.span, what, "write the value")
         return target
 
@@ -82,7 +82,7 @@ class InsertStatement:
         """A table that can be read."""
         found = self._find(use.table)
         if not found.spec.source:
-            what = f"{use.table.text} can not stand in {clause}: {found.spec.name} can only be written"
+            what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
             raise self.error(use.table.span, what)
         return found
 

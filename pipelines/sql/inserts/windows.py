@@ -160,7 +160,7 @@ class WindowedCompiler:
 
     def _no_bounds(self, rows: RowScope, clause: str, hint: str) -> None:
         for name in rows.seen:
-            raise self._error(name.span, f"`{name.text}` can not stand in {clause}", hint)
+            raise self._error(name.span, f"`{name.text}` cannot stand in {clause}", hint)
 
     def _groups(self, rows: RowScope) -> Groups:
         """What GROUP BY names. Raises SqlError where it lacks the window's bounds."""

@@ -34,7 +34,7 @@ class _WrittenColumns(TableScope):
         """Raises SqlError for every user function: what became of a row is recomputed."""
         if self.functions is not None and self.functions.find(name, span) is not None:
             hint = f"declare a computed column in the source table, select it, and look at that: AS {name}(…)"
-            raise self.source.error(span, f"function {name} can not stand in a constraint: {RECOMPUTE}", hint)
+            raise self.source.error(span, f"function {name} cannot stand in a constraint: {RECOMPUTE}", hint)
         return None
 
 
@@ -60,7 +60,7 @@ class ConstraintCompiler:
         self.scope = _WrittenColumns(source, name, written, hidden, functions)
 
     def compile(self, spec: ConnectorSpec) -> tuple[Constraint, ...]:
-        """The constraints as written. Raises SqlError: a table that can not be a target, a name given twice, unknown
+        """The constraints as written. Raises SqlError: a table that cannot be a target, a name given twice, unknown
         columns, a condition that is not BOOLEAN, functions whose value a recomputation would not find again."""
         found: dict[str, Constraint] = {}
         for expect in self.statement.constraints:

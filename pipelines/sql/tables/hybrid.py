@@ -62,9 +62,9 @@ class PartsCompiler:
 
     def _part(self, name: str, place: int) -> tuple[Table, ConnectorSpec]:
         if needs_variables(name):
-            raise self._error(place, "the parts can not come from the environment", "write the tables' names")
+            raise self._error(place, "the parts cannot come from the environment", "write the tables' names")
         if name == self.name:
-            raise self._error(place, f"{name} can not be a part of itself", "name two other tables")
+            raise self._error(place, f"{name} cannot be a part of itself", "name two other tables")
         if name not in self.known:
             hint = suggest(name, self.known, "the tables declared above")
             raise self._error(place, f"unknown table `{name}` in {self.name}", hint)
@@ -74,7 +74,7 @@ class PartsCompiler:
         if table.parts:
             raise self._error(place, f"{name} is a hybrid table itself", "name its parts instead")
         if not spec.source:
-            raise self._error(place, f"{spec.name} can only be written, so {name} can not be a part", "name a source")
+            raise self._error(place, f"{spec.name} can only be written, so {name} cannot be a part", "name a source")
         if never_signalling(spec, table.options):
             what = f"{name} has a bounded phase and never says when it is over, so {self.name} would never switch"
             raise self._error(place, what, "choose options with which it says so")

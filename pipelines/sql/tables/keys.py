@@ -49,11 +49,11 @@ class KeyCompiler:
             if written[name.text].null_written is not None:
                 raise self._error(
                     written[name.text].null_written or name.span,
-                    f"`{name.text}` is in the primary key, so it can not be NULL",
+                    f"`{name.text}` is in the primary key, so it cannot be NULL",
                     "leave NULL out: columns of the key are NOT NULL",
                 )
             if parse_type(column.type).kind in (Kind.ARRAY, Kind.MAP, Kind.ROW):
-                raise self._error(name.span, f"type clash: a key can not be {column.type}", "use its fields")
+                raise self._error(name.span, f"type clash: a key cannot be {column.type}", "use its fields")
         return tuple(name.text for name in keys[0].columns)
 
     def partition_columns(self, spec: ConnectorSpec) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class KeyCompiler:
         for column, name in self._delivered(names, "PARTITIONED BY", "told by a folder's name"):
             if parse_type(column.type).kind not in PARTITION_KINDS:
                 hint = "declare a string, an integer, DECIMAL, BOOLEAN, DATE or TIMESTAMP"
-                raise self._error(name.span, f"type clash: a folder's name can not be {column.type}", hint)
+                raise self._error(name.span, f"type clash: a folder's name cannot be {column.type}", hint)
         return tuple(name.text for name in names)
 
     def _delivered(self, names: Sequence[Name], among: str, be: str) -> Iterator[tuple[Column, Name]]:
@@ -82,5 +82,5 @@ class KeyCompiler:
             if name.text in [earlier.text for earlier in names[:position]]:
                 raise self._error(name.span, f"`{name.text}` is twice in {among}")
             if not column.physical or column.metadata is not None:
-                raise self._error(name.span, f"`{name.text}` is not delivered as a column, so it can not be {be}")
+                raise self._error(name.span, f"`{name.text}` is not delivered as a column, so it cannot be {be}")
             yield column, name

@@ -41,7 +41,7 @@ class SuiteCompiler:
         if value is None:
             return None
         if needs_variables(value.text):
-            raise self._error(value, f"'{OPTION}' can not come from the environment: it is read when compiling")
+            raise self._error(value, f"'{OPTION}' cannot come from the environment: it is read when compiling")
         path = Path(self.source.path or ".").parent / value.text
         problem = hint = None
         text = ""
@@ -51,7 +51,7 @@ class SuiteCompiler:
             text = path.read_text(encoding="utf-8")
             found = json.loads(text)
         except OSError as error:
-            problem, hint = f"the suite can not be read: {error.strerror}", f"it was looked for at {path}"
+            problem, hint = f"the suite cannot be read: {error.strerror}", f"it was looked for at {path}"
         except SourceError as error:
             problem, hint = error.what, error.next_command
         except ValueError as error:

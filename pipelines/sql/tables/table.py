@@ -177,7 +177,7 @@ class TableCompiler:
             sql, of = value.sql, value.type
             if of.kind in (Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL):
                 hint = "CAST it to a type" if of.kind is Kind.NULL else "add it to a column that is a time"
-                raise self._error(column.computed.span, f"type clash: a column can not be {of}", hint)
+                raise self._error(column.computed.span, f"type clash: a column cannot be {of}", hint)
         return Column(
             name=column.name.text,
             type=str(of.null()),

@@ -46,7 +46,7 @@ class OptionCompiler:
             raise self._error(self.statement.name.span, f"{self.name} has no 'connector' option", hint)
         name = option.value.text
         if needs_variables(name):
-            raise self._error(option.value.span, "'connector' can not come from the environment", "write its name")
+            raise self._error(option.value.span, "'connector' cannot come from the environment", "write its name")
         if name not in connectors:
             hint = suggest(name, connectors, "the connectors")
             raise self._error(option.value.span, f"unknown connector '{name}'", hint)
@@ -117,7 +117,7 @@ class OptionCompiler:
         insert_id = seen.get("insert.id")
         if insert_id is not None:
             if needs_variables(insert_id.value.text):
-                raise self._error(insert_id.value.span, "'insert.id' can not come from the environment: it is for ever")
+                raise self._error(insert_id.value.span, "'insert.id' cannot come from the environment: it is for ever")
             check_table_name(self.source, Name(insert_id.value.text or " ", insert_id.value.span))
 
 

@@ -1,4 +1,4 @@
-"""Calls of functions, and why some can not be called."""
+"""Calls of functions, and why some cannot be called."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _no_function(walker: Walker, written: str, span: Span) -> NoReturn:
     if name in AGGREGATES:
         walker.refuse(span, f"the aggregate {name} is not supported", ROWS_STAY)
     if name in WINDOWS:
-        walker.refuse(span, f"the window {name} can not stand here", WINDOWS_STAND)
+        walker.refuse(span, f"the window {name} cannot stand here", WINDOWS_STAND)
     if name in DDL_ONLY:
-        walker.refuse(span, f"{name}() can not stand here", DDL_ONLY[name])
+        walker.refuse(span, f"{name}() cannot stand here", DDL_ONLY[name])
     if name in ABSENT:
         what = f"{name} is a function of Flink that Tidegate does not have"
         walker.refuse(span, what, _ways(walker, "docs/sql.md lists the functions"))

@@ -108,7 +108,7 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         kinds = {operand.type.kind, target.kind}
         if kinds & TIMESTAMPS and kinds & NUMERIC:
             hint = "TO_TIMESTAMP_LTZ(n, 3) reads a number as an instant, EXTRACT(EPOCH FROM t) is its seconds"
-        walker.refuse(span, f"type clash: {operand.type} can not be cast to {target}", hint)
+        walker.refuse(span, f"type clash: {operand.type} cannot be cast to {target}", hint)
     sql = cast(operand.sql, operand.type, target, safe=bool(tree.args.get("safe")))
     return Value(sql, target, aliases=operand.aliases)
 

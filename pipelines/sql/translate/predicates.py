@@ -31,7 +31,7 @@ def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span)
     for value, other in ((left, right), (right, left)):
         if value.literal and isinstance(value.constant, str) and other.type.kind in (Kind.DATE, Kind.TIMESTAMP):
             hint = f"write {written_as(other.type.kind, value.constant)}"
-    walker.refuse(span, f"type clash: {left.type} can not be compared with {right.type}", hint)
+    walker.refuse(span, f"type clash: {left.type} cannot be compared with {right.type}", hint)
 
 
 def comparison(walker: Walker, tree: exp.Expr, span: Span) -> Value:

@@ -151,10 +151,10 @@ def service_of(address: str) -> str:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("nonsense-T0KEN", "Apprise can not read its address"),
-        ("unknown://T0KEN", "Apprise can not read its address"),
-        ("json://user:hunter2@127.0.0.1:{port}/T0KEN", "it can not be reached"),
-        ("mailto://127.0.0.1:{port}?from=a@example.com&to=T0KEN@example.com", "it can not be reached"),
+        ("nonsense-T0KEN", "Apprise cannot read its address"),
+        ("unknown://T0KEN", "Apprise cannot read its address"),
+        ("json://user:hunter2@127.0.0.1:{port}/T0KEN", "it cannot be reached"),
+        ("mailto://127.0.0.1:{port}?from=a@example.com&to=T0KEN@example.com", "it cannot be reached"),
     ],
 )
 def test_who_does_not_take_it_is_named_without_the_address(url: str, why: str, caplog: pytest.LogCaptureFixture):

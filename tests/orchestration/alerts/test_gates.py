@@ -39,7 +39,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
         _lose(made.lake.table_path("clicks"))
         bare = growing_quarantine(insert, instance, AlertOptions(), now=3000)
     assert bare is not None
-    assert bare.keys == (), "keys are evidence: an alert does not wait for what can not be read"
+    assert bare.keys == (), "keys are evidence: an alert does not wait for what cannot be read"
     assert found is not None
     assert (found.details["rows"], found.counts) == (512, {"key-absent@u": 512})
     assert [missed.key["id"] for missed in found.keys] == [7, *range(100, 109)]

@@ -70,7 +70,7 @@ def test_since_when_there_is_something_that_has_not_landed(
     if asked is not None:
         assert asked.unread_since(landed(epoch=4)) is None, "an epoch has landed since then"
         assert after(asked, landed(epoch=4), SOME, NOW) == Asked(1, 4, rest="9 rows", number=9)
-        assert after(asked, log, None, NOW) == Asked(1, 3, mute=True), "a source that can not be asked"
+        assert after(asked, log, None, NOW) == Asked(1, 3, mute=True), "a source that cannot be asked"
         memory = Memory(unread={"lake t": asked})
         assert Memory.of(memory.cursor()) == memory
         older = json.loads(memory.cursor())

@@ -1,3 +1,3 @@
-"""A module that can not be imported."""
+"""A module that cannot be imported."""
 
 raise RuntimeError("no database\nhere")

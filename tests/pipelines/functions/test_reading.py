@@ -1,4 +1,4 @@
-"""What the annotations of a function mean in SQL, and what can not be read."""
+"""What the annotations of a function mean in SQL, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_optional_parameters_take_null() -> None:
         ("", "'' does not name a function", "module.function"),
         ("no_such_module_here.f", "there is no module `no_such_module_here`", "PYTHONPATH"),
         ("tests.pipelines.functions.nowhere.f", "there is no module `tests.pipelines.functions.nowhere`", "PYTHONPATH"),
-        ("tests.pipelines.functions.broken.f", "can not be imported: RuntimeError: no database", "import tests."),
+        ("tests.pipelines.functions.broken.f", "cannot be imported: RuntimeError: no database", "import tests."),
         ("tests.pipelines.functions.needs_more.f", "No module named 'no_such_package_anywhere'", "PYTHONPATH"),
         (f"{SAMPLES}.invers", "has no function `invers`", f"did you mean `{SAMPLES}.inverse`?"),
         (f"{SAMPLES}.qqqq", "has no function `qqqq`", "define `qqqq` at the top level"),
@@ -66,7 +66,7 @@ def test_optional_parameters_take_null() -> None:
         (f"{SAMPLES}.of_a_list", "is annotated `list[int]`, which has no type in SQL", "known are int, float"),
         (f"{SAMPLES}.gives_nothing", "what `tests.pipelines.functions.samples.gives_nothing` returns", "known are"),
         (f"{SAMPLES}.one_of_two", "is annotated `int | str`", "known are"),
-        (f"{SAMPLES}.unknown_word", "can not be resolved: name 'Nowhere' is not defined", "import what it names"),
+        (f"{SAMPLES}.unknown_word", "cannot be resolved: name 'Nowhere' is not defined", "import what it names"),
         ("math.sqrt", "parameter `x` of `math.sqrt` has no annotation", "annotate it"),
         ("builtins.max", "`builtins.max` has no signature", "wrap it"),
     ],

@@ -119,11 +119,11 @@ def test_a_record_without_an_event_time_moves_nothing() -> None:
 @pytest.mark.parametrize(("time", "why"), [("soon", "not 'soon'"), (1.5, "not 1.5"), (True, "not True")])
 def test_a_time_that_is_none_is_told_with_its_record(time: object, why: str) -> None:
     assign = builder().build_as_process_function().strategy.timestamp_assigner
-    with pytest.raises(NoEventTime, match=rf"event time of Record\(item=1, timestamp=.*\) can not be told: .* {why}"):
+    with pytest.raises(NoEventTime, match=rf"event time of Record\(item=1, timestamp=.*\) cannot be told: .* {why}"):
         assign({"item": 1, "timestamp": time}, MIN_TIMESTAMP)
     with pytest.raises(FunctionRaised, match=rf"at key 'split', record Click\(.*NoEventTime: .* {why}"):
         run(builder(), [time])  # type: ignore[list-item]
-    with pytest.raises(NoEventTime, match="of Record\(item=1\) can not be told: AttributeError"):
+    with pytest.raises(NoEventTime, match="of Record\(item=1\) cannot be told: AttributeError"):
         assign({"item": 1}, MIN_TIMESTAMP)
 
 

@@ -124,9 +124,9 @@ def test_a_python_file_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("1 / 0", "the file can not be run: ZeroDivisionError: division by zero"),
-        ("import nothing_of_the_kind", "can not be run: ModuleNotFoundError"),
-        ("raise SystemExit(3)", "can not be run: SystemExit: 3"),
+        ("1 / 0", "the file cannot be run: ZeroDivisionError: division by zero"),
+        ("import nothing_of_the_kind", "cannot be run: ModuleNotFoundError"),
+        ("raise SystemExit(3)", "cannot be run: SystemExit: 3"),
         ("tables = 1", "leaves no `pipeline` behind"),
         ("pipeline = 'SELECT 1'", "leaves no `pipeline` behind"),
     ],
@@ -144,5 +144,5 @@ def test_what_the_file_itself_raises_is_told_as_it_is(tmp_path: Path) -> None:
     script.write_text("from tidegate.pipelines.sql import compile_script\npipeline = compile_script('CREATE TABEL')")
     with pytest.raises(SqlError):
         load_script(script)
-    with pytest.raises(PlanningError, match="can not be read"):
+    with pytest.raises(PlanningError, match="cannot be read"):
         load_script(tmp_path / "none.sql")

@@ -42,5 +42,5 @@ def test_an_epoch_of_just_the_limit_is_not_cut(spark):
 def test_it_is_no_source():
     assert CONNECTOR.spec.sink
     assert not CONNECTOR.spec.source
-    with pytest.raises(PlanningError, match="t can not be read"):
+    with pytest.raises(PlanningError, match="t cannot be read"):
         CONNECTOR.source(SourceContext(table({}, "print"), {}, 1, NoSplits(), "", lambda: 0))

@@ -31,7 +31,7 @@ def test_a_broken_connector_stands_in_nobodys_way() -> None:
 def test_a_broken_connector_is_an_error_where_it_is_used() -> None:
     with pytest.raises(SqlError) as caught:
         compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'broken')")
-    assert "the connector 'broken' can not be loaded: ModuleNotFoundError" in caught.value.what
+    assert "the connector 'broken' cannot be loaded: ModuleNotFoundError" in caught.value.what
     assert (caught.value.line, caught.value.column) == (1, 44)
 
 
@@ -50,7 +50,7 @@ def test_the_installed_connectors_are_a_mapping() -> None:
     assert known["scripted"].name == "scripted"
     with pytest.raises(KeyError):
         known["delta"]
-    with pytest.raises(PlanningError, match="can not be loaded"):
+    with pytest.raises(PlanningError, match="cannot be loaded"):
         known["broken"]
 
 

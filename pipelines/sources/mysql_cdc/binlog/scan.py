@@ -1,6 +1,6 @@
 """Finds transaction borders by looking at event headers only: no checksum, no row.
 
-A border is where a transaction begins, or where a file does. The server can not search for one, so a scan reads all
+A border is where a transaction begins, or where a file does. The server cannot search for one, so a scan reads all
 bytes from a known border on; the network is its limit.
 """
 

@@ -187,7 +187,7 @@ def _frame(file: BinaryIO, size: int) -> Chunk:
     begin = file.tell()
     if begin + _FRAME.size <= size:
         count, length, checksum = _FRAME.unpack(file.read(_FRAME.size))
-        # Nothing is asked for that can not be there: a length that rotted may be any.
+        # Nothing is asked for that cannot be there: a length that rotted may be any.
         if file.tell() + 8 * count + length <= size:
             starts, data = file.read(8 * count), file.read(length)
             if zlib.crc32(data, zlib.crc32(starts)) == checksum:

@@ -159,7 +159,7 @@ class EventStream:
         try:
             file = body[_ROTATE_POSITION_BYTES:].decode()
         except UnicodeDecodeError as error:
-            raise MalformedEvent("the next file's name can not be read", where=run.place(0)) from error
+            raise MalformedEvent("the next file's name cannot be read", where=run.place(0)) from error
         if self._inside_transaction and file != run.file:
             self._refuse_unfinished(run)
         self._cursor.place = BinlogPosition(file, position)
@@ -189,7 +189,7 @@ class EventStream:
 
 
 def require_known(run: Events) -> None:
-    """Raise UnknownEvent or UnsupportedEvent for the first event that the decoder can not go on past."""
+    """Raise UnknownEvent or UnsupportedEvent for the first event that the decoder cannot go on past."""
     unknown = np.flatnonzero(~KNOWN[run.types])
     if not len(unknown):
         return
@@ -198,7 +198,7 @@ def require_known(run: Events) -> None:
         meaning, fix = REFUSED[Event(code)]
         raise UnsupportedEvent(f"{meaning} ({Event(code).name}); on the server: {fix}", where=place, next_command=FRESH)
     raise UnknownEvent(
-        f"an event of the type {code}, which this reader does not know, so it can not tell whether rows are lost",
+        f"an event of the type {code}, which this reader does not know, so it cannot tell whether rows are lost",
         where=place,
         next_command=FRESH,
     )

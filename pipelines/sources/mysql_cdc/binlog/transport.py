@@ -108,7 +108,7 @@ def dump(
     """
     if start.position > _MAX_START:
         raise BinlogEnded(
-            "a server can not be asked for a place beyond 4 GB of a file; no transaction begins there",
+            "a server cannot be asked for a place beyond 4 GB of a file; no transaction begins there",
             where=start,
             next_command=FRESH,
         )

@@ -36,7 +36,7 @@ is read as NULL, like a zero date."""
 def canonical_array(values: Values, found: ResultColumn, column: SourceColumn) -> pa.Array:
     """`values`, which the server calls `found`, in the canonical type of `column`.
 
-    Raises TableChanged where they can not be of that column, MalformedRows for bytes that are no value of its type.
+    Raises TableChanged where they cannot be of that column, MalformedRows for bytes that are no value of its type.
     """
     kind = canonical(column)
     if isinstance(values, FixedValues) and found.type in INTEGERS:

@@ -30,7 +30,7 @@ class UnreadableKey(SnapshotError):
 class ViewTooOld(SnapshotError):
     """The table was altered between the opening of a read view and its first row.
 
-    A new view may do: what of the statement can not be followed, the log stops at, since it is read from before.
+    A new view may do: what of the statement cannot be followed, the log stops at, since it is read from before.
     """
 
 

@@ -115,7 +115,7 @@ def _written(files: Files, work: Work, number: int) -> Iterator[pa.RecordBatch]:
     try:
         rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, number)))
     except OSError as error:  # the disk's; the reader types what the network says
-        raise NotWritten(f"the rows can not be written: {error}", where=f"{chunk} of {work.query}") from error
+        raise NotWritten(f"the rows cannot be written: {error}", where=f"{chunk} of {work.query}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})
 
 

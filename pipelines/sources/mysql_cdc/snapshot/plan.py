@@ -100,7 +100,7 @@ def greatest_cut(context: SourceContext, step: SnapshotStep, where: str) -> Binl
             raise SourceError(
                 f"{context.table.name}: the cut of {row['split']} is not known",
                 where=f"splits table, generation {context.generation}; {where}",
-                state="the snapshot's rows are kept, and can not be trusted to be whole",
+                state="the snapshot's rows are kept, and cannot be trusted to be whole",
                 next_command=resnapshot(context.table.name),
             )
         cuts.append(BinlogPosition.from_json(row["cut"]))

@@ -115,7 +115,7 @@ def test_what_fails_between_two_records_is_not_told_of_the_first() -> None:
         raise NoEventTime(Order("a", 2), "it is 'soon'")
 
     run = TaskRun(EventTimeExtension.wrap_process_function(Scripted()), Steps(0, (0,), 0, (0,)))
-    with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* can not be told: it is 'soon'"):
+    with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* cannot be told: it is 'soon'"):
         run.key("a", None, records())
 
 

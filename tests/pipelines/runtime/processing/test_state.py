@@ -1,4 +1,4 @@
-"""What an epoch of a process finds of the state before it: read back, or refused where it can not be found again."""
+"""What an epoch of a process finds of the state before it: read back, or refused where it cannot be found again."""
 
 from __future__ import annotations
 

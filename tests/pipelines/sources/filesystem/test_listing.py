@@ -80,7 +80,7 @@ def test_a_link_that_takes_the_place_of_a_listed_file_is_not_followed(files: Fil
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="t: the folder can not be listed: No such file"):
+    with pytest.raises(SourceError, match="t: the folder cannot be listed: No such file"):
         Folder(tmp_path / "gone", "t").files()
 
 

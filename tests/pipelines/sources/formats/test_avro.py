@@ -129,10 +129,10 @@ def test_bytes_at_random_are_rows_or_errors(spark) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "problem"),
     [
-        ("i INT", {"avro.encoding": "json"}, "'avro.encoding' = 'json': Avro's own JSON can not be read"),
+        ("i INT", {"avro.encoding": "json"}, "'avro.encoding' = 'json': Avro's own JSON cannot be read"),
         ("i INT", {"avro.encoding": "bin"}, "'avro.encoding' is 'binary', not 'bin'"),
-        ("i INT", {"avro.encoding": "${E}"}, "'avro.encoding' can not come from the environment"),
-        ("t TIMESTAMP_LTZ(3)", {"avro.timestamp_mapping.legacy": "${L}"}, "can not come from the environment"),
+        ("i INT", {"avro.encoding": "${E}"}, "'avro.encoding' cannot come from the environment"),
+        ("t TIMESTAMP_LTZ(3)", {"avro.timestamp_mapping.legacy": "${L}"}, "cannot come from the environment"),
         ("m MAP<INT, INT>", {}, "column m is MAP<INT, INT>: the keys of a map in Avro are strings"),
         ("t TIMESTAMP_LTZ(3)", {}, "with 'avro.timestamp_mapping.legacy' = 'false' finer ones and TIMESTAMP_LTZ"),
         ("t ARRAY<TIMESTAMP(6)>", {}, "column t is ARRAY<TIMESTAMP(6)>: there are TIMESTAMP(0) to TIMESTAMP(3)"),

@@ -124,7 +124,7 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     assert live.source().unread() == Unread()  # type: ignore[attr-defined]
     of_now: Any = live.source()
     monkeypatch.setattr("tidegate.pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
-    assert of_now.unread() is None, "nobody knows of a part that can not be asked"
+    assert of_now.unread() is None, "nobody knows of a part that cannot be asked"
 
 
 @pytest.mark.parametrize(

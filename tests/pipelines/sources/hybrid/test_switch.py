@@ -23,7 +23,7 @@ CREATE TABLE t (id INT, at TIMESTAMP(3){watermark}) WITH (
             "'hybrid.switch' = 'rowtime'",
             "'connector' = 'datagen'",
             "at",
-            "live is a datagen table, which can not begin",
+            "live is a datagen table, which cannot begin",
         ),
         (
             "'hybrid.switch' = 'rowtime'",

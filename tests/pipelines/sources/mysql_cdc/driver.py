@@ -40,7 +40,7 @@ def declare(
 
 
 class MemorySplits:
-    """A SplitStore that stores JSON, so that what can not be stored is found out."""
+    """A SplitStore that stores JSON, so that what cannot be stored is found out."""
 
     prefix = ""
 

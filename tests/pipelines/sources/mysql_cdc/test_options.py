@@ -1,4 +1,4 @@
-"""Options are named as flink-cdc names them; what can not be right is told before anything runs."""
+"""Options are named as flink-cdc names them; what cannot be right is told before anything runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_everything_said() -> None:
         ({"jdbc.properties.serverSslCert": "ca.pem"}, "needs 'jdbc.properties.sslMode'"),
         ({"jdbc.properties.useSSL": "true"}, "write 'jdbc.properties.sslMode' = 'verify-full'"),
         ({"jdbc.properties.socketTimeout": "soon"}, "whole number"),
-        ({"jdbc.properties.proxy": "http://p"}, "'jdbc.properties.proxy' can not be followed"),
+        ({"jdbc.properties.proxy": "http://p"}, "'jdbc.properties.proxy' cannot be followed"),
     ],
 )
 def test_what_can_not_be_right(given: dict[str, str], says: str) -> None:

@@ -59,7 +59,7 @@ class Case:
 TABLES = {
     "character set": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9) CHARACTER SET big5)",),
-        "name is text in the character set big5, which can not be read from a log",
+        "name is text in the character set big5, which cannot be read from a log",
         "ALTER TABLE `{db}`.`t` MODIFY `name` varchar(9) CHARACTER SET utf8mb4;"
         "   -- or leave it out of the CREATE TABLE of build",
         mended=("ALTER TABLE t MODIFY name varchar(9) CHARACTER SET utf8mb4",),
@@ -192,7 +192,7 @@ def test_a_wrong_password_is_told_without_it(database: Database) -> None:
 
 def test_a_server_that_is_not_there(database: Database) -> None:
     error = refusal(declare(database.options("t") | {"port": "1"}, {"id": "INT"}, ["id"]))
-    assert "can not be reached" in error.what
+    assert "cannot be reached" in error.what
     assert "127.0.0.1:1" in error.where
 
 

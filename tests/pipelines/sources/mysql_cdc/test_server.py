@@ -1,4 +1,4 @@
-"""The embedded server: it starts, keeps its data through a crash, and says clearly why it can not start."""
+"""The embedded server: it starts, keeps its data through a crash, and says clearly why it cannot start."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_a_server_that_is_not_there_for_the_log(spark: SparkSession, lone: Datab
     driver.run()
     lone.execute("UPDATE t SET v = 1")
     lone.server.stop()
-    with pytest.raises(SourceError, match="can not be reached"):
+    with pytest.raises(SourceError, match="cannot be reached"):
         driver.run()
     lone.server.start()
     driver.run()

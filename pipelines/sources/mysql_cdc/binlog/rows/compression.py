@@ -31,7 +31,7 @@ def decompress_rows(data: bytes, where: object = "") -> bytes:
     try:
         plain = zlib.decompress(data[start:], bufsize=max(length, 1))
     except zlib.error as error:
-        raise MalformedEvent(f"a compressed event can not be decompressed: {error}", where=where) from error
+        raise MalformedEvent(f"a compressed event cannot be decompressed: {error}", where=where) from error
     if len(plain) != length:
         raise MalformedEvent(f"a compressed event holds {len(plain)} bytes where it says {length}", where=where)
     return plain
@@ -64,7 +64,7 @@ def decompress_transaction(body: bytes, where: object = "", chunk_bytes: int = C
         try:
             piece = stream.read(chunk_bytes)
         except OSError as error:
-            raise MalformedEvent(f"a compressed transaction can not be decompressed: {error}", where=where) from error
+            raise MalformedEvent(f"a compressed transaction cannot be decompressed: {error}", where=where) from error
         if not piece:
             break
         data = rest + piece

@@ -65,7 +65,7 @@ def parse(body: bytes, where: object = "", *, mariadb: bool = True) -> TableMap:
     try:
         return _parse(body, where, TEXT_OF_MARIADB if mariadb else TEXT_OF_MYSQL)
     except (IndexError, UnicodeDecodeError) as error:
-        raise MalformedEvent(f"a table map that can not be read: {error}", where=where) from error
+        raise MalformedEvent(f"a table map that cannot be read: {error}", where=where) from error
 
 
 def _parse(body: bytes, where: object, texts: frozenset[Type]) -> TableMap:

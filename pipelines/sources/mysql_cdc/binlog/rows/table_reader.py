@@ -50,7 +50,7 @@ class Rows:
 
 
 class TableReader:
-    """Decodes row events of `table`. Raises SchemaChanged when `seen` can not be the table that is wanted."""
+    """Decodes row events of `table`. Raises SchemaChanged when `seen` cannot be the table that is wanted."""
 
     def __init__(self, table: WantedTable, seen: TableMap, collations: Collations, where: object = "") -> None:
         self.table = table

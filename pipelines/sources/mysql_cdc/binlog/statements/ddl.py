@@ -65,7 +65,7 @@ _ATTRIBUTES = frozenset(
 def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = False, where: object = "") -> Judgement:
     """What `query` means. `fold_case` when the server's table names know no upper case (lower_case_table_names).
 
-    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that can not be followed,
+    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
     UnsupportedEvent for XA.
     """
     judged = _Judge(query, wanted, fold_case, where)
@@ -351,4 +351,4 @@ class _Judge:
         )
 
     def _stop(self, table: WantedTable, what: str) -> SchemaChanged:
-        return SchemaChanged(f"{table} can not be followed further: {what}", where=self._where, next_command=FRESH)
+        return SchemaChanged(f"{table} cannot be followed further: {what}", where=self._where, next_command=FRESH)

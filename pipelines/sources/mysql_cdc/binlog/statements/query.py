@@ -44,7 +44,7 @@ def parse(body: bytes, collations: Collations, where: object = "", *, compressed
         raw = body[at + name_length + 1 :]
         sql_mode, charset = _settings(status, collations)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise MalformedEvent(f"a statement that can not be read: {error}", where=where) from error
+        raise MalformedEvent(f"a statement that cannot be read: {error}", where=where) from error
     if compressed:
         raw = decompress_rows(raw, where)
     # A statement may hold any bytes inside its strings; names and keywords are never hurt by them.

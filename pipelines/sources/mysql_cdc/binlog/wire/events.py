@@ -181,7 +181,7 @@ KNOWN[KIND_OF >= 0] = True
 
 
 INSIDE_TRANSACTION: Final = KIND_OF >= 0
-"""Type code -> whether more of a transaction must follow it: a range can not end after such an event."""
+"""Type code -> whether more of a transaction must follow it: a range cannot end after such an event."""
 INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.ANNOTATE_ROWS, Event.ROWS_QUERY]] = True
 INSIDE_TRANSACTION[[Event.INTVAR, Event.RAND, Event.USER_VAR]] = True
 

@@ -449,7 +449,7 @@ def test_old_formats_of_time_are_refused_with_the_fix(own: Database) -> None:
     assert read(own, table, start)["at"].to_pylist() == [datetime.datetime(2024, 1, 2, 3, 4, 5, 678000)]
 
 
-# --- what can not be followed ----------------------------------------------------------------------------------------
+# --- what cannot be followed ----------------------------------------------------------------------------------------
 
 
 def test_columns_that_come_and_go_are_followed_and_told(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""Values of a result set in their canonical types; what can not be of the column is told, never misread."""
+"""Values of a result set in their canonical types; what cannot be of the column is told, never misread."""
 
 from __future__ import annotations
 

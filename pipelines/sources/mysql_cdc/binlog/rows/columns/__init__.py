@@ -81,7 +81,7 @@ def decoder_of(
 ) -> Decode:
     """What turns the column's bytes into the canonical array of `known`.
 
-    Raises SchemaChanged when the binlog's column can not be the one that is known.
+    Raises SchemaChanged when the binlog's column cannot be the one that is known.
     """
     kind = column.type
     if kind in _SAME_TYPE:

@@ -77,7 +77,7 @@ def to_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise UnsupportedEvent(f"column {column} holds a value that is not text in {charset}", where=where) from error
     raise UnsupportedEvent(
-        f"column {column} is text in the character set {charset}, which can not be read",
+        f"column {column} is text in the character set {charset}, which cannot be read",
         where=where,
         next_command="ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or leave the column out of the CREATE TABLE",
     )

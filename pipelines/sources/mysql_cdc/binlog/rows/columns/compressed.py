@@ -33,7 +33,7 @@ def _decompress(value: bytes) -> bytes:
     try:
         plain = zlib.decompress(value[start:], -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS)
     except zlib.error as error:
-        raise MalformedEvent(f"a COMPRESSED column's value can not be decompressed: {error}") from error
+        raise MalformedEvent(f"a COMPRESSED column's value cannot be decompressed: {error}") from error
     if len(plain) != length:
         raise MalformedEvent(f"a COMPRESSED column's value has {len(plain)} bytes where {length} were said")
     return plain

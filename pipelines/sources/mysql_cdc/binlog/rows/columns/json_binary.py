@@ -40,7 +40,7 @@ def json_text(document: bytes) -> str:
     try:
         return "".join(_value(document[0], document, 1))
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
-        raise MalformedEvent(f"a JSON value that can not be read: {error!r}") from error
+        raise MalformedEvent(f"a JSON value that cannot be read: {error!r}") from error
 
 
 def _value(kind: int, data: bytes, at: int) -> Iterator[str]:

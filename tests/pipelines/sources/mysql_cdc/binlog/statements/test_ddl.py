@@ -231,7 +231,7 @@ def test_a_dropped_column_that_nobody_declared_is_no_news() -> None:
         ("ANALYZE FROB u", "not understood: ANALYZE …"),
         ("SET STATEMENT max_statement_time=1 TRUNCATE t", "not understood: SET …"),
         ("BEGIN NOT ATOMIC TRUNCATE t; END", "not understood: BEGIN …"),
-        ("REPAIR TABLE t USE_FRM", "not understood: REPAIR …"),  # rows of MyISAM that can not be repaired go
+        ("REPAIR TABLE t USE_FRM", "not understood: REPAIR …"),  # rows of MyISAM that cannot be repaired go
         # Comments that MariaDB runs, and MySQL passes over.
         ("TRUNCATE TABLE /*M! e.*/ t", "not understood: TRUNCATE …"),
         ("DROP TABLE /*M!100100 e.*/ t", "the table was dropped"),
