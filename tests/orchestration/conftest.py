@@ -81,9 +81,10 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) -> Iterator[Dagster]:
-    """`dg dev` on five pipelines of one lake: `strict` gets a click that its gate holds, `closed` reads a server that
+    """`dg dev` on six pipelines of one lake: `strict` gets a click that its gate holds, `closed` reads a server that
     is not there, `late` is never run (its control rows are written by tests), `shop` reads the tests' MariaDB, `spans`
-    is in event time. Alerts go to a webhook, to a mail server, and to a channel that nobody listens at."""
+    is in event time, `service` is for a process that is not Dagster's. Alerts go to a webhook, to a mail server, and to
+    a channel that nobody listens at."""
     folder = tmp_path_factory.mktemp("dagster")
     shop = SHOP.format(host=mariadb.host, port=mariadb.port)
     texts = {
@@ -92,6 +93,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory, mariadb: EmbeddedMariaDb) 
         "late": script("block", "l_"),
         "shop": shop,
         "spans": SPANS,
+        "service": script("block", "o_"),
     }
     paths = []
     for name, text in texts.items():

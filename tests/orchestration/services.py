@@ -304,6 +304,30 @@ class Dagster(Ui):
         )
         return data["sensorOrError"]["sensorState"]["ticks"]
 
+    def materializations(self, *key: str) -> list[dict[str, str]]:
+        """The numbers and words of an asset's materialisations, the newest first, by label."""
+        data = self.ask(
+            "query($k: AssetKeyInput!) { assetOrError(assetKey: $k) { ... on Asset { assetMaterializations(limit: 50) {"
+            " runId metadataEntries { label ... on IntMetadataEntry { intRepr } ... on TextMetadataEntry { text } }"
+            " } } } }",
+            k={"path": list(key)},
+        )
+        return [
+            {entry["label"]: entry.get("intRepr") or entry.get("text", "") for entry in event["metadataEntries"]}
+            | {"run": event["runId"]}
+            for event in data["assetOrError"].get("assetMaterializations", [])
+        ]
+
+    def checked(self, check: str, *key: str) -> list[str]:
+        """The states of an asset's check, the newest first."""
+        data = self.ask(
+            "query($k: AssetKeyInput!, $c: String!) {"
+            " assetCheckExecutions(assetKey: $k, checkName: $c, limit: 50) { status } }",
+            k={"path": list(key)},
+            c=check,
+        )
+        return [execution["status"] for execution in data["assetCheckExecutions"]]
+
     def watching(self) -> None:
         """Wait until the daemon has ticked the sensor: runs that end from now on are told."""
         until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")

@@ -3,6 +3,12 @@ a channel that nobody listens at."""
 
 from __future__ import annotations
 
+import configparser
+import os
+import shlex
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +16,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.assets.clicks import Hand, pipeline
 from tests.orchestration.control_rows import ControlRows
-from tests.orchestration.services import Dagster, until
+from tests.orchestration.services import Dagster, environment, until
+from tests.stories.story import blocks
 from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
 from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
@@ -187,3 +195,51 @@ def test_runs_started_together_wait_for_each_other_and_publish_each_row_once(dag
     assert {run: dagster.ended(run) for run in runs} == dict.fromkeys(runs, "SUCCESS")
     converted = DeltaTable(str(dagster.folder / "lake" / "targets" / "converted")).to_pyarrow_table(columns=["id"])
     assert sorted(converted.column("id").to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.thorough
+def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_told_once(dagster: Dagster):
+    """The unit of docs/cli.md, its line typed as it stands there but for its three paths."""
+    (unit,) = [block.text for block in blocks("docs/cli.md") if "ExecStart=" in block.text]
+    service = configparser.ConfigParser()
+    service.read_string(unit)
+    line = service["Service"]["ExecStart"]
+    for shown, own in {
+        "/srv/tidegate/.venv/bin": Path(sys.executable).parent,
+        "/srv/clicks.sql": dagster.folder / "service.sql",
+        "/data/lake": dagster.folder / "lake",
+    }.items():
+        assert shown in line
+        line = line.replace(shown, str(own))
+    hand = Hand(pipeline("block", prefix="o_"), dagster.folder / "lake", "o_")
+    hand.users(1, 2)
+    hand.all_users_are_there()
+    hand.clicks(1, 2)
+    published, staged = ("service", "o_enriched_click"), ("service", "o_enriched_click_staged")
+    process = subprocess.Popen(
+        shlex.split(line),
+        env=environment(dagster.folder / "home"),
+        stdout=subprocess.DEVNULL,
+        stderr=(log := dagster.folder / "service.log").open("wb"),
+        start_new_session=True,
+    )
+    try:
+        (shown,) = until(lambda: dagster.materializations(*published), "Dagster shows what the service has published")
+        assert shown["summary"].startswith("epoch 1 is published: 2 rows,")
+        assert shown["summary"].endswith("outside of Dagster")
+        assert not shown["run"]
+        assert dagster.checked("gate", *staged) == ["SUCCEEDED"]
+        hand.clicks(9)
+        until(lambda: "FAILED" in dagster.checked("gate", *staged), "Dagster shows that the gate holds")
+        (message,) = until(lambda: dagster.told("gate-held", pipeline="service"), "the alert of the held gate")
+        assert (message["insert"], message["epoch"]) == ("o_enriched_click", 2)
+        dagster.ticked()
+        assert len(dagster.told("gate-held", pipeline="service")) == 1
+        assert dagster.checked("gate", *staged) == ["FAILED", "SUCCEEDED"]
+    finally:
+        assert service["Service"]["KillMode"] == "mixed"
+        os.kill(process.pid, signal.SIGTERM)
+        status = process.wait(float(service["Service"]["TimeoutStopSec"]))
+    assert status == 1, log.read_text()
+    assert [row["user_id"] for row in hand.published()] == [1, 2]
+    assert dagster.runs("service") == []
