@@ -31,8 +31,8 @@ from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.scaffold import TidegateScaffolder
 from tidegate.pipelines.commands import DEFAULT_LAKE
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.paths import local
 from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
-from tidegate.pipelines.sources.paths import local
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from tidegate.assets.checks import IN_DAGSTER, data_docs
 from tidegate.assets.text import in_short, records, watermark
 from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
@@ -22,7 +23,6 @@ from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.statistics import asked

@@ -14,8 +14,9 @@ import dagster as dg
 
 from tidegate.assets.names import Names
 from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 
 Kind = Literal["source", "staged", "published", "by_time", "maintenance", "reconcile"]
 

@@ -18,11 +18,11 @@ from tidegate.assets.progress import step_progress
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.paths import local
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.sources.paths import local
-from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
-from tidegate.pipelines.sql.model import is_secret
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
+from tidegate.pipelines.syntax.secrets import is_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

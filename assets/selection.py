@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from tidegate.assets.presentation import Presentation
+from tidegate.pipelines.connectors.registry import comparable
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.registry import comparable
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 

@@ -12,9 +12,9 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import source_spec
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:

@@ -16,13 +16,15 @@ from tidegate.assets.lineage import published_lineage, staged_lineage
 from tidegate.assets.names import GATE, Names
 from tidegate.assets.presentation import Kind, PipelineAsset, Presentation
 from tidegate.assets.text import markdown_table, values_of
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.keyed_joins import keyed_joins
-from tidegate.pipelines.sql.model import Column, Insert, Location, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.errors import Location
 
 LAKE = "tidegate/lake"
 TABLE = "tidegate/table"

@@ -38,8 +38,8 @@ def plain_status(arguments: Sequence[str]) -> int | None:
     from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.paths import plain, problem
     from tidegate.pipelines.runtime.status import settled_status
-    from tidegate.pipelines.sources.paths import plain, problem
 
     if named is not None and problem(named):
         return None

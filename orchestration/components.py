@@ -18,7 +18,7 @@ from tidegate.assets.components import Alerting
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.sensors import alerts_sensor
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
+from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 
 _DEFAULT = AlertOptions()
 

@@ -46,7 +46,7 @@ class JavaMissing(TidegateError):
 def home() -> Path:
     """Where downloads are kept: $TIDEGATE_HOME, else a folder of the user's cache."""
     if named := os.environ.get("TIDEGATE_HOME"):
-        from tidegate.pipelines.sources.paths import local
+        from tidegate.pipelines.paths import local
 
         return local(named, "$TIDEGATE_HOME")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"

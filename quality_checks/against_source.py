@@ -24,6 +24,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPlace
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import WatermarkRow
@@ -33,8 +35,6 @@ from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.landing.asking import source_after
 from tidegate.pipelines.runtime.plans import stored_step
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.sources.protocol import Comparable, Comparison, LogPlace
-from tidegate.pipelines.sql.model import Table
 from tidegate.quality_checks.latest import latest_sql
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from tidegate.quality_checks.row_hashes import before as seen_at

@@ -14,7 +14,8 @@ from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoc
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.pipelines.sql.model import Insert, Table
+    from tidegate.pipelines.connectors.table import Table
+    from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
 QUESTIONS: Mapping[str, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.sources.protocol import SEQ_PARTS
 
 NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.sql.model import RESERVED_PREFIX
 from tidegate.quality_checks.evidence import Evidence
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.pipelines.connectors.protocol import LogPlace
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.sources.protocol import LogPlace
 
 ROWS_PER_BUCKET = 20_000
 

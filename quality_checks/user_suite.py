@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.connectors.table import Suite
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake.rows import quoted, struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.pipelines.sql.model import Suite
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.main_module import name_main_module

@@ -14,9 +14,9 @@ from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from tidegate.orchestration.alerts import webhook
 from tidegate.orchestration.alerts.incident import Message
 from tidegate.orchestration.alerts.options import URLS, AlertOptions
 from tidegate.orchestration.alerts.webhook import Undelivered
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.model import Options, is_secret
+from tidegate.pipelines.syntax.secrets import is_secret
 
 TIMEOUT_S = 5.0
 """For a connection to come about, and for each answer."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from tidegate.orchestration.words import key, why
 from tidegate.pipelines.sql.keyed_joins import MissedKey
-from tidegate.pipelines.sql.model import is_secret
+from tidegate.pipelines.syntax.secrets import is_secret
 
 Kind = Literal[
     "gate-held",

@@ -13,11 +13,11 @@ from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from tidegate.orchestration.words import moment, seconds
+from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.runtime.landing.asking import unread
 from tidegate.pipelines.runtime.splits import stored_splits
-from tidegate.pipelines.sources.protocol import Unread
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import needs_variables
+from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.secrets import needs_variables
 
 PREFIX = "TIDEGATE_ALERT_"
 URLS = f"{PREFIX}URLS"

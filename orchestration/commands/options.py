@@ -30,7 +30,7 @@ InsertId = Annotated[
 
 def folder(said: str | Path) -> Path:
     """A folder of this machine, as it was written. Raises typer.BadParameter for what is none."""
-    from tidegate.pipelines.sources.paths import plain, problem
+    from tidegate.pipelines.paths import plain, problem
 
     if why := problem(said):
         raise typer.BadParameter(why)
@@ -64,7 +64,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error
 
 def duration(text: str) -> timedelta:
     """A duration as scripts write them. Raises typer.BadParameter that says what is wrong with it."""
-    from tidegate.pipelines.sql.durations import parse_duration
+    from tidegate.pipelines.syntax.durations import parse_duration
 
     try:
         return parse_duration(text)

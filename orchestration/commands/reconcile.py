@@ -52,11 +52,11 @@ def reconcile(
     with a snapshot can be compared.
     """
     from tidegate.orchestration.console.reconciled import of_reconciled, reconciled_lines
+    from tidegate.pipelines.connectors.registry import comparable
+    from tidegate.pipelines.connectors.table import require_variables
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.definitions import as_kept
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.pipelines.sources.registry import comparable
-    from tidegate.pipelines.sql.model import require_variables
     from tidegate.quality_checks.against_source import reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)

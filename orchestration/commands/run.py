@@ -190,7 +190,7 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
 
 def _duration(option: str, text: str) -> float:
     """Seconds of an option such as '10 min'."""
-    from tidegate.pipelines.sql.durations import parse_duration
+    from tidegate.pipelines.syntax.durations import parse_duration
 
     try:
         return parse_duration(text).total_seconds()

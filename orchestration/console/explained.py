@@ -10,11 +10,12 @@ from typing import Any
 from rich.markup import escape
 
 from tidegate.orchestration.words import counted
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.runtime.definitions import Difference
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql import show_create_function, show_create_table, to_properties
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.show import settings_of

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 LAST_ALERTS = 20

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.pipelines.sql.model import Constraint, Insert, Join
+from tidegate.pipelines.connectors.table import Constraint
+from tidegate.pipelines.sql.model import Insert, Join
 
 if TYPE_CHECKING:  # with Spark, which whoever asks for outcomes does without
     from tidegate.pipelines.joins.query import Query

@@ -17,6 +17,8 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, ask, why_number
 from tidegate.pipelines.joins.query import Query, flat, split_where
@@ -25,8 +27,7 @@ from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.protocol import SEQ_TYPE
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.versions import IndexOf
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")

@@ -26,9 +26,8 @@ from deltalake.transaction import AddAction
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
-from tidegate.pipelines.lake.footers import bounds_of
 from tidegate.pipelines.lake.records import StagedFile
-from tidegate.pipelines.parquet import bounded
+from tidegate.pipelines.parquet import bounded, bounds_of
 
 logger = logging.getLogger(__name__)
 

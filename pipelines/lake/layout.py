@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.sources.paths import local, roots
+from tidegate.pipelines.paths import local, roots
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sql.model import Insert, Table
+    from tidegate.pipelines.connectors.table import Table
+    from tidegate.pipelines.sql.model import Insert
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
-from tidegate.pipelines.sql.model import Table
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""

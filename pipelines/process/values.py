@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 from tidegate.pipelines.process.errors import WrongValue, shown
 from tidegate.pipelines.process.records import record_type
-from tidegate.pipelines.sql.types import BINARIES, INTEGERS, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import BINARIES, INTEGERS, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind
 
 Convert = Callable[[Any], Any]
 """value -> the same one in the form of its type. Raises WrongValue."""

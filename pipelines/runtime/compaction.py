@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -20,7 +21,7 @@ from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, compact
 from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

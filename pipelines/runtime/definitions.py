@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
@@ -23,12 +24,12 @@ from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Insert, Options, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.tables.hybrid import with_role
-from tidegate.pipelines.sql.types import FlinkType, Kind
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import FlinkType, Kind
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import home
 from tidegate.pipelines.spark_versions import spark_home
-from tidegate.pipelines.sql.model import SECRET_NAMES
+from tidegate.pipelines.syntax.secrets import SECRET_NAMES
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """Options of Spark's JVM, beside those that spark-defaults.conf has."""

@@ -15,9 +15,10 @@ from tidegate.pipelines.errors import TidegateError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.pipelines.connectors.table import Table
     from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
     from tidegate.pipelines.runtime.plans import ReleasePlan
-    from tidegate.pipelines.sql.model import Insert, Table
+    from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
 GROUP = "tidegate.gates"

@@ -9,13 +9,13 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.versions import IndexOf, Made, Runs, chained, merged
 from tidegate.pipelines.versions.runs import Span
 

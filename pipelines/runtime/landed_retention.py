@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
@@ -34,10 +35,9 @@ from tidegate.pipelines.runtime.history import ReleasedEpoch, history, target_of
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, first_landed, kept_out
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds
 
 AT_ONCE = 10_000_000

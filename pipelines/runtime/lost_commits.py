@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -29,7 +30,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 
 LAST_COMMITS = "last-commits"
 """The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those

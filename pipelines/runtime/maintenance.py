@@ -16,6 +16,7 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import Leases
@@ -31,7 +32,7 @@ from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention
 from tidegate.pipelines.runtime.upkeep import RETENTION, Upkeep
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.sql.model import Table
 
 LEAST = 4
 """Characters of a value that is looked for everywhere; a shorter one (`1`) only where it stands in quotes."""

@@ -14,7 +14,7 @@ from tidegate.pipelines.lake.releasable import Releasable, released
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:  # a look at plans needs neither
-    from tidegate.pipelines.sources.protocol import Step, StoredStep
+    from tidegate.pipelines.connectors.protocol import Step, StoredStep
     from tidegate.pipelines.sql.model import OnUnmatched
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
@@ -50,7 +50,7 @@ def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back."""
     plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
     plan.pop("definition", None)
-    from tidegate.pipelines.sources.protocol import Step, StoredStep
+    from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
     return StoredStep(Step(**plan), row.generation, row.epoch, row.planned_at)
 

@@ -24,10 +24,10 @@ from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, Kept, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
-from tidegate.pipelines.sql.durations import parse_duration
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
 GENERATION = 1

@@ -25,6 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.spec import SEQ_PARTS
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
@@ -36,10 +38,8 @@ from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
-from tidegate.pipelines.sources.protocol import SEQ_PARTS
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import milliseconds
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
 from tidegate.pipelines.lake import rows as lake_rows
@@ -41,7 +42,6 @@ from tidegate.pipelines.runtime.releasing import End, InsertRunner, Published, W
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermarking import strategy_of
 from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
-from tidegate.pipelines.sources.protocol import Json
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate.names import new_spelling
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 PYTHON = ".py"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from tidegate.pipelines.connectors.protocol import Source, SourceContext
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from tidegate.pipelines.sql.model import RESERVED_PREFIX
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 from sqlglot import exp
 
-from tidegate.pipelines.sql.model import Column
+from tidegate.pipelines.connectors.table import Column
 
 _PLAIN: Mapping[exp.DType, pa.DataType] = {
     exp.DType.BOOLEAN: pa.bool_(),

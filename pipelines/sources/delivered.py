@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sql.tables.metadata import declared_sql
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,7 +5,7 @@ Those ends are kept in the first step, so that every later run measures against 
 
 from __future__ import annotations
 
-from tidegate.pipelines.sources.protocol import Json, SourceContext
+from tidegate.pipelines.connectors.protocol import Json, SourceContext
 
 _FIRST_ENDS = "first_ends"
 

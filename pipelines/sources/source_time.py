@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.sources.protocol import SourceContext
-from tidegate.pipelines.sql.model import Column, Table
+from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.table import Column, Table
 
 
 def limit(context: SourceContext, metadata: str | None = None) -> int | None:

@@ -13,21 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.sql.errors import SqlError
-from tidegate.pipelines.sql.model import (
-    Column,
-    Condition,
-    Constraint,
-    Insert,
-    Join,
-    Key,
-    Location,
-    Options,
-    Projection,
-    Table,
-    WatermarkSpec,
-)
+from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table, WatermarkSpec
+from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, Projection
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.errors import Location, SqlError
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import compile_script

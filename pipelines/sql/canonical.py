@@ -15,20 +15,21 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal
 
+from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
+from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.functions import UserFunction, used_in
 from tidegate.pipelines.functions.loading import load
+from tidegate.pipelines.paths import placed, problem
 from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.identity import definition_of
 from tidegate.pipelines.process.state.declared import column_type
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
-from tidegate.pipelines.sources.paths import placed, problem
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.connectors import InstalledConnectors
-from tidegate.pipelines.sql.model import CompiledScript, Insert, Options, Table, is_secret, needs_variables
+from tidegate.pipelines.sql.model import CompiledScript, Insert
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
-from tidegate.pipelines.sql.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.sql.show import show_create_function, show_create_table
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
+from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
+from tidegate.pipelines.syntax.types import quoted
 
 Form = dict[str, Any]
 

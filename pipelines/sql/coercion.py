@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from tidegate.pipelines.sql.types import (
+from tidegate.pipelines.syntax.types import (
     APPROXIMATE,
     BINARIES,
     DATE,

@@ -6,22 +6,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.connectors import InstalledConnectors
-from tidegate.pipelines.sql.dialect import read_script
-from tidegate.pipelines.sql.errors import SqlError
+from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.inserts.insert import compile_insert
 from tidegate.pipelines.sql.inserts.statement import Declared
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.roles import roles
-from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateFunction, CreateTable, InsertInto
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.dialect import read_script
+from tidegate.pipelines.syntax.errors import SqlError
+from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto
 
 
 def compile_script(

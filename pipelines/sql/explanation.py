@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.pipelines.connectors.table import Table, WatermarkSpec
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
-from tidegate.pipelines.sql.model import Insert, Join, Table, WatermarkSpec
+from tidegate.pipelines.sql.model import Insert, Join
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.show import settings_of, sources_own
-from tidegate.pipelines.sql.types import quoted_string
+from tidegate.pipelines.syntax.types import quoted_string
 
 _PROOF = {
     "quarantine": "kept out, into the quarantine, with the reason",

@@ -6,8 +6,8 @@ from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.types import FlinkType, Kind
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.types import FlinkType, Kind
 
 _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
 _MICROS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.pipelines.sql.model import Insert, Join
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 
 @dataclass(frozen=True)

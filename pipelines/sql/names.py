@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tidegate.pipelines.sql.model import RESERVED_PREFIX
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import Name
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import Name
 
 FORBIDDEN = " ,;{}()\n\t=.`\r"
 """Characters that Delta Lake refuses in a column's name, and those that would make a path of names ambiguous."""

@@ -7,8 +7,17 @@ run, as Spark has it, never a wrong number.
 from __future__ import annotations
 
 from tidegate.pipelines.sql.coercion import as_decimal, bounded_decimal, common, converted, digits
-from tidegate.pipelines.sql.types import APPROXIMATE, DOUBLE, INTEGERS, INTERVALS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.types import (
+    APPROXIMATE,
+    DOUBLE,
+    INTEGERS,
+    INTERVALS,
+    NUMERIC,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+)
 
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value | None:

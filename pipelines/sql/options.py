@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
-from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
-from tidegate.pipelines.sql.model import OnUnmatched, Table, is_secret, is_variable, needs_variables
+from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
+from tidegate.pipelines.syntax.secrets import is_secret, is_variable, needs_variables
 
 LANDED_RETENTION, QUARANTINE_RETENTION = "landed.retention", "quarantine.retention"
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.table import Table, severest_first
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.engine.binding import Shape, shape_of
 from tidegate.pipelines.process.errors import shown
@@ -18,18 +20,17 @@ from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
-from tidegate.pipelines.sql.connectors import InstalledConnectors
-from tidegate.pipelines.sql.dialect import parse_type, read_script
-from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection, Table, severest_first
+from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import CreateTable
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.table import TableCompiler
-from tidegate.pipelines.sql.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.dialect import parse_type, read_script
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import CreateTable
+from tidegate.pipelines.syntax.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
 
 Script = TypeVar("Script", bound=CompiledScript)
 

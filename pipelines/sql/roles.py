@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.sql.inserts.statement import Declared
-from tidegate.pipelines.sql.model import Insert, Role, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import (
     LANDED_RETENTION,
     QUARANTINE_RETENTION,
@@ -13,11 +14,11 @@ from tidegate.pipelines.sql.options import (
     SOURCE_OPTIONS,
     find_option,
 )
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import InsertInto, Name
 from tidegate.pipelines.sql.tables.constraints import refused
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.with_options import place_of
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import InsertInto, Name
 
 PROCESS_TARGET = "written by a process"
 OF_A_PROCESS = "leave it out: rows that a process keeps out are its own, and nobody decides about them"

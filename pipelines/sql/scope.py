@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import did_you_mean, suggest
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import STORED_ONLY
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
-from tidegate.pipelines.sql.model import Column, Table
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Name
-from tidegate.pipelines.sql.types import FlinkType, quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import did_you_mean, suggest
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Name
+from tidegate.pipelines.syntax.types import FlinkType, quoted
 
 
 class Scope(Protocol):

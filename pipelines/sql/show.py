@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.connectors.table import Column, Constraint, Table, WatermarkSpec
 from tidegate.pipelines.functions import UserFunction
-from tidegate.pipelines.sql.durations import format_duration
-from tidegate.pipelines.sql.model import Column, Constraint, Table, WatermarkSpec
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
-from tidegate.pipelines.sql.types import quoted, quoted_string
+from tidegate.pipelines.syntax.durations import format_duration
+from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
+from tidegate.pipelines.syntax.types import quoted, quoted_string
 
 
 def show_create_table(table: Table) -> str:

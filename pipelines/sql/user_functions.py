@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidegate.pipelines.functions import FunctionProblem, UserFunction, read
-from tidegate.pipelines.sql.errors import did_you_mean
 from tidegate.pipelines.sql.functions import FUNCTIONS, Function
 from tidegate.pipelines.sql.functions.refused import TAKEN
 from tidegate.pipelines.sql.functions.user import callable_in_sql
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateFunction
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateFunction
 
 
 class UserFunctions:

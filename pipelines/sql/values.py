@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from tidegate.pipelines.sql.types import MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal
+from tidegate.pipelines.syntax.types import MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal
 
 Constant = int | Decimal | str | None
 

@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.protocol import SEQ_PARTS
 from tidegate.pipelines.versions.hashing import (
     SALT,
     Flags,

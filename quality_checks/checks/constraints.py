@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidegate.pipelines.connectors.table import Constraint
 from tidegate.pipelines.joins.outcome import VIOLATED, kept_out_from
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
-from tidegate.pipelines.sql.model import Constraint
 from tidegate.pipelines.sql.tables.constraints import not_null
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.words import give_up, join_again, many, subject

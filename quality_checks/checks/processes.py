@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import counted
-from tidegate.pipelines.sql.model import severest_first
 from tidegate.quality_checks.checks import one_place, unmatched_policy
 from tidegate.quality_checks.evidence import Evidence, gather
 from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts

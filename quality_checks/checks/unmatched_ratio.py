@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.sql.model import Options
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 from tidegate.quality_checks.statistics import DIGITS, asked, statistics

@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipelines.runtime.handmade import pipeline
 from tidegate.assets.checks import check_names, check_specs, results, shown_apart
+from tidegate.pipelines.connectors.table import Constraint, Suite
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
-from tidegate.pipelines.sql.model import Constraint, Suite
 from tidegate.quality_checks.gate import QUESTIONS
 
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])

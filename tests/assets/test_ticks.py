@@ -18,14 +18,14 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.resources import TidegateResource
 from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Ticks, rest_of
+from tidegate.pipelines.connectors.protocol import Step
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.plans import source_row
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import ScriptedSource
-from tidegate.pipelines.sql.model import Column
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 

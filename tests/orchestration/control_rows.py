@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, Pin, ReleasePlan, insert_owner, source_row
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 

@@ -20,13 +20,13 @@ from tests.assets.clicks import Hand, pipeline
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import Dagster, environment, until
 from tests.stories.story import blocks
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
 from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SECRETS = (b"hunter2", b"T0KEN", b"reader-secret")

@@ -31,12 +31,12 @@ from tidegate.orchestration.alerts.watched import WatchedInsert
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.materialize import materialize
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sql import compile_script
 
 MINUTE = 60_000

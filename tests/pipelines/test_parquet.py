@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.pipelines import parquet
-from tidegate.pipelines.lake.footers import column_bounds
-from tidegate.pipelines.parquet import write_file
+from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
 
 SEQ = pa.struct([("file", pa.int64()), ("position", pa.int64())])
 
@@ -134,3 +133,29 @@ def test_dictionaries_are_written_as_their_texts(tmp_path: Path) -> None:
     assert file.read()["text"].to_pylist() == [text for found in texts for text in found]
     bounds = file.metadata.row_group(0).column(0).statistics
     assert (bounds.min, bounds.max, bounds.null_count) == ("b", "x", 200)
+
+
+def footer(path: Path, values: list[Any], **more: Any) -> pq.FileMetaData:
+    pq.write_table(pa.table({"s": pa.array(values, pa.string()), "n": list(range(len(values)))}), path, **more)
+    return pq.read_metadata(path)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([], (None, None)),
+        ([[]], (None, None)),
+        ([["b"], []], ("b", "b")),
+        ([["b", "c"], ["a" * 300]], ("a" * 300, "c")),
+        ([["b"], ["b", None]], None),
+        ([["b"], [None]], None),
+    ],
+)
+def test_bounds(files: list[list[Any]], expected: Any, tmp_path: Path) -> None:
+    footers = [footer(tmp_path / f"{n}.parquet", values, row_group_size=1) for n, values in enumerate(files)]
+    assert bounds_of_files(footers, "s") == expected
+
+
+def test_no_bounds_without_statistics(tmp_path: Path) -> None:
+    assert bounds_of_files([footer(tmp_path / "a.parquet", ["a"], write_statistics=False)], "s") is None
+    assert bounds_of_files([footer(tmp_path / "b.parquet", ["a"])], "another") is None

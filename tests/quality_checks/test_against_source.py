@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from tests.cases import at_length
 from tests.conftest import Database
 from tidegate.orchestration.commands.app import app
+from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.sources.registry import comparable
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
 

@@ -18,10 +18,10 @@ from deltalake import DeltaTable
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
 from tests.quality_checks import broken
 from tests.quality_checks.staged import Given, constrained, stage
+from tidegate.pipelines.connectors.table import Constraint, Options
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.sql.model import Constraint, Options
 from tidegate.quality_checks.gate import judge
 
 BREAKS = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "broken.toml").read_text())["break"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.frames import as_views
-from tidegate.pipelines.sources.protocol import SEQ_TYPE
 from tidegate.quality_checks.latest import latest_sql
 
 SCHEMA = f"_generation INT, _epoch BIGINT, _op STRING, _seq {SEQ_TYPE}, k INT, l STRING, v INT, m MAP<STRING, INT>"

@@ -11,9 +11,9 @@ import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
 from tests.quality_checks.staged import Given, stage
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.plans import FromQuarantine
-from tidegate.pipelines.sql.model import Options
 from tidegate.quality_checks.checks import unmatched_ratio
 from tidegate.quality_checks.evidence import gather
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines import paths
 from tidegate.pipelines.runtime.scripts import load_script
-from tidegate.pipelines.sources import paths
 from tidegate.pipelines.testing import Harness
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "news_clicks"

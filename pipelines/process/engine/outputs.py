@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.process.errors import WrongValue
 from tidegate.pipelines.process.values import by_place, can_change, exact
-from tidegate.pipelines.sql.types import FlinkType, Kind
+from tidegate.pipelines.syntax.types import FlinkType, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from typing import Any
 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.process.errors import InvalidDeclaration
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.types import NESTED, FlinkType, Kind
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import NESTED, FlinkType, Kind
 
 
 @dataclass(frozen=True)

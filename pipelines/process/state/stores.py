@@ -18,7 +18,7 @@ from tidegate.pipelines.process.state.declared import (
     StateDeclaration,
 )
 from tidegate.pipelines.process.values import Convert, copied, exact, map_key
-from tidegate.pipelines.sql.types import FlinkType
+from tidegate.pipelines.syntax.types import FlinkType
 
 
 class CurrentKey:

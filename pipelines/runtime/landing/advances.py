@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
-from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass(frozen=True)

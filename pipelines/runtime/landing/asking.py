@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, Unread
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.landing.opening import context_of, opened
 from tidegate.pipelines.runtime.masking import Mask
 from tidegate.pipelines.runtime.plans import stored_step
-from tidegate.pipelines.sources.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, Unread
-from tidegate.pipelines.sources.registry import connector
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.syntax.durations import parse_duration
 
 CONNECT_TIMEOUT = "connect.timeout"
 MAY_BE_GONE_S = 1.0

@@ -11,14 +11,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.protocol import StoredStep
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.functions import UserFunction, used_in
 from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.sources.delivered import as_declared
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, StoredStep
 from tidegate.pipelines.spark_versions import over_arrays
-from tidegate.pipelines.sql.model import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
     Harmless when repeated; a session that was started anew needs it again. Expressions that call them give them
     `_split` and `_offset` first, so a frame that they are evaluated on has both.
     """
-    from tidegate.pipelines.sql.dialect import parse_type
+    from tidegate.pipelines.syntax.dialect import parse_type
 
     for function in functions:
         arguments = [pa.string(), pa.int64(), *(RESULTS[parameter.type].arrow for parameter in function.parameters)]

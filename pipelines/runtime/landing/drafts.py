@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.pipelines.sources.protocol import Json, SplitStore, Step
+from tidegate.pipelines.connectors.protocol import Json, SplitStore, Step
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SourceDraft:
 @dataclass
 class DraftSplits:
     """Splits as they are stored, and those that a source would add, which are kept here alone
-    (tidegate.pipelines.sources.protocol.SplitStore)."""
+    (tidegate.pipelines.connectors.protocol.SplitStore)."""
 
     stored: SplitStore
     added: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 
-from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.connectors.table import Table
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.function import failure
 from tidegate.pipelines.lake import Lake
@@ -15,7 +16,6 @@ from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.runtime.landing.expressions import failed_expression
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.sources.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.watermarks import WatermarkError
 
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"

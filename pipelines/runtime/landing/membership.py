@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.landing import alignment
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.splits import counting, stored_splits
-from tidegate.pipelines.sources.protocol import SourceContext
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
 from tidegate.pipelines.watermarks.watermark import milliseconds
 

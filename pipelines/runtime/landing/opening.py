@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import Source, SourceContext, StoredStep
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.plans import stored_step
-from tidegate.pipelines.sources.protocol import Source, SourceContext, StoredStep
-from tidegate.pipelines.sources.registry import connector
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.options import resolve_options
 from tidegate.pipelines.sql.tables.metadata import as_delivered
 

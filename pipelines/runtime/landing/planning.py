@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
 from tidegate.pipelines.errors import ConcurrentRun
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.failures import explained
@@ -16,7 +17,6 @@ from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.plans import source_row, stored_step
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
-from tidegate.pipelines.sources.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"

@@ -13,11 +13,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.protocol import StoredStep
+from tidegate.pipelines.connectors.spec import REJECTED
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.sources.protocol import REJECTED, StoredStep
-from tidegate.pipelines.sql.model import Table
 
 COLUMNS = {
     **lake_rows.LAKE_COLUMNS,

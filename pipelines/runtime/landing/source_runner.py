@@ -11,6 +11,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Source,
+    SourceContext,
+    SplitStore,
+    StoredStep,
+    asks_rows,
+)
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
@@ -34,16 +44,6 @@ from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
-from tidegate.pipelines.sources.protocol import (
-    Json,
-    Landed,
-    Source,
-    SourceContext,
-    SplitStore,
-    StoredStep,
-    asks_rows,
-)
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.connectors.protocol import StoredStep
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.runtime.landing.computed import plan_instant
-from tidegate.pipelines.sources.protocol import StoredStep
-from tidegate.pipelines.sql.model import Table
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.lake import Lake, SplitRow
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sources.protocol import Json
+    from tidegate.pipelines.connectors.protocol import Json
 
 
 @dataclass
 class Splits:
-    """The `splits` table of one source table and generation (tidegate.pipelines.sources.protocol.SplitStore)."""
+    """The `splits` table of one source table and generation (tidegate.pipelines.connectors.protocol.SplitStore)."""
 
     lake: Lake
     owner: str

@@ -20,6 +20,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.protocol import ReadsAlone, Source, StoredStep, WritesFiles
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
@@ -32,8 +34,6 @@ from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.watermarking import EpochTime
 from tidegate.pipelines.runtime.watermarking.builtin import Tally, ends_of_files, ends_of_rows, merged
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.protocol import ReadsAlone, Source, StoredStep, WritesFiles
-from tidegate.pipelines.sources.registry import connector
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""

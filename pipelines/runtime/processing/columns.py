@@ -9,16 +9,16 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.types import FlinkType
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import FlinkType
 
 KEY_PREFIX = "_key_"
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, kept_out_from
 from tidegate.pipelines.joins.query import literal
 from tidegate.pipelines.lake import StagedRow
@@ -26,7 +27,6 @@ from tidegate.pipelines.process.watermarks.constants import (
 )
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.runtime.plans import ReleasePlan
-from tidegate.pipelines.sql.model import Constraint, Table
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 REPORTS = "report"

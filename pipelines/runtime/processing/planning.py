@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.ledger import rows_landed
@@ -16,7 +17,6 @@ from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.position import Position, Waiting
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import BEGINNING
 from tidegate.pipelines.watermarks.watermark import instant

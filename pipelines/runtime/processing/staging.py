@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import StagedRow
@@ -30,7 +31,6 @@ from tidegate.pipelines.runtime.processing.tasks import task_plan
 from tidegate.pipelines.runtime.processing.writing import EpochOutputs
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
-from tidegate.pipelines.sql.model import Table
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -20,7 +21,6 @@ from tidegate.pipelines.runtime.processing.columns import (
 from tidegate.pipelines.runtime.processing.state import KeyColumns
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine, make_places
-from tidegate.pipelines.sql.model import Table
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
 """What a row of a process's output carries: with its place, so that another process may take it in order."""

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
@@ -21,7 +22,6 @@ from tidegate.pipelines.runtime.processing.frames import InputRows, processed, t
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs
 from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
 from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, told_rows
-from tidegate.pipelines.sql.model import severest_first
 
 Counts = Mapping[str, Any]
 """What was counted of an output while it was written, by name."""

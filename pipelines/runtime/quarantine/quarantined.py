@@ -74,7 +74,7 @@ class Kept:
             return False
         if not self.short.startswith(_KEYLESS):
             return True
-        from tidegate.pipelines.sql.types import quoted
+        from tidegate.pipelines.syntax.types import quoted
 
         alias = self.short.removeprefix(_KEYLESS)
         keys = [key.probe for join in insert.joins if join.alias == alias for key in join.keys]

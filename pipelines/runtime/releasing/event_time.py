@@ -8,6 +8,7 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.areas import merged, micros
@@ -18,7 +19,6 @@ from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, T
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.position import Position, Waiting
 from tidegate.pipelines.runtime.retention import Retention
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from tidegate.pipelines.watermarks.watermark import instant

@@ -12,6 +12,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import Epochs, adopt, require_whole
@@ -42,7 +43,7 @@ from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, 
 from tidegate.pipelines.runtime.releasing.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.releasing.staging import Stager
 from tidegate.pipelines.sql.canonical import computed
-from tidegate.pipelines.sql.model import OnUnmatched, Table
+from tidegate.pipelines.sql.model import OnUnmatched
 
 
 @dataclass(frozen=True)

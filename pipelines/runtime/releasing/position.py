@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
@@ -17,10 +18,10 @@ from tidegate.pipelines.runtime.accounting import released_rows
 from tidegate.pipelines.runtime.history import State, state_of
 from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
 from tidegate.pipelines.sql.canonical import computes
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Insert, OnUnmatched, Options, Table
+from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)

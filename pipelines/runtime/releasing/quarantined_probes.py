@@ -19,15 +19,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.footers import bounds_of_files
-from tidegate.pipelines.parquet import bounded
+from tidegate.pipelines.parquet import bounded, bounds_of_files
 from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sql.model import Table
 
 PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": "_offset"}
 """What tells the rows of a probe's generation apart: its name in a quarantined row, and in the landed one."""

@@ -12,6 +12,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
@@ -28,8 +30,7 @@ from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.quarantined_probes import probe_column, with_probes
 from tidegate.pipelines.runtime.releasing.requeued import landed_again
 from tidegate.pipelines.runtime.releasing.violations import counted
-from tidegate.pipelines.sources.protocol import SEQ_TYPE
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import MASK, bits
-from tidegate.pipelines.lake.footers import statistics_of
-from tidegate.pipelines.parquet import python_rows
-from tidegate.pipelines.sql.model import Constraint, Table
+from tidegate.pipelines.parquet import python_rows, statistics_of
 
 LONGEST = 300
 """Characters of a sample, at most."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
@@ -24,7 +25,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     release_rows,
 )
 from tidegate.pipelines.runtime.verifying.report import Difference
-from tidegate.pipelines.sql.model import Insert, Table
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 EXAMPLES = 10

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.sql.model import Constraint, Insert, Table
+from tidegate.pipelines.sql.model import Insert
 
 VIOLATION = "violation"
 """The place of a row that only counts: one for every constraint that a row violates, its name as the reason."""

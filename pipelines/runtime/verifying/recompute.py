@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.verifying.constraints import VIOLATION, constrained
 from tidegate.pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
-from tidegate.pipelines.sql.model import Insert, Join, Table
+from tidegate.pipelines.sql.model import Insert, Join
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 FOREVER = 2**62

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.lake.footers import bounds_of_files
+from tidegate.pipelines.parquet import bounds_of_files
 from tidegate.pipelines.runtime.watermarking.late import micros
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import (

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidegate.pipelines.runtime.watermarking.late import rowtime_ms
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
 _SCHEMA = pa.schema(

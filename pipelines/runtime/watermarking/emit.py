@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import Source
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.runtime.watermarking.running import Recorder
-from tidegate.pipelines.sources.protocol import Source
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy, WatermarkToDataOutput
 
 

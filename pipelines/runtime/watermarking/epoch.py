@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
+from tidegate.pipelines.connectors.protocol import Landed, StoredStep
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import builtin, custom
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from tidegate.pipelines.sources.protocol import Landed, StoredStep
-from tidegate.pipelines.sources.registry import connector
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
+from tidegate.pipelines.connectors.protocol import Landed, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.records import word
@@ -18,7 +19,6 @@ from tidegate.pipelines.runtime.watermarking.emit import SignalEmit
 from tidegate.pipelines.runtime.watermarking.epoch import EpochTime
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass
 from tidegate.pipelines.runtime.watermarking.running import Recorder, guarded
-from tidegate.pipelines.sources.protocol import Landed, StoredStep
 from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Options, Table
+from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.sql.options import SOURCE_OPTIONS, check_resolved
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 PREFIX = "scan.watermark."

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.types import (
+from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import (
     APPROXIMATE,
     BINARIES,
     INTEGERS,

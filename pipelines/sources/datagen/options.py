@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.datagen.fields import FieldSpec, field_spec, nested
 from tidegate.pipelines.sources.datagen.schedule import Schedule
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Table, needs_variables
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.secrets import needs_variables
 
 OPTIONS = (
     OptionSpec(

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import phaseless
 from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
 from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
-from tidegate.pipelines.sources.protocol import (
-    SEQ_TYPE,
-    ConnectorSpec,
-    Json,
-    Landed,
-    Source,
-    SourceContext,
-    Step,
-    StoredStep,
-    Unread,
-)
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from tidegate.pipelines.sources.datagen.fields import FieldSpec
-from tidegate.pipelines.sql.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
+from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
 
 _UNIT = 2.0**-53
 _HASH_DIGITS = 16

@@ -17,12 +17,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SEQ_TYPE
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
 from tidegate.pipelines.sources.formats import literals, shape
-from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE
-from tidegate.pipelines.sql.model import Table
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 POISON = "tidegate: a row does not fit: "
 """What an executor throws begins with it; JSON of version and error follows."""

@@ -15,22 +15,13 @@ from urllib.parse import unquote
 
 from sqlglot import exp
 
+from tidegate.pipelines import paths
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources import paths, source_time
+from tidegate.pipelines.sources import source_time
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
-from tidegate.pipelines.sources.protocol import (
-    ConnectorSpec,
-    Json,
-    Landed,
-    OptionSpec,
-    Source,
-    SourceContext,
-    Step,
-    StoredStep,
-    Unread,
-)
-from tidegate.pipelines.sql.model import Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from tidegate.pipelines.connectors.protocol import SplitStore
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem.listing import File, Folder, in_future, settled
-from tidegate.pipelines.sources.protocol import SplitStore
 
 
 class Catalog:

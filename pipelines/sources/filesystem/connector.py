@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tidegate.pipelines.sources import paths
+from tidegate.pipelines import paths
+from tidegate.pipelines.connectors.protocol import Source, SourceContext
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.filesystem.partitions import DEFAULT_PARTITION
 from tidegate.pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
 from tidegate.pipelines.sources.formats import format_options, metadata_of, problems, wanted
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
 from tidegate.pipelines.sources.formats.registry import FORMATS
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from tidegate.pipelines.sql.model import Table, needs_variables
+from tidegate.pipelines.syntax.secrets import needs_variables
 
 LINES = ("json", "csv", "debezium-json", "canal-json", "changelog-json")
 """Formats of a message a line."""

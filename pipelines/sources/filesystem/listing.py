@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidegate.pipelines import paths
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources import paths
 from tidegate.pipelines.sources.filesystem.partitions import PartitionError, Partitions
 
 CLOCK_SKEW_S = 60

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
-from tidegate.pipelines.sql.model import Column
 
 
 def rows_of(path: str) -> int:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sources.formats.text import precision
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column, Table
-from tidegate.pipelines.sql.types import INTEGERS, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, FlinkType, Kind
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive and Spark write for NULL. (Flink's own default is `__DEFAULT_PARTITION__`.)"""

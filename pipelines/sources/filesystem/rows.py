@@ -12,13 +12,12 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
-from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
-from tidegate.pipelines.sql.model import Column, Table
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from tidegate.pipelines import paths
+from tidegate.pipelines.connectors.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources import paths, phaseless, source_time
+from tidegate.pipelines.sources import phaseless, source_time
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
 from tidegate.pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
-from tidegate.pipelines.sources.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
-from tidegate.pipelines.sql.durations import parse_duration
+from tidegate.pipelines.syntax.durations import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

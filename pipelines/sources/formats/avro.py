@@ -11,14 +11,15 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import avro_schema, literals, shape, text
 from tidegate.pipelines.sources.formats.checks import inside, map_keys
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from tidegate.pipelines.sources.formats.result import added, kept
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column, needs_variables
-from tidegate.pipelines.sql.types import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.types import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

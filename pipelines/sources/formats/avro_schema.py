@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.types import APPROXIMATE, BINARIES, MAX_PRECISION, STRINGS, FlinkType, Kind
+from tidegate.pipelines.connectors.table import Column
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, MAX_PRECISION, STRINGS, FlinkType, Kind
 
 END = "end"
 """The field behind the columns: what stands behind the record in the message."""

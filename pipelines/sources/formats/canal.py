@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import changes, json_text, literals, shape
 from tidegate.pipelines.sources.formats.checks import ignore_option, timestamp_option
 from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted, metadata_column
 from tidegate.pipelines.sources.formats.result import kept
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

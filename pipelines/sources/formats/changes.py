@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.sources.formats import literals, shape
 from tidegate.pipelines.sources.formats.format import Wanted
 from tidegate.pipelines.sources.formats.result import fitting
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

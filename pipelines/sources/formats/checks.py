@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
 
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import text
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.types import STRINGS, FlinkType, Kind
-
-OnError = Literal["fail", "quarantine"]
-
-ERROR_OPTION = OptionSpec(
-    "format.on-error",
-    "choice",
-    default="fail",
-    choices=get_args(OnError),
-    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
-    "quarantine, is counted, and the others go on (quarantine).",
-    changes="rows",
-)
-"""Of a connector that reads messages: what its table does with those that a format finds no row in."""
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind
 
 
 def timestamp_option(name: str, default: str = text.DEFAULT_STANDARD) -> OptionSpec:

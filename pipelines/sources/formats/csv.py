@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import literals, shape, text
 from tidegate.pipelines.sources.formats.checks import ignore_option
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from tidegate.pipelines.sources.formats.result import added, kept
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import needs_variables
-from tidegate.pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

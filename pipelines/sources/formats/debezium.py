@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import changes, json_text, shape
 from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from tidegate.pipelines.sources.formats.debezium_values import DECIMALS, Encoding
 from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted, metadata_column
 from tidegate.pipelines.sources.formats.result import kept
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.model import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

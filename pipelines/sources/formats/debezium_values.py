@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import json_text, literals, shape, text
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.types import STRINGS, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import STRINGS, TIMESTAMPS, FlinkType, Kind
 
 DECIMALS = OptionSpec(
     "debezium-json.decimal.handling.mode",

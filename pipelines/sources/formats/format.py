@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.model import Column, Role, Table
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column, Role, Table
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

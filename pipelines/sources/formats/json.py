@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import json_text, literals, shape
 from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
 from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted
 from tidegate.pipelines.sources.formats.result import added, kept
-from tidegate.pipelines.sources.protocol import OptionSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

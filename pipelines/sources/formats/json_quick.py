@@ -17,8 +17,8 @@ from tidegate.pipelines.sources.formats.format import VALUE, Wanted
 from tidegate.pipelines.sources.formats.json_arrow import JsonColumn, JsonRows
 from tidegate.pipelines.sources.formats.json_text import QUICK, Quick
 from tidegate.pipelines.spark_versions import has_arrow_udf, over_arrays
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.types import NESTED, STRINGS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

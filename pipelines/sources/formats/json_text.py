@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import literals, shape
 from tidegate.pipelines.sources.formats import text as scalar
 from tidegate.pipelines.sources.formats.format import VALUE
 from tidegate.pipelines.sources.formats.result import kept
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.types import STRINGS, FlinkType
+from tidegate.pipelines.syntax.types import STRINGS, FlinkType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Col

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import literals, text
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
 from tidegate.pipelines.sources.formats.result import added, kept
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.types import BINARIES, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import BINARIES, STRINGS, FlinkType, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

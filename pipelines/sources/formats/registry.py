@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.formats import avro, canal, changelog, csv, debezium, json, raw
 from tidegate.pipelines.sources.formats.format import Format, Wanted
-from tidegate.pipelines.sources.protocol import OptionSpec
 
 _ALL: Sequence[Format] = (
     json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT,

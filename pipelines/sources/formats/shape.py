@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import literals, text
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.types import BINARIES, MAX_FRACTION, NESTED, TIMESTAMPS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import BINARIES, MAX_FRACTION, NESTED, TIMESTAMPS, FlinkType, Kind, quoted
 
 Leaf = Callable[[str, FlinkType], str]
 """SQL of a wire scalar, and its type, to SQL of the value; NULL where it does not fit."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tidegate.pipelines.sources.formats import literals
-from tidegate.pipelines.sql.types import APPROXIMATE, BINARIES, INTEGERS, MAX_FRACTION, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, MAX_FRACTION, STRINGS, FlinkType, Kind
 
 Standard = Literal["SQL", "ISO-8601"]
 STANDARDS = ("SQL", "ISO-8601")

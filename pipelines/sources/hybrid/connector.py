@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidegate.pipelines.connectors.protocol import Source, SourceContext
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.hybrid.source import HybridSource
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from tidegate.pipelines.sources.registry import connector
-from tidegate.pipelines.sql.model import Table
 
 SOURCES = OptionSpec(
     "hybrid.sources",

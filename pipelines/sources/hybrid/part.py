@@ -7,20 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.delivered import as_declared
 from tidegate.pipelines.sources.hybrid.switch import spoken
-from tidegate.pipelines.sources.protocol import (
-    SEQ_TYPE,
-    Json,
-    Landed,
-    Source,
-    SourceContext,
-    SplitStore,
-    Step,
-    StoredStep,
-)
-from tidegate.pipelines.sources.registry import connector
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.options import resolve_options
 from tidegate.pipelines.sql.tables.metadata import as_delivered
 

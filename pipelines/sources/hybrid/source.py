@@ -10,10 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.hybrid.part import Part, flips
-from tidegate.pipelines.sources.hybrid.switch import start_at
-from tidegate.pipelines.sources.protocol import (
+from tidegate.pipelines.connectors.protocol import (
     ExplainsFailures,
     Json,
     KeepsALog,
@@ -26,6 +23,9 @@ from tidegate.pipelines.sources.protocol import (
     StoredStep,
     Unread,
 )
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.hybrid.part import Part, flips
+from tidegate.pipelines.sources.hybrid.switch import start_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from tidegate.pipelines.connectors.protocol import SourceContext
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.protocol import SourceContext
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import quoted
 
 
 def start_at(context: SourceContext, instant: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JJavaError
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
-from tidegate.pipelines.sql.model import is_secret
+from tidegate.pipelines.syntax.secrets import is_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.pipelines.connectors.protocol import Source, SourceContext
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import format_options, metadata_of
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION
 from tidegate.pipelines.sources.kafka.fields import (
     APPEND_FORMATS,
     METADATA_PREFIX,
@@ -31,8 +33,6 @@ from tidegate.pipelines.sources.kafka.options import (
     check_topics,
 )
 from tidegate.pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snapshot
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec, Source, SourceContext
-from tidegate.pipelines.sql.model import Table
 
 START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
 _FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.", changes="rows")

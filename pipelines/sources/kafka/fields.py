@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sources.formats import Wanted, problems
 from tidegate.pipelines.sources.formats.literals import text
 from tidegate.pipelines.sources.kafka.options import topic_names
-from tidegate.pipelines.sql.model import Column, Table
 
 Kind = Literal["kafka", "upsert-kafka"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.checks import anew
 from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
 from tidegate.pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
-from tidegate.pipelines.sources.protocol import SourceContext, StoredStep
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

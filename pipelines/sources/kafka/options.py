@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
+from tidegate.pipelines.connectors.spec import ERROR_OPTION, OnError, OptionSpec
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.formats.checks import ERROR_OPTION, OnError
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.model import needs_variables
+from tidegate.pipelines.syntax.secrets import needs_variables
 
 StartupMode = Literal["earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"]
 MODES: tuple[str, ...] = get_args(StartupMode)

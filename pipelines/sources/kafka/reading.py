@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import REJECTED, SEQ_TYPE
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
 from tidegate.pipelines.sources.formats.literals import text
 from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
-from tidegate.pipelines.sources.protocol import REJECTED, SEQ_TYPE
-from tidegate.pipelines.sql.model import Table
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.pipelines.connectors.protocol import Kept
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition
-from tidegate.pipelines.sources.protocol import Kept
 
 HALVINGS = 6
 

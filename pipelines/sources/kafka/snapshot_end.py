@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.formats.debezium import OF
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.fields import value_format
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
-from tidegate.pipelines.sources.protocol import SourceContext, StoredStep
-from tidegate.pipelines.sql.model import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

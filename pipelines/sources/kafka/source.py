@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.protocol import Json, Kept, Landed, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources import phaseless, source_time
@@ -29,25 +31,14 @@ from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, nex
 from tidegate.pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
 from tidegate.pipelines.sources.kafka.tombstones import check as check_deletes
 from tidegate.pipelines.sources.kafka.tombstones import kept as kept_deletes
-from tidegate.pipelines.sources.protocol import (
-    REJECTED,
-    REJECTED_TYPE,
-    SOURCE_COLUMNS,
-    Json,
-    Kept,
-    Landed,
-    SourceContext,
-    Step,
-    StoredStep,
-)
-from tidegate.pipelines.sql.types import quoted
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class KafkaSource:
-    """`tidegate.pipelines.sources.protocol.Source` of one table. Connects when it is first needed."""
+    """`tidegate.pipelines.connectors.protocol.Source` of one table. Connects when it is first needed."""
 
     def __init__(self, context: SourceContext, kind: Kind) -> None:
         self._context = context

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.protocol import Json
 
 
 @dataclass(frozen=True)

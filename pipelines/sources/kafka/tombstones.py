@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tidegate.pipelines.connectors.protocol import Kept
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.checks import anew
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
-from tidegate.pipelines.sources.protocol import Kept
 
 Since = dict[str, list[int]]
 """By partition, before and after a step: the time (ms, UTC) as of which nothing behind its position had been written,

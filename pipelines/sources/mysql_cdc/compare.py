@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.connectors.protocol import LogPlace, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
@@ -26,11 +27,10 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
 from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, step_of
 from tidegate.pipelines.sources.mysql_cdc.types import quote
-from tidegate.pipelines.sources.protocol import LogPlace, SourceContext, StoredStep
 
 
 class MysqlComparison:
-    """`tidegate.pipelines.sources.protocol.Comparison`.
+    """`tidegate.pipelines.connectors.protocol.Comparison`.
 
     Raises SourceError where the changelog is no image of the table.
     """

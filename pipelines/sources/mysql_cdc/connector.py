@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.protocol import Source, SourceContext
+from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
-from tidegate.pipelines.sources.protocol import ConnectorSpec, Source, SourceContext
 
 if TYPE_CHECKING:
     pass

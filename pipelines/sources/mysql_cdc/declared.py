@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared, quote
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
-from tidegate.pipelines.sql.model import Column, Table
 
 
 def declared_rows(rows: DataFrame, table: Table, columns: Sequence[SourceColumn], options: MysqlOptions) -> DataFrame:

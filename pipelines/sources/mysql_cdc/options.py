@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sql.durations import parse_duration
-from tidegate.pipelines.sql.model import Table
+from tidegate.pipelines.syntax.durations import parse_duration
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from pymysql.cursors import Cursor
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.touching import TableName, end_of_piece
@@ -16,7 +17,6 @@ from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.plan import declared_columns
 from tidegate.pipelines.sources.mysql_cdc.start import start_position
 from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep
-from tidegate.pipelines.sql.model import Table
 
 STEP_BYTES = 2 << 30
 """Bytes of log in one step, about. A step ends with a file (of 1 GB by default) unless the server's end comes first,

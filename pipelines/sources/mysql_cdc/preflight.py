@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pymysql
 from pymysql.cursors import Cursor
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
@@ -28,7 +29,6 @@ from tidegate.pipelines.sources.mysql_cdc.client import Client
 from tidegate.pipelines.sources.mysql_cdc.headers import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import canonical, compatible, quote
-from tidegate.pipelines.sql.model import Table
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pymysql.cursors import Cursor
 
+from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.headers import birth
 from tidegate.pipelines.sources.mysql_cdc.log import log_files
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, SnapshotStep
-from tidegate.pipelines.sources.protocol import LogRetention
 
 
 def position_after(step: SnapshotStep | BinlogStep) -> BinlogPosition:

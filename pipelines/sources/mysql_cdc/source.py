@@ -17,6 +17,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.connectors.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.sources import source_time
@@ -68,8 +70,6 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work
 from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import read_chunks
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
 from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep, step_of
-from tidegate.pipelines.sources.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import Watermark
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ the time that decoding and writing do."""
 
 
 class MysqlCdcSource:
-    """`tidegate.pipelines.sources.protocol.Source` for one table. Opens its connection when it is first needed."""
+    """`tidegate.pipelines.connectors.protocol.Source` for one table. Opens its connection when it is first needed."""
 
     def __init__(self, context: SourceContext) -> None:
         self.context = context

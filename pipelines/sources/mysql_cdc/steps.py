@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
-from tidegate.pipelines.sources.protocol import Json
 
 LOG_EPOCH = 0
 """A generation reads one log only: where the server's log begins anew, so does the table, in a new generation."""

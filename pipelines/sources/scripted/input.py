@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
 from tidegate.pipelines.sources.scripted.source import tells_time
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
 OPS = ("+I", "-U", "+U", "-D")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.pipelines.sources.protocol import OptionSpec
-from tidegate.pipelines.sources.registry import connector
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.sources.scripted.source import CONNECTOR
-from tidegate.pipelines.sql.model import Column, Options, Table
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from tidegate.pipelines.sql.pipeline import Pipeline
 

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
-from tidegate.pipelines.sources.protocol import (
-    SOURCE_COLUMNS,
-    ConnectorSpec,
-    Json,
-    Landed,
-    OptionSpec,
-    Source,
-    SourceContext,
-    Step,
-    StoredStep,
-)
 from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.pipelines.sql.coercion import cast_to_one, common, comparable, converted
 from tidegate.pipelines.sql.functions.function import ANY, TRUTH, Call, Function
-from tidegate.pipelines.sql.types import BOOLEAN, FlinkType
+from tidegate.pipelines.syntax.types import BOOLEAN, FlinkType
 
 
 def one_type(call: Call, first: int = 0) -> FlinkType:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.types import (
+from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.types import (
     BINARIES,
     INTEGERS,
     INTERVALS,
@@ -18,7 +19,6 @@ from tidegate.pipelines.sql.types import (
     FlinkType,
     Kind,
 )
-from tidegate.pipelines.sql.values import Value
 
 
 @dataclass(frozen=True)

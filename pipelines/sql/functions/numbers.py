@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, same
 from tidegate.pipelines.sql.operators import modulo, modulo_type
-from tidegate.pipelines.sql.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
+from tidegate.pipelines.syntax.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
 
 
 def _rounded_type(call: Call) -> FlinkType:

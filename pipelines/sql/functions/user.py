@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.pipelines.functions import Parameter, UserFunction
-from tidegate.pipelines.sql.dialect import parse_type
 from tidegate.pipelines.sql.functions.function import NUMBER, OCTETS, TEXT, TRUTH, Call, Family, Function
-from tidegate.pipelines.sql.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 
 ROW = "_split, _offset"
 """Every call is told its row, so that a failure names it."""

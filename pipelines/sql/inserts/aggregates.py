@@ -13,7 +13,8 @@ from tidegate.pipelines.process.windows.windowed import Part
 from tidegate.pipelines.sql.coercion import castable
 from tidegate.pipelines.sql.functions.function import Call
 from tidegate.pipelines.sql.names import unused
-from tidegate.pipelines.sql.types import (
+from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.types import (
     APPROXIMATE,
     BIGINT,
     BINARIES,
@@ -28,7 +29,6 @@ from tidegate.pipelines.sql.types import (
     decimal,
     quoted,
 )
-from tidegate.pipelines.sql.values import Value
 
 _EXACT_SUM = {kind: BIGINT for kind in (Kind.TINYINT, Kind.SMALLINT, Kind.INT)}
 """What sums of narrow integers are kept as: no number of rows makes them overflow."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from tidegate.pipelines.sql.inserts.select import SelectCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import InsertInto
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import InsertInto
 
 
 def compile_insert(

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling, ways_out
 from tidegate.pipelines.sql.coercion import assignable, converted
-from tidegate.pipelines.sql.connectors import never_signalling, ways_out
-from tidegate.pipelines.sql.errors import SqlError, one_of
 from tidegate.pipelines.sql.model import Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Name, TemporalJoin, place
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
 from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.errors import SqlError, one_of
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Name, TemporalJoin, place
+from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
 
 @dataclass(frozen=True)

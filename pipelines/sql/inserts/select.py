@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.sql.inserts.joins import JoinCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
-from tidegate.pipelines.sql.model import Condition, Insert, Join, severest_first
+from tidegate.pipelines.sql.model import Condition, Insert, Join
 from tidegate.pipelines.sql.scope import InsertScope, Relation, value_of
-from tidegate.pipelines.sql.syntax import SelectItem
 from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.syntax.statements import SelectItem
 
 
 class SelectCompiler:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.coercion import assignable, castable
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import SqlError, suggest
-from tidegate.pipelines.sql.model import Column, Projection, Table, needs_variables
+from tidegate.pipelines.sql.model import Projection
 from tidegate.pipelines.sql.names import check_table_name
 from tidegate.pipelines.sql.scope import Relation, type_of
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateTable, InsertInto, Name, TableUse
-from tidegate.pipelines.sql.types import Kind
 from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value, fits
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateTable, InsertInto, Name, TableUse
+from tidegate.pipelines.syntax.types import Kind
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""

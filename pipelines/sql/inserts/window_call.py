@@ -10,14 +10,14 @@ from datetime import timedelta
 
 from sqlglot import exp
 
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.windows.windowed import WindowTable
-from tidegate.pipelines.sql.errors import SqlError, one_of, suggest
 from tidegate.pipelines.sql.intervals import length
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.scope import InsertScope, Relation
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Argument, WindowFunctionCall
-from tidegate.pipelines.sql.types import TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.syntax.errors import SqlError, one_of, suggest
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall
+from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
 USAGE = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",

@@ -11,27 +11,28 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.process.extension import EventTimeExtension
 from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.windows.aggregation import WindowAggregation
 from tidegate.pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
 from tidegate.pipelines.sql.coercion import castable
-from tidegate.pipelines.sql.errors import SqlError
 from tidegate.pipelines.sql.functions.function import Call, Function
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
-from tidegate.pipelines.sql.model import Insert, severest_first
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.names import unused
 from tidegate.pipelines.sql.scope import InsertScope
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import Known, Name, Scalar, place, spanned
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.types import APPROXIMATE, INTERVALS, NESTED, STRING, FlinkType, Kind, quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.errors import SqlError
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import Known, Name, Scalar, place, spanned
+from tidegate.pipelines.syntax.types import APPROXIMATE, INTERVALS, NESTED, STRING, FlinkType, Kind, quoted
 
 BOUNDS = ("window_start", "window_end")
 WINDOW_COLUMNS = (*BOUNDS, "window_time")

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation, Table
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
-from tidegate.pipelines.sql.model import Column, Constraint, OnViolation, Table
 from tidegate.pipelines.sql.names import check_constraint_name, unused
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateTable, Expect
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.types import quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateTable, Expect
+from tidegate.pipelines.syntax.types import quoted
 
 MOST = 60
 """Which constraints a row violates is kept in one BIGINT while the row is staged."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.connectors import never_signalling
-from tidegate.pipelines.sql.errors import SqlError, suggest
-from tidegate.pipelines.sql.model import Role, Table, needs_variables
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateTable, Option
+from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling
+from tidegate.pipelines.connectors.table import Role, Table
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateTable, Option
 
 Known = Mapping[str, tuple[Table, ConnectorSpec]]
 """The tables that are declared so far."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import SqlError, suggest
-from tidegate.pipelines.sql.grammar.create import LAKE_LAYS_OUT
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateTable, Name
-from tidegate.pipelines.sql.types import INTEGERS, STRINGS, Kind
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Column
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.grammar.create import LAKE_LAYS_OUT
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateTable, Name
+from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, Kind
 
 PARTITION_KINDS = frozenset({*STRINGS, *INTEGERS, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP})
 """What a partition column can be: types with one spelling of a value that needs no option to be read."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.coercion import assignable, cast
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.model import Column, Table
-from tidegate.pipelines.sql.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, quoted
 
 
 def declarable(delivered: FlinkType, declared: FlinkType) -> bool:

@@ -11,14 +11,14 @@ from datetime import timedelta
 
 from sqlglot import exp
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import SqlError
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sql.intervals import interval_value, length
-from tidegate.pipelines.sql.model import Column
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import Scalar, Watermark, place
-from tidegate.pipelines.sql.types import Kind, quoted
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import Scalar, Watermark, place
+from tidegate.pipelines.syntax.types import Kind, quoted
 
 SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
 """FLIP-66's name, and the one that Flink has given it since."""

@@ -14,12 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tidegate.pipelines.connectors.table import Column, Suite
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.paths import check, restricted
-from tidegate.pipelines.sql.errors import SqlError, suggest
-from tidegate.pipelines.sql.model import Column, Suite, needs_variables
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import CreateTable, Text
+from tidegate.pipelines.paths import check, restricted
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import CreateTable, Text
 
 OPTION = "quality.suite"
 NAMES_COLUMN = ("column", "column_A", "column_B")

@@ -7,15 +7,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import SqlError, suggest
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
-from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import ColumnDefinition, CreateTable, Scalar, place
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler
 from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
 from tidegate.pipelines.sql.tables.keys import KeyCompiler
@@ -25,8 +21,12 @@ from tidegate.pipelines.sql.tables.suite import SuiteCompiler
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
 from tidegate.pipelines.sql.tables.with_options import OptionCompiler, place_of
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.types import INSTANT, FlinkType, Kind, quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import ColumnDefinition, CreateTable, Scalar, place
+from tidegate.pipelines.syntax.types import INSTANT, FlinkType, Kind, quoted
 
 PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
 """Flink's name, and FLIP-66's."""

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tidegate.pipelines.sources.protocol import ConnectorSpec
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.errors import SqlError
-from tidegate.pipelines.sql.grammar.watermark import NO_STRATEGY, ascending
-from tidegate.pipelines.sql.model import Column, WatermarkSpec
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Column, WatermarkSpec
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Watermark
 from tidegate.pipelines.sql.tables.source_time import AFTER_IT, delay_of, not_the_sources_own, own_call
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.types import TIMESTAMPS, Kind, quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError
+from tidegate.pipelines.syntax.grammar.watermark import NO_STRATEGY, ascending
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Watermark
+from tidegate.pipelines.syntax.types import TIMESTAMPS, Kind, quoted
 
 IN_PYTHON = "in Python WatermarkStrategy.for_expression takes any Spark SQL"
 

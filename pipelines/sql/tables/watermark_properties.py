@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from tidegate.pipelines.connectors.table import Column, WatermarkSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.functions import UserFunction
-from tidegate.pipelines.sql.dialect import read_watermark
-from tidegate.pipelines.sql.model import Column, WatermarkSpec
-from tidegate.pipelines.sql.source import Source
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
-from tidegate.pipelines.sql.types import quoted
 from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.syntax.dialect import read_watermark
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.types import quoted
 
 PREFIX = "schema.watermark."
 ROWTIME = f"{PREFIX}0.rowtime"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
-from tidegate.pipelines.sql.errors import SqlError, suggest
-from tidegate.pipelines.sql.model import Options, needs_variables
 from tidegate.pipelines.sql.names import check_table_name
 from tidegate.pipelines.sql.options import (
     CONNECTOR,
@@ -21,9 +20,11 @@ from tidegate.pipelines.sql.options import (
     spelled,
     wrong_value,
 )
-from tidegate.pipelines.sql.settings import SETTINGS
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import CreateTable, Name, Option
+from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.settings import SETTINGS
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import CreateTable, Name, Option
 
 
 class OptionCompiler:

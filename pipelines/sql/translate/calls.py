@@ -6,7 +6,6 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.errors import did_you_mean
 from tidegate.pipelines.sql.functions import FUNCTIONS, Call
 from tidegate.pipelines.sql.functions.refused import (
     ABSENT,
@@ -18,10 +17,11 @@ from tidegate.pipelines.sql.functions.refused import (
     WINDOWS,
     WINDOWS_STAND,
 )
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import place
 from tidegate.pipelines.sql.translate.walker import Walker
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import place
 
 
 def call(walker: Walker, tree: exp.Expr, span: Span) -> Value:

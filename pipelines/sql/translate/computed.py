@@ -6,11 +6,12 @@ from sqlglot import exp
 
 from tidegate.pipelines.sql.coercion import cast, cast_to_one, castable, common, converted
 from tidegate.pipelines.sql.operators import arithmetic, compared
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import CastTo, place
 from tidegate.pipelines.sql.translate.predicates import comparable_or_refused
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.types import (
+from tidegate.pipelines.sql.values import Value, integer_value, null_value
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import CastTo, place
+from tidegate.pipelines.syntax.types import (
     BOOLEAN,
     INTERVALS,
     NESTED,
@@ -21,7 +22,6 @@ from tidegate.pipelines.sql.types import (
     FlinkType,
     Kind,
 )
-from tidegate.pipelines.sql.values import Value, integer_value, null_value
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 

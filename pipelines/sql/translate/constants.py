@@ -7,11 +7,11 @@ from datetime import date, datetime
 from sqlglot import exp
 
 from tidegate.pipelines.sql.intervals import interval_value
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import place
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.types import BOOLEAN, BYTES, DATE, FlinkType, Kind
 from tidegate.pipelines.sql.values import Value, null_value, number_value, spark_string, string_value
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import place
+from tidegate.pipelines.syntax.types import BOOLEAN, BYTES, DATE, FlinkType, Kind
 
 
 def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:

@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from tidegate.pipelines.sql.coercion import comparable, converted
 from tidegate.pipelines.sql.scope import fields
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import Name, place
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.types import Kind
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import Name, place
+from tidegate.pipelines.syntax.types import Kind
 
 
 def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:

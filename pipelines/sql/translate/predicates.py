@@ -6,12 +6,12 @@ from sqlglot import exp
 
 from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
 from tidegate.pipelines.sql.operators import compared
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.syntax import place
 from tidegate.pipelines.sql.translate.constants import written_as
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.types import BOOLEAN, STRING, STRINGS, Kind
 from tidegate.pipelines.sql.values import Value, spark_string
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import place
+from tidegate.pipelines.syntax.types import BOOLEAN, STRING, STRINGS, Kind
 
 SIGNS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",

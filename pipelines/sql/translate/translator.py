@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.syntax import CastTo, Known, TypedLiteral
 from tidegate.pipelines.sql.translate import calls, computed, constants, names, predicates
 from tidegate.pipelines.sql.translate.walker import Rules, Walker
+from tidegate.pipelines.syntax.statements import CastTo, Known, TypedLiteral
 
 
 class Translator(Walker):

@@ -8,10 +8,10 @@ from typing import ClassVar, NoReturn
 from sqlglot import exp
 
 from tidegate.pipelines.sql.scope import Scope
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Scalar, place
-from tidegate.pipelines.sql.types import BOOLEAN, Kind
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Scalar, place
+from tidegate.pipelines.syntax.types import BOOLEAN, Kind
 
 
 class Walker:

@@ -28,11 +28,11 @@ from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.lag import Asked, after, ask, lagging
 from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.watched import WatchedTable, watched
+from tidegate.pipelines.connectors.protocol import Step, Unread
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
-from tidegate.pipelines.sources.protocol import Step, Unread
 
 MINUTE = 60_000
 NOW = 1_000 * MINUTE

@@ -14,9 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
-from tidegate.pipelines.lake.footers import column_bounds
 from tidegate.pipelines.lake.records import StagedFile
-from tidegate.pipelines.parquet import python_rows
+from tidegate.pipelines.parquet import column_bounds, python_rows
 
 
 def rows(epoch: int, *ids: int) -> pa.Table:

@@ -35,7 +35,7 @@ from tidegate.pipelines.process.state.declared import column_type, state_types
 from tidegate.pipelines.process.values import copied, exact
 from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, tumble
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.watermarks import Watermark
 
 SD = StateDeclarations

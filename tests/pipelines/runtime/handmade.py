@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from tidegate.pipelines.connectors.protocol import Step
+from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sources.protocol import Step
-from tidegate.pipelines.sql.model import Column, Insert, Join, Key, OnUnmatched, Options, Projection, Table
+from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

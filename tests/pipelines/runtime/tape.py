@@ -18,20 +18,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors import registry
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.sources import phaseless, registry, source_time
-from tidegate.pipelines.sources.protocol import (
-    SOURCE_COLUMNS,
-    ConnectorSpec,
-    Json,
-    Landed,
-    OptionSpec,
-    Source,
-    SourceContext,
-    Step,
-    StoredStep,
-)
+from tidegate.pipelines.sources import phaseless, source_time
 from tidegate.pipelines.watermarks import Watermark
 
 Tape = Mapping[str, list[dict[str, Any]]]

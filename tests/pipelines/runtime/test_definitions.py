@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.lake import FORMAT
@@ -27,7 +28,6 @@ from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.verifying.verify import verify
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 

@@ -22,6 +22,7 @@ from deltalake.transaction import RemoveAction
 
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.connectors.protocol import SourceContext, Step
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.ledger import with_sums
@@ -37,7 +38,6 @@ from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
-from tidegate.pipelines.sources.protocol import SourceContext, Step
 
 ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""

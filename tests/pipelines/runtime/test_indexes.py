@@ -14,11 +14,11 @@ from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.protocol import SEQ_PARTS
 from tidegate.pipelines.versions import MATCH, ensure, opened, runs
 
 

@@ -19,6 +19,7 @@ from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -47,7 +48,6 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.status import status
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

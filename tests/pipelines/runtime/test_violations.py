@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table, severest_first
 from tidegate.pipelines.joins.outcome import bits, kept_out_from
 from tidegate.pipelines.runtime.releasing.violations import counted, greatest, samples
-from tidegate.pipelines.sql.model import Column, Constraint, Options, Table, severest_first
 
 WRITTEN = (
     Constraint("small", "`n` < 9", "warn"),

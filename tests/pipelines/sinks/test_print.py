@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 
 from tests.pipelines.sources.sources_help import NoSplits, table
+from tidegate.pipelines.connectors.protocol import SourceContext
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sinks.print import CONNECTOR, show_epoch
-from tidegate.pipelines.sources.protocol import SourceContext
 
 
 def shown(rows, *args) -> tuple[int, list[str]]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.pipelines.sources.protocol import Json, Source, SourceContext, SplitStore, Step, StoredStep
-from tidegate.pipelines.sql.model import Column, Options, Role, Table, WatermarkSpec
+from tidegate.pipelines.connectors.protocol import Json, Source, SourceContext, SplitStore, Step, StoredStep
+from tidegate.pipelines.connectors.table import Column, Options, Role, Table, WatermarkSpec
 
 SPARK_TYPES = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP", "BYTES": "BINARY"}
 SQL_ONLY = ("CHAR", "VARCHAR")

@@ -2,9 +2,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources.arrow_types import arrow_schema, arrow_type
-from tidegate.pipelines.sql.model import Column
 
 SPARK_TYPES = [
     "BOOLEAN",

@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 
 from tests.pipelines.sources.sources_help import NoSplits, table
+from tidegate.pipelines.connectors import registry
+from tidegate.pipelines.connectors.protocol import Connector, Source, SourceContext
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources import registry
-from tidegate.pipelines.sources.protocol import Connector, Source, SourceContext
 from tidegate.pipelines.testing import Harness
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors.md"

@@ -1,7 +1,7 @@
 from tests.pipelines.sources.sources_help import NoSplits, table
+from tidegate.pipelines.connectors.protocol import SourceContext, Step, StoredStep
 from tidegate.pipelines.sources import phaseless
 from tidegate.pipelines.sources.datagen import CONNECTOR
-from tidegate.pipelines.sources.protocol import SourceContext, Step, StoredStep
 
 
 def context(first: StoredStep | None) -> SourceContext:

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.sources.protocol import OptionSpec
+from tidegate.pipelines.connectors.registry import names
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.reference import filled, options_table
-from tidegate.pipelines.sources.registry import names
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources.md"
 

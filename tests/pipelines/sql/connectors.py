@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.hybrid import CONNECTOR as HYBRID
-from tidegate.pipelines.sources.protocol import ConnectorSpec, OptionSpec
-from tidegate.pipelines.sql.model import Table
 
 
 def _check(table: Table) -> Sequence[str]:

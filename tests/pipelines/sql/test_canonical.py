@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.processing import functions as fn
+from tidegate.pipelines.connectors.registry import connectors
 from tidegate.pipelines.process import EventTimeExtension
-from tidegate.pipelines.sources.registry import connectors
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS

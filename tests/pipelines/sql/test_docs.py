@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.connectors.registry import connectors
 from tidegate.pipelines.functions.reading import SQL_TYPES
-from tidegate.pipelines.sources.registry import connectors
 from tidegate.pipelines.sql import SqlError, compile_script, to_properties
-from tidegate.pipelines.sql.dialect import RESERVED
 from tidegate.pipelines.sql.functions import FUNCTIONS
-from tidegate.pipelines.sql.grammar.types import KNOWN
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
+from tidegate.pipelines.syntax.dialect import RESERVED
+from tidegate.pipelines.syntax.grammar.types import KNOWN
 
 DOCS = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 

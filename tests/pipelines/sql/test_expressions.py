@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.sql import Table, compile_script
-from tidegate.pipelines.sql.dialect import Tidegate, parse_type, tokenize
 from tidegate.pipelines.sql.functions import FUNCTIONS
-from tidegate.pipelines.sql.parser import ScriptParser
 from tidegate.pipelines.sql.scope import InsertScope, Relation
-from tidegate.pipelines.sql.source import Source
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.dialect import Tidegate, parse_type, tokenize
+from tidegate.pipelines.syntax.parser import ScriptParser
+from tidegate.pipelines.syntax.source import Source
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sql" / "expressions.toml"
 CASES = tomllib.loads(FIXTURE.read_text())

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import OptionSpec
 from tidegate.pipelines.sql import Table, compile_script
-from tidegate.pipelines.sql.durations import format_duration
 from tidegate.pipelines.sql.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -21,6 +20,7 @@ from tidegate.pipelines.sql.options import (
     resolve_options,
     wrong_value,
 )
+from tidegate.pipelines.syntax.durations import format_duration
 
 
 @pytest.mark.parametrize(

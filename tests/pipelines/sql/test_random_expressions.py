@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.pipelines.sql.test_expressions import CASES, spark_type, translated
 from tidegate.pipelines.sql import SqlError
 from tidegate.pipelines.sql.functions import FUNCTIONS
-from tidegate.pipelines.sql.types import INTERVALS
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.types import INTERVALS
 
 ATOMS = [
     "tiny",

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
-from tidegate.pipelines.sql.model import SECRET_NAMES, is_secret
+from tidegate.pipelines.syntax.secrets import SECRET_NAMES, is_secret
 
 SECRET = "hunter2-Kx9"
 PROXY_SECRET = "swordfish-Qz4"

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.pipelines.sql import SqlError
 from tidegate.pipelines.sql.coercion import assignable, castable, common, comparable
-from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.syntax.dialect import parse_type
 
 
 @pytest.mark.parametrize(

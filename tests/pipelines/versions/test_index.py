@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.pipelines.connectors.spec import SEQ_PARTS, SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.protocol import SEQ_PARTS, SEQ_TYPE
 from tidegate.pipelines.versions import ABSENT, BEFORE_FIRST, GONE, MATCH, IndexOf, Made, hashing, make, opened, run
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -20,16 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.lake.footers import bounds_of_files, column_bounds
-from tidegate.pipelines.parquet import write_file
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column, Table
+from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import ARROW
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import NotWritten
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import by_chunk
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
-from tidegate.pipelines.sql.model import Column, Table
 
 _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pymysql
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import ARROW, SEQ
 from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk
@@ -19,7 +20,6 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select, values_of
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import Reader, ReadView, read_view
 from tidegate.pipelines.sources.mysql_cdc.types import canonical
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
 
 SNAPSHOT_PHASE = 0
 _MICROSECONDS = 1_000_000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
 
 OfChunk = Callable[[Work, int], Iterable[pa.RecordBatch]]
 

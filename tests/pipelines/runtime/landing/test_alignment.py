@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import (
     Blocked,
@@ -24,7 +25,6 @@ from tidegate.pipelines.runtime.landing.membership import ALIGNED_ROWS
 from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkAlignment
 

@@ -13,7 +13,7 @@ from tests.conftest import Database
 from tests.oracle.event_time import Build, Join, Probe
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.sql.types import quoted_string
+from tidegate.pipelines.syntax.types import quoted_string
 from tidegate.pipelines.testing import Harness
 
 

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from tests.cases import at_length
 from tests.copies import copy_of
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
-from tidegate.pipelines.sources.protocol import Step
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """

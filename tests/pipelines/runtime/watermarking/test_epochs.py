@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime.watermarking.test_builtin import frame
 from tests.pipelines.sources.sources_help import table
 from tests.pipelines.watermarks.tables import cases, steps
+from tidegate.pipelines.connectors.protocol import Landed, Step, StoredStep
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import Members, group_position
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, builtin, custom, watermark_row
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
-from tidegate.pipelines.sources.protocol import Landed, Step, StoredStep
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipelines.sources.sources_help import table
+from tidegate.pipelines.connectors.protocol import Landed, Step, StoredStep
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
 from tidegate.pipelines.runtime.watermarking.passes import SplitPass
-from tidegate.pipelines.sources.protocol import Landed, Step, StoredStep
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

@@ -1,7 +1,7 @@
 import pytest
 
 from tidegate.pipelines.sources.datagen.fields import field_spec
-from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.syntax.dialect import parse_type
 
 
 def spec(flink, **options):

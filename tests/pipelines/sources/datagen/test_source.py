@@ -4,11 +4,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.connectors.protocol import Landed, Source, Unread
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.datagen import CONNECTOR
 from tidegate.pipelines.sources.datagen import source as datagen
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, Unread
-from tidegate.pipelines.sql.model import Column
 
 START = 1_767_225_600_000
 COLUMNS = {"user_id": "INT", "item_id": "INT"}

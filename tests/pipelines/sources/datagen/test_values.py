@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.pipelines.sources.datagen.fields import field_spec
 from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
-from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.syntax.dialect import parse_type
 
 ROWS = 400
 DUE_US = 1_767_225_600_123_456

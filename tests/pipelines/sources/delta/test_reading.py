@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.connectors.spec import REJECTED, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.delta import CONNECTOR
-from tidegate.pipelines.sources.protocol import REJECTED, SOURCE_COLUMNS
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.model import Options
 
 TYPES = {"k": "BIGINT", "p": "STRING"}
 

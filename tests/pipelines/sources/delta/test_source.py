@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines import paths
+from tidegate.pipelines.connectors.protocol import Source, Unread
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources import paths
 from tidegate.pipelines.sources.delta import CONNECTOR
 from tidegate.pipelines.sources.delta import source as delta
-from tidegate.pipelines.sources.protocol import Source, Unread
-from tidegate.pipelines.sql.model import Column
 
 COLUMNS = {"k": "BIGINT", "p": "STRING"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sources.filesystem.folders import Files
-from tidegate.pipelines.sources import paths
+from tidegate.pipelines import paths
 
 
 @pytest.fixture

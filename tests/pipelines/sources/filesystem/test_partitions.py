@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.sources.filesystem.partitions import PartitionError, Partitions, fits
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.dialect import parse_type
+from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.testing import Harness
 
 DDL = """

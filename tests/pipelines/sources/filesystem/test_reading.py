@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from tests.cases import at_length
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem import lines
-from tidegate.pipelines.sources.protocol import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.model import Column
 
 METADATA = tuple(
     Column(name, flink, spark, metadata=key)

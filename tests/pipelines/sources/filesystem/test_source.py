@@ -16,11 +16,11 @@ import pytest
 
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, table
+from tidegate.pipelines.connectors.protocol import Source, StoredStep, Unread
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem import CONNECTOR
 from tidegate.pipelines.sources.filesystem import source as filesystem
-from tidegate.pipelines.sources.protocol import Source, StoredStep, Unread
-from tidegate.pipelines.sql.model import Column
 
 ROW = [{"id": 1}]
 

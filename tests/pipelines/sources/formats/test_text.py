@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from tidegate.pipelines.sources.formats import text
-from tidegate.pipelines.sql.dialect import parse_type
-from tidegate.pipelines.sql.types import FlinkType, Kind, decimal
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import FlinkType, Kind, decimal
 
 SEED = random.SystemRandom().randrange(10**9)
 COUNT = 400

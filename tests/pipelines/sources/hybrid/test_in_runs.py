@@ -14,9 +14,9 @@ from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
+from tidegate.pipelines import paths
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.sources import paths
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """

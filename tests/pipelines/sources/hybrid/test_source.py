@@ -10,9 +10,9 @@ import pytest
 
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
-from tidegate.pipelines.sources import paths
+from tidegate.pipelines import paths
+from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, Source, Unread
 from tidegate.pipelines.sources.hybrid import CONNECTOR
-from tidegate.pipelines.sources.protocol import KeepsALog, KnowsItsEnd, Source, Unread
 from tidegate.pipelines.sql import compile_script
 
 TABLES = """

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from tidegate.pipelines.connectors.protocol import SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.source import KafkaSource
-from tidegate.pipelines.sources.protocol import SourceContext, Step, StoredStep
-from tidegate.pipelines.sources.registry import connector
 from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """

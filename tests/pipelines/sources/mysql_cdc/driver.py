@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, StoredStep, WritesFiles
+from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, struct_type
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
-from tidegate.pipelines.sources.protocol import Json, Landed, Source, SourceContext, StoredStep, WritesFiles
-from tidegate.pipelines.sql.model import Column, Options, Table
 
 SPARK_TYPES = {"INT": "INT", "BIGINT": "BIGINT", "STRING": "STRING", "TIMESTAMP(3)": "TIMESTAMP_NTZ", "BYTES": "BINARY"}
 

@@ -10,7 +10,7 @@ from tests.conftest import Database
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.types import quoted_string
+from tidegate.pipelines.syntax.types import quoted_string
 
 SCRIPT = """
 CREATE TABLE {name} (k INT, v INT, at AS SYSTEM_ROWTIME(), PRIMARY KEY (k) NOT ENFORCED,

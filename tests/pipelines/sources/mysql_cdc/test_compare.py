@@ -12,12 +12,12 @@ import pytest
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.connectors.protocol import Comparable, SourceContext
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
 from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
-from tidegate.pipelines.sources.protocol import Comparable, SourceContext
 
 KEYS = {
     "a number": ("id INT PRIMARY KEY, v INT", ("id",), "(1, 1), (2, 2)", {"id": 2}, "`id` IN (2)"),

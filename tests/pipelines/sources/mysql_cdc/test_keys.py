@@ -14,6 +14,7 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.connectors.protocol import SourceContext
 from tidegate.pipelines.sources.mysql_cdc import preflight
 from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
@@ -23,7 +24,6 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
-from tidegate.pipelines.sources.protocol import SourceContext
 
 DATES = {
     "DATE": ("TIMESTAMP(3)", ("2024-02-29", "0001-01-01", "9999-12-31"), ("2023-02-29", "0000-00-00", "2024-06-00")),

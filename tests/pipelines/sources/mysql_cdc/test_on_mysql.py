@@ -14,10 +14,10 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc import mysql_server
 from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sql.model import Table
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("server")]
 

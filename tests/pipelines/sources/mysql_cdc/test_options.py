@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sources.mysql_cdc.driver import declare
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.options import check_options, parse
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
 from tidegate.pipelines.sources.reference import filled
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.model import Column
 
 GOOD = {
     "connector": "mysql-cdc",

@@ -11,14 +11,14 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
+from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.protocol import SourceContext
-from tidegate.pipelines.sql.model import Table
 
 
 def preflight(table: Table) -> None:

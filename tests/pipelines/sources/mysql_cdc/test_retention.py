@@ -10,11 +10,11 @@ import pytest
 from pymysql.cursors import Cursor
 
 from tests.conftest import Database
+from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.catalog import read_server
 from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.retention import retention
-from tidegate.pipelines.sources.protocol import LogRetention
 
 KEPT = 864_000
 

@@ -13,11 +13,11 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
+from tidegate.pipelines.connectors.protocol import KnowsItsEnd, StoredStep, Unread
+from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
 from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
-from tidegate.pipelines.sources.protocol import KnowsItsEnd, StoredStep, Unread
-from tidegate.pipelines.sql.model import SOURCE_TIME, Column, Table, WatermarkSpec
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 

@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
+from tidegate.pipelines.connectors.protocol import ExplainsFailures
+from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.failures import AGAIN
@@ -28,8 +30,6 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import read_chunk
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
-from tidegate.pipelines.sources.protocol import ExplainsFailures
-from tidegate.pipelines.sql.model import Options, Table
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 

@@ -4,10 +4,10 @@ from decimal import Decimal
 import pytest
 
 from tests.pipelines.sources.sources_help import table
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.events import EventLog, Rows
-from tidegate.pipelines.sql.model import Column
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, ProcessingTimeBehind, ProcessingTimeRevoked, Watermark
 
 COLUMNS = {"user_id": "INT", "price": "DECIMAL(38, 18)", "at": "TIMESTAMP(3)"}

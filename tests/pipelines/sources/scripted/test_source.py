@@ -5,7 +5,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS, Landed, Source, StoredStep
+from tidegate.pipelines.connectors.protocol import Landed, Source, StoredStep
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.scripted import CONNECTOR, ScriptedInput
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sql import SqlError, compile_script
-from tidegate.pipelines.sql.model import Table
 from tidegate.pipelines.sql.show import show_create_table
 from tidegate.pipelines.sql.tables.metadata import as_delivered, declared_sql
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import offsets
 from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
-from tidegate.pipelines.sources.protocol import SOURCE_COLUMNS
 
 PHASE = 1
 """`_seq.phase` of the binlog; the snapshot's is 0."""

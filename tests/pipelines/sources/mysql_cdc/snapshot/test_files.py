@@ -9,10 +9,10 @@ import pytest
 
 from tests.pipelines.sources.mysql_cdc.driver import declare
 from tests.pipelines.sources.mysql_cdc.test_options import GOOD
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.snapshot.files import FileColumn, file_columns
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
-from tidegate.pipelines.sql.model import Column
 
 OPTIONS = parse(GOOD)
 

@@ -108,7 +108,7 @@ def test_a_row_of_several_packets(spark: SparkSession, database: Database, tmp_p
 def test_metadata_columns_and_wider_types(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from tidegate.pipelines.sql.model import Column
+    from tidegate.pipelines.connectors.table import Column
 
     database.execute("CREATE TABLE t (K INT PRIMARY KEY, d DATE)", "INSERT INTO t VALUES (1, '2024-02-29')")
     table = declare(database.options("t"), {"k": "BIGINT", "d": "TIMESTAMP(3)"}, ["k"])

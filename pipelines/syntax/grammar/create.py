@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.errors import did_you_mean
-from tidegate.pipelines.sql.grammar.base import NAMES
-from tidegate.pipelines.sql.grammar.expect import ExpectGrammar
-from tidegate.pipelines.sql.grammar.watermark import WatermarkGrammar
-from tidegate.pipelines.sql.source import Span, span_of
-from tidegate.pipelines.sql.syntax import (
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.expect import ExpectGrammar
+from tidegate.pipelines.syntax.grammar.watermark import WatermarkGrammar
+from tidegate.pipelines.syntax.source import Span, span_of
+from tidegate.pipelines.syntax.statements import (
     ColumnDefinition,
     CreateFunction,
     CreateTable,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.pipelines import paths
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.jars import home
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.lake import Layout
-from tidegate.pipelines.sources import paths
 from tidegate.pipelines.sql import SqlError, compile_script
 
 

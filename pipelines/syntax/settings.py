@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidegate.pipelines.sql.durations import EXAMPLES, parse_duration
-from tidegate.pipelines.sql.errors import suggest
-from tidegate.pipelines.sql.model import needs_variables
-from tidegate.pipelines.sql.source import Source
-from tidegate.pipelines.sql.syntax import SetOption, Statement
+from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
+from tidegate.pipelines.syntax.errors import suggest
+from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.syntax.statements import SetOption, Statement
 
 AUTO_WATERMARK_INTERVAL = "pipeline.auto-watermark-interval"
 NOT_NULL_ENFORCER = "table.exec.sink.not-null-enforcer"

@@ -11,8 +11,8 @@ from typing import TypeVar
 from sqlglot import exp
 from sqlglot.expressions.core import Expression
 
-from tidegate.pipelines.sql.source import Span
-from tidegate.pipelines.sql.types import FlinkType
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.types import FlinkType
 
 E = TypeVar("E", bound=exp.Expr)
 

@@ -7,10 +7,11 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.connectors import registry
+from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.spec import never_signalling, ways_out
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources import registry
 from tidegate.pipelines.sql import SqlError, compile_script
-from tidegate.pipelines.sql.connectors import InstalledConnectors, never_signalling, ways_out
 
 POINTS = {
     "broken": EntryPoint("broken", "no.such.module:CONNECTOR", registry.GROUP),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.errors import did_you_mean
-from tidegate.pipelines.sql.grammar.base import NAMES, TokenReader
-from tidegate.pipelines.sql.source import Span, span_of
-from tidegate.pipelines.sql.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.base import NAMES, TokenReader
+from tidegate.pipelines.syntax.source import Span, span_of
+from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
 
 SIMPLE = {
     "BOOLEAN": Kind.BOOLEAN,

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tidegate.pipelines.errors import TidegateError
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the script; line and column count from 1."""
+
+    line: int
+    column: int
 
 
 class SqlError(TidegateError):

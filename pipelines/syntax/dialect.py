@@ -14,10 +14,10 @@ from sqlglot import Token, TokenType, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import TokenError
 
-from tidegate.pipelines.sql.parser import ScriptParser
-from tidegate.pipelines.sql.source import Source, Span
-from tidegate.pipelines.sql.syntax import Statement, Watermark
-from tidegate.pipelines.sql.types import FlinkType
+from tidegate.pipelines.syntax.parser import ScriptParser
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import Statement, Watermark
+from tidegate.pipelines.syntax.types import FlinkType
 
 SIGNS = {
     ">=": TokenType.GTE,

@@ -7,8 +7,8 @@ from typing import NoReturn, TypeVar
 
 from sqlglot import Token, TokenType, exp, parser
 
-from tidegate.pipelines.sql.source import Source, Span, span_of
-from tidegate.pipelines.sql.syntax import Name, Scalar, Text, spanned
+from tidegate.pipelines.syntax.source import Source, Span, span_of
+from tidegate.pipelines.syntax.statements import Name, Scalar, Text, spanned
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from unicodedata import east_asian_width
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.errors import SqlError
-from tidegate.pipelines.sql.model import Location, is_secret, is_variable, passwords_in, secret_words
+from tidegate.pipelines.syntax.errors import Location, SqlError
+from tidegate.pipelines.syntax.secrets import is_secret, is_variable, passwords_in, secret_words
 
 HIDDEN = "***"
 WIDEST = 160

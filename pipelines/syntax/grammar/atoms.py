@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from sqlglot import Token, TokenType, exp
 
-from tidegate.pipelines.sql.grammar.base import NAMES
-from tidegate.pipelines.sql.grammar.calls import UNITS, CallGrammar
-from tidegate.pipelines.sql.source import span_of
-from tidegate.pipelines.sql.syntax import TypedLiteral, spanned
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.calls import UNITS, CallGrammar
+from tidegate.pipelines.syntax.source import span_of
+from tidegate.pipelines.syntax.statements import TypedLiteral, spanned
 
 NO_PARENTHESES = (
     "CURRENT_TIMESTAMP",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.errors import did_you_mean
-from tidegate.pipelines.sql.grammar.insert import InsertGrammar
-from tidegate.pipelines.sql.settings import AUTO_WATERMARK_INTERVAL
-from tidegate.pipelines.sql.source import span_of
-from tidegate.pipelines.sql.syntax import SetOption, Statement, Watermark
-from tidegate.pipelines.sql.types import FlinkType
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.insert import InsertGrammar
+from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL
+from tidegate.pipelines.syntax.source import span_of
+from tidegate.pipelines.syntax.statements import SetOption, Statement, Watermark
+from tidegate.pipelines.syntax.types import FlinkType
 
 REFUSED_STATEMENTS = {
     "ALTER": "change the CREATE TABLE itself",

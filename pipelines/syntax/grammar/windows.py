@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import TokenType
 
-from tidegate.pipelines.sql.errors import did_you_mean
-from tidegate.pipelines.sql.grammar.base import NAMES
-from tidegate.pipelines.sql.grammar.create import CreateGrammar
-from tidegate.pipelines.sql.source import Span, span_of
-from tidegate.pipelines.sql.syntax import Argument, Name, Scalar, WindowFunctionCall
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.create import CreateGrammar
+from tidegate.pipelines.syntax.source import Span, span_of
+from tidegate.pipelines.syntax.statements import Argument, Name, Scalar, WindowFunctionCall
 
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE")
 EXAMPLE = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES))"

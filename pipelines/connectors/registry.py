@@ -5,14 +5,15 @@ Each is loaded when it is asked for: one that cannot be imported stands in nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from tidegate.names import new_spelling
+from tidegate.pipelines.connectors.protocol import Connector
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.protocol import Connector
-from tidegate.pipelines.sql.model import Table
 
 GROUP = "tidegate.connectors"
 
@@ -52,3 +53,22 @@ def comparable(tables: Iterable[Table]) -> list[Table]:
     return [
         table for table in tables if table.role == "build" and connector(table.connector).spec.comparable(table.options)
     ]
+
+
+class InstalledConnectors(Mapping[str, ConnectorSpec]):
+    """Every installed connector by name; its package is loaded when it is asked for, and not before.
+
+    `[name]` raises KeyError, and PlanningError when the connector is installed but cannot be loaded.
+    """
+
+    def __getitem__(self, name: str) -> ConnectorSpec:
+        return connector(name).spec
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(names())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in set(self)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.grammar.base import NAMES
-from tidegate.pipelines.sql.grammar.calls import UNITS
-from tidegate.pipelines.sql.grammar.expressions import ExpressionGrammar
-from tidegate.pipelines.sql.syntax import Name, Watermark
-from tidegate.pipelines.sql.types import quoted_string
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.calls import UNITS
+from tidegate.pipelines.syntax.grammar.expressions import ExpressionGrammar
+from tidegate.pipelines.syntax.statements import Name, Watermark
+from tidegate.pipelines.syntax.types import quoted_string
 
 BOUNDED = (("WITH", "DELAY"), ("WITH", "OFFSET"), ("BOUNDED", "WITH", "DELAY"), ("BOUNDED", "DELAY"))
 NO_STRATEGY = "ASCENDING is no watermark strategy: an expression is"

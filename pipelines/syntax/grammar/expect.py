@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.errors import did_you_mean
-from tidegate.pipelines.sql.grammar.expressions import ExpressionGrammar
-from tidegate.pipelines.sql.syntax import Expect, Name
+from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.expressions import ExpressionGrammar
+from tidegate.pipelines.syntax.statements import Expect, Name
 
 ACTIONS = ("FAIL", "QUARANTINE", "WARN")
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.sql.model import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,99 +24,6 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 Phase = Literal["bounded", "unbounded"]
-
-SEQ_TYPE = "STRUCT<phase: INT, log: INT, file: BIGINT, position: BIGINT, row: INT>"
-"""The source's order of changes. A log source fills all five; a partitioned one uses file = partition and
-position = offset; one with a single counter uses position alone."""
-
-SEQ_PARTS = ("phase", "log", "file", "position", "row")
-
-SOURCE_COLUMNS: Mapping[str, str] = {
-    "_op": "STRING",
-    "_seq": SEQ_TYPE,
-    "_rowtime": "TIMESTAMP",
-    "_split": "STRING",
-    "_offset": "BIGINT",
-}
-"""What `Source.read` gives beside the table's physical columns.
-
-`_op`: r (snapshot row) c u d t (truncate: key and row are null) for a build side; +I -U +U -D for a probe.
-`_rowtime`: the source's own time of the change (null where it has none). `_split` names the unit it was read by and
-`_offset` orders the rows inside it."""
-
-REJECTED = "_rejected"
-REJECTED_TYPE = "STRUCT<reason: STRING, key: BINARY, value: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
-"""A column that `Source.read` may give as well: null in a row that is fine. Where it is not, the frame's row is no row
-but something that did not fit, found at `_split` and `_offset`: it goes to the table's quarantine, is counted, and
-nothing else of it is looked at. `reason` is a sentence, `value` the bytes as they were."""
-
-
-@dataclass(frozen=True)
-class OptionSpec:
-    """One WITH option. `name` may end in `.*` (a family such as `jdbc.properties.*`) or hold a `#` for a column's name
-    (`fields.#.min`). `kind` is what the value must parse as.
-
-    `changes`: what another value changes: which source is read (identity), what its rows are stored as (rows), or
-    neither, so that it is no part of the table's definition. An option that does not say counts as identity."""
-
-    name: str
-    kind: Literal["string", "integer", "boolean", "duration", "choice", "float"] = "string"
-    required: bool = False
-    default: str | None = None
-    choices: tuple[str, ...] = ()
-    doc: str = ""
-    changes: Literal["identity", "rows", "neither"] = "identity"
-
-
-@dataclass(frozen=True)
-class ConnectorSpec:
-    """What the planner knows of a connector before anything runs.
-
-    `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
-    Either may depend on the options, hence callables (they get the options as written).
-    `append_only`: it delivers inserts only, unless `updates` says otherwise of these options. `system_time`: its rows
-    have a time of their own (`_rowtime`), for SYSTEM_ROWTIME(). `system_watermark`: it also has watermarks of its own,
-    for SYSTEM_WATERMARK(), without which no table declares the other: it gives them as `Landed.watermarks`, or its
-    times ascend, so that none is still to come before the greatest so far. `tells_time`: its watermarks are what it
-    gives as `Landed.watermarks`, whatever a table declares; those of others are heard where SYSTEM_WATERMARK() asks for
-    them.
-    `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
-    `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
-    `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
-    `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
-    `comparable`: the source's table can be read again beside its log, to be compared with the changelog
-    (`Comparable`).
-    """
-
-    name: str
-    options: tuple[OptionSpec, ...]
-    doc: str
-    source: bool = True
-    sink: bool = False
-    append_only: bool = True
-    needs_primary_key: bool = False
-    partitioned: bool = False
-    start_options: tuple[str, ...] = ()
-    system_time: bool = False
-    system_watermark: bool = False
-    tells_time: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    format_metadata: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda options: {}
-    phases: Callable[[Mapping[str, str]], bool] = lambda options: False
-    signals: Callable[[Mapping[str, str]], bool] = lambda options: False
-    updates: Callable[[Mapping[str, str]], bool] = lambda options: False
-    comparable: Callable[[Mapping[str, str]], bool] = lambda options: False
-    parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
-    check: Callable[[Table], Sequence[str]] = lambda table: ()
-    """Further checks of one table at planning, no I/O; each string is an error to show."""
-
-    def metadata_of(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The METADATA keys, with their types, that a table of these options may name."""
-        return {**self.metadata, **self.format_metadata(options)}
-
-    def only_grows(self, options: Mapping[str, str]) -> bool:
-        """Whether a table of these options has inserts only."""
-        return self.append_only and not self.updates(options)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from sqlglot import TokenType, exp
 
-from tidegate.pipelines.sql.grammar.atoms import AtomGrammar
-from tidegate.pipelines.sql.source import span_of
-from tidegate.pipelines.sql.syntax import spanned
+from tidegate.pipelines.syntax.grammar.atoms import AtomGrammar
+from tidegate.pipelines.syntax.source import span_of
+from tidegate.pipelines.syntax.statements import spanned
 
 
 class ExpressionGrammar(AtomGrammar):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.sql.dialect import tokenize
-from tidegate.pipelines.sql.model import Location, is_secret
-from tidegate.pipelines.sql.source import Source, Span
+from tidegate.pipelines.syntax.dialect import tokenize
+from tidegate.pipelines.syntax.errors import Location
+from tidegate.pipelines.syntax.secrets import is_secret
+from tidegate.pipelines.syntax.source import Source, Span
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])

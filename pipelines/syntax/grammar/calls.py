@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from sqlglot import Token, TokenType, exp
 
-from tidegate.pipelines.sql.grammar.types import TypeGrammar
-from tidegate.pipelines.sql.source import span_of
-from tidegate.pipelines.sql.syntax import CastTo, spanned
+from tidegate.pipelines.syntax.grammar.types import TypeGrammar
+from tidegate.pipelines.syntax.source import span_of
+from tidegate.pipelines.syntax.statements import CastTo, spanned
 
 UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 

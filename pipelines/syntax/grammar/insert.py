@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlglot import Token, TokenType
 
-from tidegate.pipelines.sql.grammar.base import NAMES
-from tidegate.pipelines.sql.grammar.windows import EXAMPLE, WindowGrammar
-from tidegate.pipelines.sql.source import span_of
-from tidegate.pipelines.sql.syntax import (
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.windows import EXAMPLE, WindowGrammar
+from tidegate.pipelines.syntax.source import span_of
+from tidegate.pipelines.syntax.statements import (
     InsertInto,
     Name,
     Scalar,

@@ -1,0 +1,229 @@
+"""A table as a CREATE TABLE declares it: plain records, without a Spark object and without a secret."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from tidegate.pipelines.syntax.errors import Location
+from tidegate.pipelines.syntax.secrets import CREDENTIALS, VARIABLE, is_secret, is_variable
+
+Role = Literal["build", "probe", "sink", "part", "unused"]
+OnViolation = Literal["fail", "quarantine", "warn"]
+
+RESERVED_PREFIX = "_"
+"""Columns of the lake's own begin with it, so columns of a script must not."""
+
+SOURCE_TIME = "_rowtime"
+"""What stands for SYSTEM_ROWTIME(): the source's own time of the change."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
+    A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
+    `metadata` is the key of a METADATA column, `delivered` the type that the connector has it in, in Flink's spelling;
+    None where that is `type`. `sql` is a computed column's expression as the script has it.
+    Where a column was written does not make it another column.
+    """
+
+    name: str
+    type: str
+    spark_type: str
+    nullable: bool = True
+    expression: str | None = None
+    proctime: bool = False
+    metadata: str | None = None
+    comment: str | None = None
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    sql: str | None = None
+    delivered: str | None = field(default=None, repr=False)  # Pipeline.digest is of the repr: stored plans keep theirs
+
+    @property
+    def physical(self) -> bool:
+        """Whether the connector itself delivers the column."""
+        return self.expression is None and not self.proctime
+
+    @property
+    def source_time(self) -> bool:
+        """Whether the column is SYSTEM_ROWTIME()."""
+        return self.expression == SOURCE_TIME
+
+
+@dataclass(frozen=True)
+class WatermarkSpec:
+    """WATERMARK FOR `column` AS `expression` (FLIP-66).
+
+    `column` may be a dotted path. `type` is what the expression gives, in Flink's spelling: TIMESTAMP(p),
+    TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch, UTC). `sql` is the expression as the script has it; how it was
+    written does not make it another watermark.
+
+    `source`: AS SYSTEM_WATERMARK(), the source's own. What the source emits counts (`Landed.watermarks`); for one that
+    leaves it to the runtime, `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
+    `delay`: AS SYSTEM_WATERMARK() - INTERVAL …: either is told so much later; `expression` is without it.
+    """
+
+    column: str
+    expression: str
+    type: str
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    sql: str | None = field(default=None, compare=False)
+    source: bool = False
+    delay: timedelta = timedelta(0)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """`column` in parts: the column's name, then names of fields."""
+        return tuple(self.column.split("."))
+
+
+class Options(Mapping[str, str]):
+    """WITH options as written, so `${VAR}` stays a name. `resolve()` gives the real values; nothing else does."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Options({self.redacted()})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._values.items())))
+
+    def redacted(self) -> dict[str, str]:
+        """The options as they may be shown: values of secret names are replaced by `***`, so are passwords inside of
+        addresses; `${VAR}` stays a name."""
+        return {
+            key: "***" if is_secret(key) and not is_variable(value) else CREDENTIALS.sub(r"\1:***@", value)
+            for key, value in self._values.items()
+        }
+
+    def variables(self) -> set[str]:
+        """The names of the environment variables that the values need."""
+        return {name for value in self._values.values() for name in VARIABLE.findall(value)}
+
+    def one(self, name: str, environment: Mapping[str, str] | None = None) -> str | None:
+        """The real value of one option, whatever the others need; None where it is not given. Raises PlanningError."""
+        return Options({name: self[name]}).resolve(environment)[name] if name in self else None
+
+    def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The real values. Raises PlanningError that names the variables which are not set."""
+        known: Mapping[str, str] = os.environ if environment is None else environment
+        require_variables([self], known)
+        return {key: VARIABLE.sub(lambda found: known[found.group(1)], value) for key, value in self._values.items()}
+
+
+def require_variables(options: Iterable[Options], environment: Mapping[str, str]) -> None:
+    """Raise PlanningError that names every variable of all of them that is not set."""
+    from tidegate.pipelines.errors import PlanningError
+
+    missing = sorted({name for each in options for name in each.variables() if name not in environment})
+    if missing:
+        raise PlanningError(
+            f"the environment has no {', '.join(missing)}",
+            where="WITH options",
+            state="nothing was run",
+            next_command=f"export {' '.join(f'{name}=…' for name in missing)}",
+        )
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """CONSTRAINT `name` EXPECT (`condition`) ON VIOLATION `action`, of a target.
+
+    `condition` is Spark SQL over the columns that an INSERT writes; a row violates it where it is false (not where it
+    is NULL, as with SQL's CHECK). `sql` is the condition as the script has it.
+    """
+
+    name: str
+    condition: str
+    action: OnViolation
+    sql: str = field(default="", compare=False)
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """'quality.suite' of a target: the `path` as written, the file's `text` when the script was compiled (JSON), and
+    the text's `digest`."""
+
+    path: str
+    text: str = field(repr=False)
+    digest: str
+
+
+SEVEREST_FIRST: tuple[OnViolation, ...] = ("fail", "quarantine", "warn")
+
+
+def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """FAIL before QUARANTINE before WARN, and as written among equals: the first one that a row violates says where
+    the row goes."""
+    return tuple(sorted(constraints, key=lambda constraint: SEVEREST_FIRST.index(constraint.action)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
+    one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
+    `partition_columns` is PARTITIONED BY: columns that the connector tells from where a row lies, in order. `home` is
+    the folder of the script, where a relative 'path' begins; None of one that is no file.
+
+    Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    options: Options
+    primary_key: tuple[str, ...] = ()
+    watermark: WatermarkSpec | None = None
+    role: Role = field(default="unused", compare=False)
+    comment: str | None = None
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    parts: tuple[Table, ...] = field(default=(), compare=False)
+    partition_columns: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    suite: Suite | None = field(default=None, compare=False)
+    home: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def connector(self) -> str:
+        return self.options["connector"]
+
+    @property
+    def physical_columns(self) -> tuple[Column, ...]:
+        """What the connector delivers."""
+        return tuple(column for column in self.columns if column.physical)
+
+    @property
+    def message_columns(self) -> tuple[Column, ...]:
+        """The physical columns that are in the messages or files themselves."""
+        beside = self.partition_columns
+        return tuple(c for c in self.physical_columns if c.metadata is None and c.name not in beside)
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """What the lake stores: all but PROCTIME() columns, which are an instant of the release."""
+        return tuple(column for column in self.columns if not column.proctime)
+
+    def column(self, name: str) -> Column:
+        """The column called `name` (as written). Raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
