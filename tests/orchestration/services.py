@@ -271,6 +271,15 @@ class Ui:
         )
         return [run["runId"] for run in data["runsOrError"]["results"]]
 
+    def ticks(self, sensor: str, location: str = "tidegate") -> list[dict[str, Any]]:
+        """A sensor's ticks, the newest first."""
+        data = self.ask(
+            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
+            " ticks(limit: 100) { status timestamp skipReason error { message } } } } } }",
+            s={**_LOCATION, "repositoryLocationName": location, "sensorName": sensor},
+        )
+        return data["sensorOrError"]["sensorState"]["ticks"]
+
     def standing(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
         whole = kind.capitalize()
@@ -294,15 +303,6 @@ class Dagster(Ui):
     @property
     def log(self) -> str:
         return (self.folder / "dagster.log").read_text()
-
-    def ticks(self, sensor: str) -> list[dict[str, Any]]:
-        """A sensor's ticks, the newest first."""
-        data = self.ask(
-            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
-            " ticks(limit: 100) { status timestamp skipReason error { message } } } } } }",
-            s={**_LOCATION, "sensorName": sensor},
-        )
-        return data["sensorOrError"]["sensorState"]["ticks"]
 
     def materializations(self, *key: str) -> list[dict[str, str]]:
         """The numbers and words of an asset's materialisations, the newest first, by label."""

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.assets.clicks import Hand, pipeline
+from tests.assets.clicks import Hand, pipeline, script
 from tests.orchestration.control_rows import ControlRows
-from tests.orchestration.services import Dagster, environment, until
+from tests.orchestration.services import Dagster, Ui, Webhook, dagster_home, environment, running, until
 from tests.stories.story import blocks
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
@@ -243,3 +243,51 @@ def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_told_
     assert status == 1, log.read_text()
     assert [row["user_id"] for row in hand.published()] == [1, 2]
     assert dagster.runs("service") == []
+
+
+WORKSPACE = """
+load_from:
+  - python_module: {module_name: tidegate.orchestration.definitions, location_name: one}
+  - python_module: {module_name: tidegate.orchestration.definitions, location_name: two}
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("server")
+def test_two_code_locations_on_one_lake_send_each_alert_once(tmp_path: Path):
+    (tmp_path / "workspace.yaml").write_text(WORKSPACE)
+    (tmp_path / "clicks.sql").write_text(script("block"))
+    rows = ControlRows(tmp_path / "lake")
+    rows.judged(1, False, {"rows": 3, "unmatched:deleted@user_info": 3}, now())
+    with (
+        Webhook() as webhook,
+        running(
+            tmp_path / "dagster.log",
+            environment(
+                dagster_home(tmp_path / "home"),
+                TIDEGATE_SCRIPT=str(tmp_path / "clicks.sql"),
+                TIDEGATE_LAKE=str(tmp_path / "lake"),
+                TIDEGATE_WEBHOOK_URL=webhook.url,
+            ),
+            *("dagster", "dev", "-w", str(tmp_path / "workspace.yaml")),
+        ) as address,
+    ):
+        ui = Ui(address)
+
+        def ticked() -> None:
+            """Both sensors tick twice more."""
+            before = {place: len(ui.ticks("tidegate_alerts", place)) for place in ("one", "two")}
+            for place, ticks in before.items():
+                more = lambda p=place, n=ticks: len(ui.ticks("tidegate_alerts", p)) >= n + 2  # noqa: E731
+                until(more, f"the sensor of {place} ticks twice more")
+
+        until(lambda: webhook.kinds().count("gate-held"), "the alert of the held gate")
+        ticked()
+        assert webhook.kinds().count("gate-held") == 1
+        rows.judged(2, True, {"rows": 3}, now(), supersedes=1)
+        until(lambda: webhook.kinds().count("gate-held") == 2, "it is over")
+        ticked()
+        assert webhook.kinds().count("gate-held") == 2
+        tellers = {row.teller for row in Lake(tmp_path / "lake").alerts.rows("clicks")}
+        assert tellers <= {"one", "two"}
+        assert tellers
