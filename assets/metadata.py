@@ -18,7 +18,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.history import newest_epochs
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
@@ -186,7 +186,7 @@ def _wait(rows: int) -> str:
 
 def _rows_by_epoch(releasing: InsertRunner, waiting: int) -> dg.MetadataValue:
     """A picture of where the rows of the last epochs went, and of how many waited then and wait now."""
-    epochs = history_of(releasing.lake, releasing.pipeline, releasing.insert)[-pictures.LAST_OUTCOMES :]
+    epochs = newest_epochs(releasing.lake, releasing.insert.id, releasing.target_path, pictures.LAST_OUTCOMES)
     drawn = pictures.outcomes(epochs, left_waiting(releasing.lake, epochs), waiting)
     return dg.MetadataValue.md(pictures.markdown(drawn, "rows by epoch, and those that wait", pictures.OUTCOMES_KEY))
 

@@ -7,6 +7,7 @@ lands. So a row without sums, wherever it is, costs time and changes no answer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -67,3 +68,15 @@ def rows_landed(lake: Lake, table: str, generation: int, after: int, upto: int) 
         return 0
     before = sums(lake, table, generation, after).rows if after > 0 else 0
     return sums(lake, table, generation, upto).rows - before
+
+
+def landed_before(lake: Lake, table: str, generation: int, instant: int, since: int = 0) -> int:
+    """The last epoch of a generation, `since` or one after it, that had landed before `instant` (ms, UTC). Found by
+    halves: epochs land in order. Where clocks disagree it is some epoch with a later one behind it."""
+    newest = lake.watermarks.last(table, generation)
+
+    def later(epoch: int) -> bool:
+        row = next(lake.watermarks.newest_first(table, generation=generation, upto=epoch), None)
+        return row is not None and row.landed_at >= instant
+
+    return since + bisect_left(range(since + 1, newest.epoch + 1 if newest else 0), True, key=later)

@@ -5,18 +5,17 @@ landed = published + quarantined + dropped + waiting        (per INSERT, exactly
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate
 from pathlib import Path
 
-from tidegate.pipelines.lake import Lake, LedgerRow, WatermarkRow
-from tidegate.pipelines.lake.ledger import sums
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history
+from tidegate.pipelines.lake import Lake, LedgerRow
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.ledger import landed_before, sums
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history, newest_epochs
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, kept_out, undecided
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,9 @@ class WhereRowsAre:
 class Done:
     """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
     published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
-    there is none of them."""
+    there is none of them. `undecided`: what lies in quarantine; `decisions`: the last epochs that have released or
+    discarded rows of it, with their instants (ms, UTC), DECISIONS at most. Both None where a checkpoint of an older
+    lake does not have them."""
 
     released: int = 0
     matched: int = 0
@@ -79,8 +80,28 @@ class Done:
     dropped: Mapping[str, int] = field(default_factory=dict)
     released_again: Mapping[str, int] = field(default_factory=dict)
     in_time: int | None = None
+    undecided: tuple[Undecided, ...] | None = ()
+    decisions: tuple[tuple[int, int], ...] | None = ()
+
+    @classmethod
+    def of(cls, row: LedgerRow) -> Done:
+        """Read back from a checkpoint."""
+        found, more = row.sums.get("undecided"), row.sums.get("decisions")
+        items = [] if found is None else [{**item, "needed": _pairs(item["needed"])} for item in found]
+        return cls(
+            **{
+                **row.sums,
+                "undecided": None if found is None else tuple(Undecided(**item) for item in items),
+                "decisions": None if more is None else tuple((epoch, at) for epoch, at in more),
+            }
+        )
 
     def __add__(self, other: Done) -> Done:
+        left, decisions = None, None
+        if self.undecided is not None and other.undecided is not None:
+            left = undecided([*self.undecided, *other.undecided])
+        if self.decisions is not None and other.decisions is not None:
+            decisions = tuple(sorted({*self.decisions, *other.decisions}))[-DECISIONS:]
         return Done(
             max(self.released, other.released),
             self.matched + other.matched,
@@ -89,7 +110,13 @@ class Done:
             dict(Counter(self.dropped) + Counter(other.dropped)),
             dict(Counter(self.released_again) + Counter(other.released_again)),
             None if self.in_time is other.in_time is None else (self.in_time or 0) + (other.in_time or 0),
+            left,
+            decisions,
         )
+
+
+DECISIONS = 500
+"""As many of the last epochs that have decided about quarantined rows are in a checkpoint."""
 
 
 def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
@@ -109,6 +136,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             extended.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
+    numbered = {epoch.plan.epoch: epoch for epoch in epochs}
+    left, decisions = list[Undecided](), set[tuple[int, int]]()
     for item in kept_out(epochs):
         if item.plan.process is not None:  # rows of its function's own
             continue
@@ -116,6 +145,10 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             again[item.short] += item.rows
         else:
             quarantined["discarded" if item.state == "discarded" else item.short] += item.rows
+        if item.state == "open":
+            left.append(Undecided.of(item, numbered[item.epoch]))
+        else:
+            decisions.add((item.decider.epoch, item.decider.instant))
     in_time = [landed_rows((), epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
     return Done(
         released,
@@ -125,6 +158,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         dict(dropped),
         dict(again),
         sum(in_time) if in_time else None,
+        undecided(left),
+        tuple(sorted(decisions))[-DECISIONS:],
     )
 
 
@@ -132,21 +167,24 @@ CHECKPOINT = 1_000
 """Epochs of an INSERT from checkpoint to checkpoint; twice as many at most are read for one."""
 
 
-def checkpoint(lake: Lake, insert: str, at: int) -> bool:
-    """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them;
-    whether it was. The newest epoch is left out: of all before it is known what became of them. `at`: ms, UTC.
+def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_back: bool = False) -> bool:
+    """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them,
+    or where one since has looked back; whether it was. Left out is a newest epoch that is not published: of all before
+    it is known what became of them. `target`: where the target's table lies; `at`: ms, UTC.
 
     An INSERT with many epochs and no checkpoint gets one after the other, each from the one before it. All epochs are
-    read at once where one looks back.
+    read at once where one looks back: so that is to be done once, and each look after it reads few again.
     """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
-    if newest is None or newest.generation != 1 or newest.epoch - (stored.epoch if stored else 0) <= CHECKPOINT:
+    left = 0 if newest is None else newest.epoch - (stored.epoch if stored else 0)
+    if newest is None or newest.generation != 1 or (left <= CHECKPOINT and not looked_back):
         return False
-    left = newest.epoch - (stored.epoch if stored else 0)
-    upto = None if left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
-    before, epochs = _since_checkpoint(lake, insert, None, upto)
-    settled = epochs[:-1]
+    upto = None if looked_back or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
+    before, epochs = _since_checkpoint(lake, insert, target, upto)
+    if before.undecided is None:  # it is of an older lake
+        before, epochs, upto = Done(), history(lake, insert, target), None
+    settled = epochs if epochs and upto is None and epochs[-1].published else epochs[:-1]
     if not settled:
         return False
     plan = settled[-1].plan
@@ -154,29 +192,47 @@ def checkpoint(lake: Lake, insert: str, at: int) -> bool:
     return lake.ledger.append([row], application=lake.application(owner, "ledger", 1), version=plan.epoch)
 
 
+def looked_back(lake: Lake, insert: str, target: Path) -> bool:
+    """Whether an epoch since the newest checkpoint has looked back, and is in the target."""
+    owner = insert_owner(insert)
+    stored = lake.ledger.last(owner)
+    plans = map(ReleasePlan.of, lake.epochs.rows(owner, since=stored.epoch + 1 if stored else 0))
+    back = [plan.epoch for plan in plans if not plan.follows]
+    return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
+
+
 def _since_checkpoint(
     lake: Lake, insert: str, target: Path | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
     """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
-    All epochs, where there is none, where it is of another history, and where an epoch after it looks back: it may
-    have changed what earlier ones count for."""
+    All epochs, where there is none, where it is of another history, and where a published epoch after it looks back: it
+    may have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
     if stored is not None:
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
         epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
-        if same and epochs and all(epoch.plan.follows and epoch.plan.generation == 1 for epoch in epochs):
-            return Done(**stored.sums), epochs
+        on = (epoch.plan.generation == 1 and (epoch.plan.follows or not epoch.published) for epoch in epochs)
+        if same and all(on):
+            return Done.of(stored), epochs
     return Done(), history(lake, insert, target, upto=upto)
 
 
 def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
     """The newest epoch of an INSERT, and where the rows of its probe are; None before the first plan."""
     before, epochs = _since_checkpoint(lake, insert, target)
-    if not epochs:
+    newest = next(iter(epochs[-1:] or newest_epochs(lake, insert, target)), None)
+    if newest is None:
         return None, None
-    return epochs[-1], where_rows_are(lake, insert, epochs[-1].plan.probe, epochs, before=before)
+    probe, generation = newest.plan.probe, newest.plan.probe_generation
+    return newest, where_rows_are(lake, insert, probe, epochs, generation, before)
+
+
+def in_quarantine(lake: Lake, insert: str, target: Path | None) -> Done:
+    """What all epochs of an INSERT have done with rows, with `undecided` and `decisions` known."""
+    before, epochs = _since_checkpoint(lake, insert, target)
+    return before + done_by(epochs) if before.undecided is not None else done_by(history(lake, insert, target))
 
 
 def where_rows_are(
@@ -227,47 +283,29 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
 
     From plans and watermark logs alone; None where they do not tell it exactly.
     """
-    logs: dict[tuple[str, int], _Landed | None] = {}
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
         taken = [(plan.probe, plan.probe_generation, plan.upto)]
         if plan.process is not None:
             taken = [(span.table, span.generation, span.upto) for span in plan.process.inputs]
-        left: int | None = 0
-        for table, generation, upto in taken:
-            if (table, generation) not in logs:
-                logs[table, generation] = _Landed.of(lake.watermarks.rows(table, generation=generation))
-            log = logs[table, generation]
-            rows = None if log is None else log.left_by(plan, upto)
-            left = None if left is None or rows is None else left + rows
-        found.append(left)
+        left = [_left_by(lake, plan, *of_table) for of_table in taken]
+        found.append(None if None in left else sum(rows or 0 for rows in left))
     return found
 
 
-@dataclass(frozen=True)
-class _Landed:
-    """The log of one generation. `at`: when the first n + 1 epochs had landed (ms, UTC); `rows`: how many rows the
-    first n have."""
+def _left_by(lake: Lake, plan: ReleasePlan, table: str, generation: int, upto: int) -> int | None:
+    """The rows of a table that a plan has left, which takes its epochs up to `upto`, or in event time some rows of
+    them. None where an epoch is missing in the log."""
+    newest = lake.watermarks.last(table, generation)
+    landed = newest.epoch if newest is not None else 0
+    if upto > landed or sums(lake, table, generation).epochs != landed:
+        return None
 
-    at: Sequence[int]
-    rows: Sequence[int]
-
-    @classmethod
-    def of(cls, log: Sequence[WatermarkRow]) -> _Landed | None:
-        """None where an epoch is missing."""
-        if [row.epoch for row in log] != list(range(1, len(log) + 1)):
-            return None
-        rows = accumulate((row.rows for row in log), initial=0)
-        return cls(list(accumulate((row.landed_at for row in log), max)), list(rows))
-
-    def left_by(self, plan: ReleasePlan, upto: int) -> int | None:
-        """The rows that a plan has left, which takes epochs up to `upto`, or in event time some rows of them."""
-        # What a plan takes had landed, whatever another machine's clock said of when.
-        seen = max(bisect_left(self.at, plan.instant), upto)
-        if seen >= len(self.rows):
-            return None
-        gone = self.rows[upto] if plan.time is None else plan.time.earlier + plan.time.rows
-        return self.rows[seen] - gone if gone <= self.rows[seen] else None
+    # What a plan takes had landed, whatever another machine's clock said of when.
+    seen = landed_before(lake, table, generation, plan.instant, upto)
+    rows = sums(lake, table, generation, seen).rows
+    gone = plan.time.earlier + plan.time.rows if plan.time is not None else sums(lake, table, generation, upto).rows
+    return rows - gone if gone <= rows else None
 
 
 def rows_in_words(number: int) -> str:
@@ -297,6 +335,10 @@ def landed_rows(log: Iterable, plan: ReleasePlan) -> int:
 def waiting_rows(log: Iterable, plan: ReleasePlan) -> int:
     """The probe rows that wait until a plan is published: what it takes again is still where it was."""
     return landed_rows(log, plan) if plan.time is None else plan.time.rows
+
+
+def _pairs(needed: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+    return {pin: (time, epoch) for pin, (time, epoch) in needed.items()}
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, compact
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.history import newest_epochs, target_of
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -78,11 +78,10 @@ class Compaction:
         return " OR ".join(f"({self._waits_for(insert)})" for insert in probing)
 
     def _waits_for(self, insert: Insert) -> str:
-        epochs = [epoch for epoch in history_of(self.lake, self.pipeline, insert) if not epoch.superseded]
-        last = next((epoch for epoch in reversed(epochs) if epoch.plan.time is not None), None)
-        if last is None or last.plan.time is None:
+        newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
+        if not newest or newest[0].plan.time is None:
             return "true"
-        plan, time = last.plan, last.plan.time
+        last, plan, time = newest[0], newest[0].plan, newest[0].plan.time
         upto, reached = (plan.upto, time.watermark) if last.published else (plan.after, time.before)
         late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
         return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"

@@ -78,8 +78,8 @@ class ReleasedEpoch:
 def history(
     lake: Lake, insert: str, target: Path | None, since: int = 0, upto: int | None = None
 ) -> list[ReleasedEpoch]:
-    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`, of which none may
-    look back at an earlier one. `target` is where its target's table lies.
+    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target` is where
+    its target's table lies. What became of an epoch depends on later ones alone: without `upto` it is exact.
 
     Without a target the newest epoch that passed cannot be told from a published one, and counts as passed.
     """
@@ -138,6 +138,12 @@ def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None
     application = lake.application(owner, "publish", last.generation if last else 1)
     folders = sorted((lake.root / "targets").glob("*/_delta_log"))
     return next((log.parent for log in folders if committed(log.parent, application) >= 0), None)
+
+
+def newest_epochs(lake: Lake, insert: str, target: Path | None, number: int = 1) -> list[ReleasedEpoch]:
+    """The last `number` epochs of an INSERT, oldest first, as `history` has them; no others are read."""
+    last = lake.epochs.last(insert_owner(insert))
+    return history(lake, insert, target, last.epoch - number + 1) if last is not None else []
 
 
 def history_of(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[ReleasedEpoch]:

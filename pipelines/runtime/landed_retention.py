@@ -30,10 +30,9 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.releasable import settled, whole_up_to
-from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history, target_of
+from tidegate.pipelines.runtime.accounting import in_quarantine, rows_in_words
+from tidegate.pipelines.runtime.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, first_landed, kept_out
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -185,17 +184,9 @@ class LandedRetention:
 
     def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """Up to where no row lies in quarantine that somebody may still release."""
-        _, rows = newest_of(self.lake, insert, target)
-        if rows is None or not set(rows.quarantined) - {DISCARDED}:
-            return []
-        epochs = history(self.lake, insert, target)
-        waiting = {item.epoch for item in kept_out(epochs) if item.state == "open"}
         told = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
-        return [
-            (first_landed(epoch) - 1, told)
-            for epoch in epochs
-            if epoch.plan.epoch in waiting and epoch.plan.probe_generation == plan.probe_generation
-        ]
+        left = in_quarantine(self.lake, insert, target).undecided or ()
+        return [(item.landed - 1, told) for item in left if item.probe_generation == plan.probe_generation]
 
 
 def _inputs(plan: ReleasePlan) -> list[str]:

@@ -25,7 +25,7 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.definitions import Definitions, inserts_beside
 from tidegate.pipelines.runtime.failures import explained
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
@@ -179,7 +179,8 @@ class Maintenance:
             if insert.process is not None:
                 for second in insert.process.outputs[1:]:
                     found += self._published(second, [insert])
-                if all(item.published or item.superseded for item in history_of(self.lake, self.pipeline, insert)):
+                newest = newest_epochs(self.lake, insert.id, self.lake.target_path(self.pipeline.table(insert.target)))
+                if all(item.published for item in newest):  # those before it are over
                     # What a staged epoch has written of the state is named by no version yet.
                     found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
         return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))

@@ -20,9 +20,9 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
-from tidegate.pipelines.runtime.accounting import newest_of, rows_in_words
+from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine, rows_in_words
 from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import DISCARDED, Kept, decided, kept_out, removal, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import Kept, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
@@ -73,7 +73,7 @@ class QuarantineRetention:
         oldest = self.clock() - milliseconds(retention, f"'{QUARANTINE_RETENTION}'", zero=True)
         going: list[Kept] = []
         upto = before
-        for item in sorted(self._decided(insert), key=lambda item: item.decider.epoch):
+        for item in sorted(self._decided(insert, before, oldest), key=lambda item: item.decider.epoch):
             if item.decider.epoch <= before:
                 continue
             if item.decider.instant > oldest:
@@ -88,10 +88,13 @@ class QuarantineRetention:
         # What is decided in one epoch goes together, so that the epoch's number tells of all of it.
         return self._removed(insert, path, opened, going, upto)
 
-    def _decided(self, insert: Insert) -> list[Kept]:
-        """What was released or discarded; the history is read where there is any of it."""
-        _, rows = newest_of(self.lake, insert.id, self.lake.target_path(self.pipeline.table(insert.target)))
-        if rows is None or not (rows.released_again or DISCARDED in rows.quarantined):
+    def _decided(self, insert: Insert, before: int, oldest: int) -> list[Kept]:
+        """What was released or discarded; the history is read where an epoch after `before` has done so that was
+        planned at or before `oldest` (ms, UTC)."""
+        target = self.lake.target_path(self.pipeline.table(insert.target))
+        decisions = in_quarantine(self.lake, insert.id, target).decisions or ()
+        known = len(decisions) < DECISIONS or min(decisions)[0] <= before
+        if known and not any(epoch > before and at <= oldest for epoch, at in decisions):
             return []
         return decided(kept_out(history_of(self.lake, self.pipeline, insert)))
 

@@ -32,12 +32,13 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.gone import Gone, gone
-from tidegate.pipelines.lake.ledger import sums
+from tidegate.pipelines.lake.ledger import landed_before, sums
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -107,8 +108,8 @@ class Retention:
                 return f"{name}, which this script does not name, joins it too, and cannot be read any more"
             joining.append((made.insert(name), made))
         for insert, pipeline in joining:
-            epochs = history_of(self.lake, pipeline, insert)
-            last = next((epoch for epoch in reversed(epochs) if not epoch.superseded), None)
+            target = target_of(self.lake, pipeline, insert.id)
+            last = next(iter(newest_epochs(self.lake, insert.id, target)), None)
             if last is None:
                 return f"{insert.id} has not released anything yet"
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
@@ -124,22 +125,22 @@ class Retention:
                 needed = max(last.plan.oldest, last.plan.horizon_of(table.name, generation))
                 times += [last.plan.time.before, needed]
                 unpublished.append(pin.epoch)
-            kept = [item for item in kept_out(epochs) if item.state == "open" and item.may_match(insert)]
-            numbers = {item.epoch for item in kept}
-            for epoch in epochs:
-                if epoch.plan.epoch in numbers:
-                    needed = max(epoch.oldest, epoch.plan.horizon_of(table.name, generation))
-                    quarantined.append((needed, f"epoch {epoch.plan.epoch} of {insert.id}"))
+            for item in in_quarantine(self.lake, insert.id, target).undecided or ():
+                if may_match(item.reason, insert):
+                    needed, epoch = item.needed_of(table.name, generation)
+                    quarantined.append((needed, f"epoch {epoch} of {insert.id}"))
         read = self._read_by_processes(table.name, generation)
         if isinstance(read, str):
             return read
         pins, unpublished = (pins and [*pins, *read.values()]), [*unpublished, *read.values()]
-        landed = self.lake.watermarks.rows(table.name, generation=generation)
-        old = [row.epoch for row in landed if row.landed_at <= self.clock() - keep]
+        landed = self.lake.watermarks.last(table.name, generation)
+        if landed is None:
+            return "nothing has landed"
+        old = landed_before(self.lake, table.name, generation, self.clock() - keep + 1)
         if times:
-            times.append(landed[-1].timestamp)
+            times.append(landed.timestamp)
         held_by = ""
-        if read and min(read.values()) < landed[-1].epoch:
+        if read and min(read.values()) < landed.epoch:
             held_by = f"{min(read, key=lambda name: read[name])}, which has to meet every row, has not read all of it"
         if beside and min(beside)[0] <= min(times):
             held_by = f"{min(beside)[1]}, which this script does not name, has come no further"
@@ -150,7 +151,7 @@ class Retention:
         time = min(times) - keep if times and min(times) > MIN_TIMESTAMP + keep else None
         if times and min(times) == MAX_TIMESTAMP:
             time = MAX_TIMESTAMP
-        epoch = min(max(old), *pins) if pins and old else None
+        epoch = min(old, *pins) if pins and old else None
         if (times and time is None) or (pins and epoch is None) or not (times or pins):
             return "nothing is old enough" + (f": {held_by}" if held_by else "")
         return Horizon(time, epoch, min(unpublished, default=None), held_by)

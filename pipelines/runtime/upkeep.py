@@ -34,7 +34,7 @@ from tidegate.pipelines.lake.upkeep import (
     put_together,
     remove_dead,
 )
-from tidegate.pipelines.runtime.accounting import checkpoint
+from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
@@ -97,6 +97,7 @@ class Upkeep:
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
     _rests_until: float = field(default=0.0, init=False)
     _merging: Future[None] | None = field(default=None, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
 
     def piece(self) -> bool:
         """Do the next piece; False where nothing is left to do for now."""
@@ -175,8 +176,18 @@ class Upkeep:
                 while table.together(owner) > 0:
                     yield
         for insert in self.pipeline.inserts:
-            while self.leases.holds(insert_owner(insert.id)) and checkpoint(self.lake, insert.id, self.clock()):
+            if self.leases.holds(insert_owner(insert.id)):
+                yield from self._checkpoints(insert)
+
+    def _checkpoints(self, insert: Insert) -> Iterator[None]:
+        target = self.lake.target_path(self.pipeline.table(insert.target))
+        if insert.id not in self._begun:  # who published it may have been killed before its checkpoint
+            self._begun.add(insert.id)
+            if looked_back(self.lake, insert.id, target):
+                checkpoint(self.lake, insert.id, target, self.clock(), looked_back=True)
                 yield
+        while checkpoint(self.lake, insert.id, target, self.clock()):
+            yield
 
     def _dead_of_control(self) -> Iterator[None]:
         if not self._due("control", CONTROL_KEEP):

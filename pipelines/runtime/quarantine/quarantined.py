@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan, insert_owner
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.model import Insert
@@ -66,21 +67,6 @@ class Kept:
         """The plan that has released or discarded its rows, where one has."""
         return self.taken or self.plan
 
-    def may_match(self, insert: Insert) -> bool:
-        """Whether some version could still be the match of its rows: they have a time that retention has not passed,
-        and a key. A key that is NULL because a build before it in the chain gave NULL may have a value once that
-        build's versions have come."""
-        if self.reason == _TIMELESS or self.short.startswith(_BEYOND):
-            return False
-        if not self.short.startswith(_KEYLESS):
-            return True
-        from tidegate.pipelines.syntax.types import quoted
-
-        alias = self.short.removeprefix(_KEYLESS)
-        keys = [key.probe for join in insert.joins if join.alias == alias for key in join.keys]
-        builds = [f"{quoted(join.alias)}." for join in insert.joins]
-        return not keys or any(build in key for key in keys for build in builds)
-
     @property
     def short(self) -> str:
         """The reason as `tidegate status` tells it."""
@@ -90,6 +76,22 @@ class Kept:
 def short(reason: str) -> str:
     """`unmatched:key-absent@u` as `key-absent@u`."""
     return reason.removeprefix(UNMATCHED)
+
+
+def may_match(reason: str, insert: Insert) -> bool:
+    """Whether some version could still be the match of rows that were kept out for a reason: they have a time that
+    retention has not passed, and a key. A key that is NULL because a build before it in the chain gave NULL may have a
+    value once that build's versions have come."""
+    if reason == _TIMELESS or short(reason).startswith(_BEYOND):
+        return False
+    if not short(reason).startswith(_KEYLESS):
+        return True
+    from tidegate.pipelines.syntax.types import quoted
+
+    alias = short(reason).removeprefix(_KEYLESS)
+    keys = [key.probe for join in insert.joins if join.alias == alias for key in join.keys]
+    builds = [f"{quoted(join.alias)}." for join in insert.joins]
+    return not keys or any(build in key for key in keys for build in builds)
 
 
 def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
@@ -128,6 +130,53 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
             for place in own[first:last]:
                 found[place] = replace(found[place], taken=plan)
     return found
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """How far back rows lie that are in quarantine and that nobody has decided about: those of one reason, one
+    generation of the probe, and epochs with the same pins.
+
+    Attributes:
+        landed: no row of them landed before this probe epoch.
+        needed: by pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
+            that this is of. As "", the same of generations that they were not pinned to. Empty in processing time.
+    """
+
+    reason: str
+    probe_generation: int
+    landed: int
+    needed: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, item: Kept, epoch: ReleasedEpoch) -> Undecided:
+        """What an epoch has kept out."""
+        plan, needed = item.plan, dict[str, tuple[int, int]]()
+        if plan.time is not None:
+            needed = {
+                f"{pin.table} {pin.generation}": (
+                    max(epoch.oldest, plan.horizon_of(pin.table, pin.generation)),
+                    plan.epoch,
+                )
+                for pin in plan.pins
+            } | {"": (epoch.oldest, plan.epoch)}
+        return cls(item.reason, plan.probe_generation, first_landed(epoch), needed)
+
+    def needed_of(self, table: str, generation: int) -> tuple[int, int]:
+        """Before which time no version of a build can be their match, and the epoch that this is of."""
+        return self.needed.get(f"{table} {generation}", self.needed.get("", (MIN_TIMESTAMP, 0)))
+
+
+def undecided(found: Iterable[Undecided]) -> tuple[Undecided, ...]:
+    """The same, put together where nothing but how far back they lie tells them apart."""
+    together: dict[tuple[str, int, tuple[str, ...]], Undecided] = {}
+    for item in found:
+        key = (item.reason, item.probe_generation, tuple(sorted(item.needed)))
+        if (other := together.get(key)) is not None:
+            needed = {pin: min(item.needed[pin], other.needed[pin]) for pin in item.needed}
+            item = replace(item, landed=min(item.landed, other.landed), needed=needed)
+        together[key] = item
+    return tuple(together.values())
 
 
 def first_landed(epoch: ReleasedEpoch) -> int:

@@ -21,6 +21,7 @@ from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
@@ -383,6 +384,9 @@ class InsertRunner(InsertOnLake):
                 require_whole(folder, staged.of("publish"), plan.epoch)
             added, kept_out = self._add(plan, staged)
         faults.point("insert.published", self.insert.id)
+        if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
+            with self._explained(plan, "the epoch is published"):
+                checkpoint(self.lake, self.insert.id, self.target_path, self.clock(), looked_back=True)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
     def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:

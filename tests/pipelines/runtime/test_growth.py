@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,8 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 from deltalake.transaction import RemoveAction
+from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts
 from tidegate.pipelines.clock import system_clock
@@ -28,12 +31,25 @@ from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import EpochRow, Record
 from tidegate.pipelines.lake.upkeep import REMOVED
-from tidegate.pipelines.runtime.accounting import CHECKPOINT, Done, checkpoint, newest_of, where_rows_are
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.runtime.accounting import (
+    CHECKPOINT,
+    Done,
+    checkpoint,
+    done_by,
+    in_quarantine,
+    left_waiting,
+    newest_of,
+    where_rows_are,
+)
+from tidegate.pipelines.runtime.compaction import Compaction
+from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landing.opening import refresh
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
-from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, source_row
+from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, Lot, ReleasePlan, source_row
+from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
@@ -53,6 +69,10 @@ def grown(root: Path, epochs: int) -> HandmadeLake:
     made.published(_plan(made, epochs))
     made.appended("clicks", epochs)
     return made
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("control tables are enough")
 
 
 def _plan(made: HandmadeLake, epoch: int, **changed: object):
@@ -165,11 +185,11 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
         wrong = LedgerRow(made.owner, 1, CHECKPOINT + 59, 0, "another", asdict(Done(matched=7)))
         lake.ledger.append([wrong], application=lake.application(made.owner, "ledger", 1), version=wrong.epoch)
     else:
-        assert checkpoint(lake, insert, 0)
+        assert checkpoint(lake, insert, lake.target_path(made.target), 0)
         stored = lake.ledger.last(made.owner)
         assert stored is not None
-        assert stored.epoch == CHECKPOINT + 59
-    assert not checkpoint(lake, insert, 0)
+        assert stored.epoch == CHECKPOINT + 60
+    assert not checkpoint(lake, insert, lake.target_path(made.target), 0)
     if without == "the checkpoint is lost":
         max((lake.ledger.path / "_delta_log").glob("*.json")).unlink()
     target = lake.target_path(made.target)
@@ -179,21 +199,129 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
     assert newest.state == "published"
 
 
-def test_a_checkpoint_counts_no_more_where_a_later_epoch_looks_back(tmp_path: Path) -> None:
+AGED = CHECKPOINT + 40
+LOT = Lot("unmatched:deleted@u", 1, 10, 10, 0, 10)
+LOOK_BACKS: dict[str, dict[str, object]] = {
+    "a requeue": {"kind": "quarantine-release", "from_quarantine": FromQuarantine(discards=False, lots=(LOT,))},
+    "a discard": {"kind": "quarantine-discard", "from_quarantine": FromQuarantine(discards=True, lots=(LOT,))},
+    "a backfill": {"kind": "backfill", "backfill": Backfill(0, 1, replaces=((3, 9),), rows_again=21)},
+}
+TOOK = {"a requeue": {"matched": 10}, "a discard": {}, "a backfill": {"matched": 20, "dropped_where": 1}}
+
+
+def looking_back(made: HandmadeLake, epoch: int, what: str, *held: str) -> ReleasePlan:
+    """The epoch staged and judged, but not in the target yet."""
+    plan = _plan(made, epoch, after=epoch - 1, upto=epoch - 1, **LOOK_BACKS[what])
+    made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=epoch)
+    made.staged(plan, **TOOK[what])
+    made.judged(plan, *held)
+    return plan
+
+
+def looks(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many control rows a status and retention decode, of which each gets the right answer."""
+    expected = where_rows_are(made.lake, made.insert.id, "clicks", history_of(made.lake, made.pipeline, made.insert))
+    target = made.lake.target_path(made.target)
+    with decoded(monkeypatch) as rows:
+        newest, found = newest_of(Lake(made.root), made.insert.id, target)
+        kept = in_quarantine(Lake(made.root), made.insert.id, target)
+    assert kept == done_by(history_of(made.lake, made.pipeline, made.insert))
+    assert newest is not None
+    assert newest.key == newest_epochs(made.lake, made.insert.id, target)[0].key
+    assert found == expected
+    return sum(rows.values())
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A young lake and an old one, to be copied."""
+    young, old = (grown(tmp_path_factory.mktemp("lakes") / str(epochs), epochs) for epochs in (90, AGED))
+    for made in (young, old):
+        upkeep(made, made.lake)
+    return young.root, old.root
+
+
+def copied(root: Path, to: Path) -> HandmadeLake:
+    shutil.copytree(root, to)
+    return HandmadeLake(to)
+
+
+@pytest.mark.parametrize("what", LOOK_BACKS)
+@pytest.mark.parametrize("ended", ["its runner", "upkeep, since its runner was killed", "nobody, since it is held"])
+def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
+    aged: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, ended: str
+) -> None:
+    young, made = copied(aged[0], tmp_path / "young"), copied(aged[1], tmp_path / "old")
+    epoch = AGED + 1
+    plan = looking_back(made, epoch, what, *(["too many"] if "held" in ended else []))
+    if ended == "its runner":
+        leases = made.lake.leases("test")
+        runner = InsertRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
+        quarantine, columns = (
+            made.lake.quarantine_path(made.target, made.insert),
+            {"_generation": "integer", "_epoch": "long"},
+        )
+        fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
+        DeltaTable.create(str(quarantine), Schema(fields))
+        runner.publish()
+        leases.close()
+    elif "killed" in ended:
+        made.published(plan)
+        upkeep(made, Lake(made.root))
+    seen = looks(made, monkeypatch)
+    if "held" not in ended:
+        _grow(made, epoch + 1, epoch + 60)  # of a lake that goes on
+        seen = max(seen, looks(made, monkeypatch))
+    assert seen <= looks(young, monkeypatch)
+
+
+def test_a_checkpoint_of_an_older_lake_gets_what_retention_asks_for(tmp_path: Path) -> None:
     made = grown(tmp_path, CHECKPOINT + 60)
-    lake, insert, epochs = made.lake, made.insert.id, CHECKPOINT + 60
-    assert checkpoint(lake, insert, 0)
-    lot = Lot("unmatched:deleted@u", 1, 10, 10, 0, 10)
-    again = FromQuarantine(discards=True, lots=(lot,))
-    plan = _plan(made, epochs + 1, kind="quarantine-discard", upto=epochs, from_quarantine=again)
-    lake.epochs.append([plan.row()], application=lake.application(made.owner, "plan", 1), version=plan.epoch)
-    made.staged(plan)
-    made.judged(plan)
-    made.published(plan)
-    full = where_rows_are(lake, insert, "clicks", history_of(lake, made.pipeline, made.insert))
-    _, rows = newest_of(Lake(tmp_path), insert, lake.target_path(made.target))
-    assert rows == full
-    assert full.quarantined == {"deleted@u": epochs - 10, "discarded": 10}
+    lake, insert, target = made.lake, made.insert.id, made.lake.target_path(made.target)
+    before = history_of(lake, made.pipeline, made.insert)[:-60]
+    sums = {name: value for name, value in asdict(done_by(before)).items() if name not in ("undecided", "decisions")}
+    row = LedgerRow(made.owner, 1, CHECKPOINT, 0, before[-1].plan.digest, sums)
+    lake.ledger.append([row], application=lake.application(made.owner, "ledger", 1), version=row.epoch)
+    whole = done_by(history_of(lake, made.pipeline, made.insert))
+    assert whole.undecided == (Undecided("unmatched:deleted@u", 1, 1, {}),)
+    assert in_quarantine(lake, insert, target) == whole
+    _grow(made, CHECKPOINT + 61, 2 * CHECKPOINT + 1)
+    made.published(_plan(made, 2 * CHECKPOINT + 1))
+    assert checkpoint(lake, insert, target, 0)
+    stored = lake.ledger.last(made.owner)
+    assert stored is not None
+    assert (
+        Done.of(stored) == in_quarantine(lake, insert, target) == done_by(history_of(lake, made.pipeline, made.insert))
+    )
+
+
+def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs() -> None:
+    found = [
+        Undecided("a", 1, 7, {"users 1": (50, 2), "": (40, 2)}),
+        Undecided("a", 1, 5, {"users 1": (60, 3), "": (60, 3)}),
+        Undecided("a", 1, 9, {"users 2": (10, 4), "": (10, 4)}),
+        Undecided("b", 1, 8, {"users 1": (1, 5), "": (1, 5)}),
+    ]
+    together = undecided(found)
+    assert together == (Undecided("a", 1, 5, {"users 1": (50, 2), "": (40, 2)}), *found[2:])
+    assert [item.needed_of("users", 1) for item in together] == [(50, 2), (10, 4), (1, 5)]
+    row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(undecided=together, decisions=((3, 4),))))
+    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(undecided=together, decisions=((3, 4),))
+
+
+def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for made in map(HandmadeLake, aged):
+        expected = left_waiting(made.lake, history_of(made.lake, made.pipeline, made.insert)[-30:])
+        assert expected == [0] * 30
+        lake = Lake(made.root)
+        with decoded(monkeypatch) as rows:
+            epochs = newest_epochs(lake, made.insert.id, lake.target_path(made.target), 30)
+            assert left_waiting(lake, epochs) == expected
+            Compaction(lake, made.pipeline, no_spark)._waits_for(made.insert)
+        seen.append(rows)
+    assert seen[1]["epochs"] <= seen[0]["epochs"]
+    assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
 
 
 def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:
