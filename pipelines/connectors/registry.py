@@ -6,6 +6,7 @@ Each is loaded when it is asked for: one that cannot be imported stands in nobod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -17,6 +18,8 @@ from tidegate.pipelines.errors import PlanningError
 
 GROUP = "tidegate.connectors"
 
+_given: dict[str, Connector] = {}
+
 
 @cache
 def _points() -> dict[str, EntryPoint]:
@@ -25,12 +28,29 @@ def _points() -> dict[str, EntryPoint]:
 
 def names() -> tuple[str, ...]:
     """The names of all installed connectors; none is loaded."""
-    return tuple(sorted(_points()))
+    return tuple(sorted({*_points(), *_given}))
+
+
+def connector(name: str) -> Connector:
+    """The connector called `name`. Raises KeyError, and PlanningError when it is installed but cannot be loaded."""
+    return _given[name] if name in _given else _installed(name)
+
+
+@contextmanager
+def given(made: Connector) -> Iterator[None]:
+    """Inside the block, `made` is the connector of its name, whether it is installed or not."""
+    before = _given.get(made.spec.name)
+    _given[made.spec.name] = made
+    try:
+        yield
+    finally:
+        del _given[made.spec.name]
+        if before is not None:
+            _given[made.spec.name] = before
 
 
 @cache
-def connector(name: str) -> Connector:
-    """The connector called `name`. Raises KeyError, and PlanningError when it is installed but cannot be loaded."""
+def _installed(name: str) -> Connector:
     point = _points()[name]
     try:
         return point.load()

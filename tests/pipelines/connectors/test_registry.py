@@ -22,7 +22,7 @@ POINTS = {
 @pytest.fixture(autouse=True)
 def points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_points", lambda: POINTS)
-    registry.connector.cache_clear()
+    registry._installed.cache_clear()
 
 
 def test_a_broken_connector_stands_in_nobodys_way() -> None:

@@ -27,16 +27,38 @@ INSERT INTO shown SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTE
 """
 
 
-def lines() -> str:
-    found = re.search(r"a test runs these lines -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def lines(of: str = "a source of one's own") -> str:
+    found = re.search(f"<!-- {of}: a test runs these lines -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def made_module() -> ModuleType:
     made = ModuleType("json_folder")
     exec(compile(lines(), "docs/connectors.md", "exec"), vars(made))
+    return made
+
+
+def shown_tests() -> type:
+    """The class of tests that the page makes."""
+    names: dict[str, type] = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "json_folder", made_module())
+        exec(compile(lines("tests of a source of one's own"), "docs/connectors.md", "exec"), names)
+    return names["TestJsonFolder"]
+
+
+TestJsonFolder = pytest.mark.usefixtures("spark")(shown_tests())
+
+
+def test_the_page_names_every_rule() -> None:
+    shown = re.findall(r"^\| `(test_\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert shown == [name for name in vars(TestJsonFolder) if name.startswith("test_")]
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = made_module()
     monkeypatch.setitem(sys.modules, "json_folder", made)
     points = {**registry._points(), "json-folder": EntryPoint("json-folder", "json_folder:CONNECTOR", registry.GROUP)}
     monkeypatch.setattr(registry, "_points", lambda: points)

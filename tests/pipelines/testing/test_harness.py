@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.testing import Harness
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 SHOWN: dict[str, Any] = {}
 PARTS = enumerate(re.split(r"^```(?:python)?$", PAGE, flags=re.MULTILINE))
