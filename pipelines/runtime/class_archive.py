@@ -2,8 +2,8 @@
 
 It is Java's own (class data sharing), and lies beside the jars, named by the Java, the Spark and Spark's jars that it
 was made with. `python -m tidegate.pipelines.runtime.class_archive` makes it, once. Java itself looks
-whether an archive fits, and starts without one that does not, or that is damaged. Where there is none, nothing is
-missing but the time.
+whether an archive fits, and starts without one that does not; one that is damaged is not given to it. Where there is
+none, nothing is missing but the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark import SparkContext
 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import home, java
-from tidegate.pipelines.runtime.engine import QUIET, VARIABLE, archive_of
+from tidegate.pipelines.runtime.engine import QUIET, VARIABLE, archive_of, digest_of, is_whole
 from tidegate.pipelines.runtime.session import start_session
 
 ENDS_WITHIN_S = 600
@@ -26,11 +26,12 @@ ENDS_WITHIN_S = 600
 
 
 def make() -> Path:
-    """The archive, made unless it is there: a session does a little of everything, and writes down at its end what it
-    has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError where no session starts, or none was written.
+    """The archive, made unless it is there, whole: a session does a little of everything, and writes down at its end
+    what it has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError where no session starts, or none was
+    written.
     """
     path = archive_of(java())
-    if path.exists():
+    if is_whole(path):
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".made-", dir=path.parent) as work:
@@ -45,7 +46,10 @@ def make() -> Path:
                 next_command=f"see that the disk of {home()} has 200 MB free, and run the same command again",
             )
         made.chmod(0o600)
+        stamp = made.with_suffix(".sha256")
+        stamp.write_text(digest_of(made))
         made.replace(path)
+        stamp.replace(path.with_suffix(".sha256"))
     return path
 
 

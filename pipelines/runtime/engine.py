@@ -84,9 +84,24 @@ def archive_of(launcher: str) -> Path:
     return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
 
 
+def digest_of(archive: Path) -> str:
+    """SHA-256 of an archive, which lies beside it in a file of its own: a tenth of a second."""
+    with archive.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_whole(archive: Path) -> bool:
+    """Whether an archive is as it was written. Java looks at its head alone, and shares no class at all, not even its
+    own, where that is damaged."""
+    try:
+        return archive.with_suffix(".sha256").read_text() == digest_of(archive)
+    except OSError:
+        return False
+
+
 def archive_options(launcher: str) -> str:
-    """Options of a JVM that lead it to its archive; empty where there is none, or others may have written it: what is
-    in an archive runs as it is."""
+    """Options of a JVM that lead it to its archive; empty where there is none, it is damaged, or others may have
+    written it: what is in an archive runs as it is."""
     path = archive_of(launcher)
     try:
         there = path.stat()
@@ -94,7 +109,7 @@ def archive_options(launcher: str) -> str:
         return ""
     others = stat.S_IWGRP | stat.S_IWOTH
     own = there.st_uid in (0, os.geteuid()) and not (there.st_mode | path.parent.stat().st_mode) & others
-    return f'"-XX:SharedArchiveFile={path}" {QUIET}' if own and ":" not in str(path) else ""
+    return f'"-XX:SharedArchiveFile={path}" {QUIET}' if own and ":" not in str(path) and is_whole(path) else ""
 
 
 class Engine:

@@ -206,11 +206,22 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.parent.mkdir(mode=0o700, parents=True)
     path.write_bytes(b"no archive")
     path.chmod(0o600)
+    path.with_suffix(".sha256").write_text(engine.digest_of(path))
     return path
 
 
+def test_an_archive_that_is_damaged_or_was_not_written_to_its_end_is_not_given_to_java(archive: Path) -> None:
+    assert engine.archive_options(JAVA)
+    archive.write_bytes(b"no archivE")
+    assert engine.archive_options(JAVA) == ""
+    archive.write_bytes(b"no archive")
+    assert engine.archive_options(JAVA)
+    archive.with_suffix(".sha256").unlink()
+    assert engine.archive_options(JAVA) == ""
+
+
 @pytest.mark.usefixtures("jvm")
-def test_java_starts_without_an_archive_that_is_damaged(archive: Path) -> None:
+def test_java_starts_without_an_archive_that_is_none_of_its_own(archive: Path) -> None:
     """And says nothing of it where results are written."""
     given = shlex.split(engine.archive_options(JAVA))
     assert given[0] == f"-XX:SharedArchiveFile={archive}"
