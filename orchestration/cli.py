@@ -1,7 +1,8 @@
 """The `tidegate` command.
 
-A `tidegate status` that names a lake at most is asked again and again, by scripts and by people: it is answered here,
-without what the other commands are made with. Everything else, and what fails, goes to the app of all commands.
+A `tidegate status` that names a lake and a script at most is asked again and again, by scripts and by people: it is
+answered here, without what the other commands are made with. Everything else, and what fails, goes to the app of all
+commands.
 """
 
 from __future__ import annotations
@@ -25,27 +26,57 @@ def main() -> None:
 
 
 def plain_status(arguments: Sequence[str]) -> int | None:
-    """Answer `tidegate status [--json] [--lake DIR]`, and say with which exit status; None, and nothing printed, where
-    something else is asked, or it fails."""
+    """Answer `tidegate status [SCRIPT] [--json] [--lake DIR]`, and say with which exit status; None, and nothing
+    printed, where something else is asked, or it fails."""
     asked = _asked(arguments)
     if asked is None:
         return None
-    as_json, named = asked
-    with _without("numpy"):
-        import pyarrow.parquet  # noqa: F401
-    from tidegate.orchestration.console.lake_state import show
-    from tidegate.orchestration.console.screen import Screen
+    collects = gc.isenabled()
+    gc.disable()  # little of what is loaded is garbage, and to look for it takes a tenth of the time
+    try:
+        return _answered(*asked)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _answered(as_json: bool, named: str | None, script: Path | None) -> int | None:
     from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
     from tidegate.pipelines.errors import TidegateError
-    from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.paths import plain, problem
-    from tidegate.pipelines.runtime.status import settled_status
 
     if named is not None and problem(named):
         return None
     lake = DEFAULT_LAKE if named is None else Path(plain(named))
+    pipeline = None
     try:
-        code = show(Screen(as_json, commands=commands_of(None, lake)), settled_status(Lake(lake, create=False)))
+        if script is not None:  # before Arrow: a script's own modules may need it with NumPy
+            from tidegate.pipelines.runtime.scripts import load_script
+
+            pipeline = load_script(script)
+        with _without("numpy"):
+            import pyarrow.parquet  # noqa: F401
+        from tidegate.orchestration.console.lake_state import plainly, show
+        from tidegate.pipelines.lake import Lake
+        from tidegate.pipelines.runtime.status import settled_status
+
+        folder = Lake(lake, create=False)
+        if pipeline is not None:
+            from tidegate.pipelines.runtime.definitions import as_kept
+
+            pipeline, differing = as_kept(folder, pipeline)
+            if differing:
+                return None
+        found, commands = settled_status(folder, pipeline), commands_of(script, lake)
+        styled = sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
+        text = None if styled and not as_json else plainly(found, commands, as_json=as_json)
+        if text is None:
+            from tidegate.orchestration.console.screen import Screen
+
+            code = show(Screen(as_json, commands=commands), found)
+        else:
+            code = 1 if found.imbalanced else 0
+            sys.stdout.write(text)
         sys.stdout.flush()
     except (TidegateError, OSError, ValueError):
         return None
@@ -53,20 +84,22 @@ def plain_status(arguments: Sequence[str]) -> int | None:
     return code
 
 
-def _asked(arguments: Sequence[str]) -> tuple[bool, str | None] | None:
-    """Whether a plain status is wanted as JSON, and of which lake; None where another command is meant."""
+def _asked(arguments: Sequence[str]) -> tuple[bool, str | None, Path | None] | None:
+    """Whether a plain status is wanted as JSON, and of which lake and script; None where another command is meant."""
     if arguments[:1] != ["status"]:
         return None
-    as_json, lake = False, os.environ.get("TIDEGATE_LAKE") or None
+    as_json, lake, script = False, os.environ.get("TIDEGATE_LAKE") or None, None
     rest = iter(arguments[1:])
     for argument in rest:
         if argument == "--json":
             as_json = True
         elif argument == "--lake":
             lake = next(rest, "")
+        elif script is None and argument.endswith(".sql") and Path(argument).is_file():
+            script = Path(argument)
         else:
             return None
-    return None if lake == "" else (as_json, lake)
+    return None if lake == "" else (as_json, lake, script)
 
 
 @contextmanager

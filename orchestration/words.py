@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -85,3 +87,8 @@ def why(reason: str) -> str:
     name, _, alias = reason.partition("@")
     text = WHY.get(name, name)
     return f"{text} ({alias})" if alias else text
+
+
+def document(data: Any) -> str:
+    """JSON for a program, with the end of its last line."""
+    return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"

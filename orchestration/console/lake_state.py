@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.markup import escape
-
-from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.console.screen import Screen
-from tidegate.orchestration.words import counted, moment, number, seconds, why
+from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
+from tidegate.orchestration.words import counted, document, moment, number, seconds, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
+
+if TYPE_CHECKING:
+    from tidegate.orchestration.console.screen import Screen
 
 FAR_MS = 2**62
 """Further ahead than this is ahead of a split that has told no watermark."""
@@ -21,60 +21,68 @@ FAR_MS = 2**62
 def show(screen: Screen, found: LakeStatus) -> int:
     """Write the state as the screen wants it, and say with which exit status to leave: 1 where rows of an INSERT that
     nobody works on are in no place, or in two."""
-    screen.result(found.to_json(), *lake_state(found, screen.commands))
+    screen.result(found.to_json(), *(() if screen.as_json else lake_state(found, screen.commands)))
     return 1 if found.imbalanced else 0
 
 
-def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
+def plainly(found: LakeStatus, commands: Commands, *, as_json: bool) -> str | None:
+    """The same as `show` writes to a file or a pipe; None where that needs Rich (`drawn`)."""
+    if as_json:
+        return document(found.to_json())
+    lines = [drawn(item, FILE_WIDTH) for item in lake_state(found, commands)]
+    return None if None in lines else "".join(f"{line}\n" for line in lines)
+
+
+def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]:
     """Sources, INSERTs, and what waits for a person, with the commands to go on."""
-    yield escape(f"{found.lake}   {moment(found.at)} UTC")
-    yield ""
+    yield Line(f"{found.lake}   {moment(found.at)} UTC")
+    yield Line("")
     if not found.sources and not found.inserts:
-        yield escape(f"Nothing has run here yet.   next:  {commands.filled('tidegate run SCRIPT')}")
+        yield Line(f"Nothing has run here yet.   next:  {commands.filled('tidegate run SCRIPT')}")
         return
     headers = ("source", "rows", "epoch", "state", "position", "landed", "behind by then", "worked on by")
-    sources = grid(*headers, right=("rows", "landed", "behind by then"))
+    sources = Grid(headers, ("rows", "landed", "behind by then"))
     for source in found.sources:
         behind = seconds(source.lag_ms) if source.lag_ms is not None else ""
         sources.add_row(
-            escape(source.table),
+            source.table,
             number(source.rows),
             f"{source.generation}/{source.epochs}",
             _state(source),
-            escape(source.position),
+            source.position,
             "" if source.landed_at is None else f"{seconds(max(found.at - source.landed_at, 0))} ago",
             behind,
-            escape(_worker(source, found.at)),
+            _worker(source, found.at),
         )
     yield sources
     for source in found.sources:
         yield from _time_notes(source, found.at)
-    yield ""
+    yield Line("")
     columns = ("INSERT", "epoch", "state", "landed", "published", "quarantined", "dropped", "waiting", "worked on by")
-    inserts = grid(*columns, right=columns[3:8])
+    inserts = Grid(columns, columns[3:8])
     for insert in found.inserts:
         inserts.add_row(
-            escape(insert.insert),
+            insert.insert,
             f"{insert.generation}/{insert.epoch}" if insert.epoch else "",
-            f"[bold red]{insert.state}[/]" if insert.held else insert.state or _waits(insert),
+            _red(insert.state or "") if insert.held else insert.state or _waits(insert),
             *_places(insert),
-            escape(insert.holder or ""),
+            insert.holder or "",
         )
     yield inserts
     yield from imbalances(found)
     for item in found.stuck:
-        yield f"\n[bold red]{escape(item.owner)} is stuck since {moment(item.since)} UTC:[/] {escape(item.what)}"
+        yield _red(f"\n{item.owner} is stuck since {moment(item.since)} UTC:", f" {item.what}")
         if item.next:
-            yield escape(f"  next:  {commands.filled(item.next)}")
+            yield Line(f"  next:  {commands.filled(item.next)}")
     for name, builds in found.holding_back.items():
         told = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
-        yield escape(f"\n{told}")
+        yield Line(f"\n{told}")
     holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
         yield from _notes(insert, holders, commands)
 
 
-def imbalances(found: LakeStatus) -> Iterator[RenderableType]:
+def imbalances(found: LakeStatus) -> Iterator[Line | Grid]:
     """What does not add up, in red."""
     for insert in found.imbalanced:
         rows = insert.rows
@@ -83,26 +91,30 @@ def imbalances(found: LakeStatus) -> Iterator[RenderableType]:
         told = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
         far = f"{abs(rows.landed - rows.accounted):,} too {few}"
         places = "in a place (published, quarantined, dropped, waiting)"
-        yield f"[bold red]{escape(told)} {places}: {far}[/]"
+        yield _red(f"{told} {places}: {far}")
 
 
-def _time_notes(source: SourceStatus, now: int) -> Iterator[RenderableType]:
+def _red(text: str, more: str = "") -> Line:
+    return Line(text + more, len(text))
+
+
+def _time_notes(source: SourceStatus, now: int) -> Iterator[Line | Grid]:
     if source.idle_splits:
-        yield escape(f"\n{source.table}, idle: {', '.join(source.idle_splits)}")
+        yield Line(f"\n{source.table}, idle: {', '.join(source.idle_splits)}")
     if source.late:
-        yield escape(f"\n{source.table}: {counted(source.late, 'row')} came late")
+        yield Line(f"\n{source.table}: {counted(source.late, 'row')} came late")
     if source.since is not None:
-        yield escape(
+        yield Line(
             f"\n{source.table}: rows go back to {moment(source.since)} UTC; {counted(source.removed, 'row')} "
             "that landed before are gone ('landed.retention')"
         )
     if source.rejected:
-        yield escape(f"\n{source.table}: {counted(source.rejected, 'message')} did not fit, kept in its quarantine")
+        yield Line(f"\n{source.table}: {counted(source.rejected, 'message')} did not fit, kept in its quarantine")
     if source.aligned is not None and source.blocked:
         group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
-        yield escape(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")
+        yield Line(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")
         for item in source.blocked:
-            yield escape(f"  split {item.split}: {_blocked(item, source.aligned.minimum, now)}")
+            yield Line(f"  split {item.split}: {_blocked(item, source.aligned.minimum, now)}")
 
 
 def _blocked(item: Blocked, minimum: int | None, now: int) -> str:
@@ -141,23 +153,23 @@ def _places(insert: InsertStatus) -> list[str]:
     return [number(count) for count in counts]
 
 
-def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Commands) -> Iterator[RenderableType]:
+def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Commands) -> Iterator[Line | Grid]:
     if insert.waits_for:
-        yield escape(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
+        yield Line(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
         idle = [build for build in insert.waits_for if not holders.get(build)]
         if idle:
             go_on = commands.filled("tidegate run SCRIPT")
-            yield escape(f"  Nobody works on {' and '.join(idle)}.   next:  {go_on}   (goes on where it stopped)")
+            yield Line(f"  Nobody works on {' and '.join(idle)}.   next:  {go_on}   (goes on where it stopped)")
     if insert.rows is not None and insert.rows.quarantined:
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
         look = commands.filled(f"tidegate quarantine list SCRIPT {insert.insert}")
-        yield escape(f"\n{insert.insert}, quarantined: {reasons}   ({look})")
+        yield Line(f"\n{insert.insert}, quarantined: {reasons}   ({look})")
     if insert.held:
-        yield f"\n[bold red]Held:[/] epoch {insert.epoch} of {escape(insert.insert)}"
+        yield _red("\nHeld:", f" epoch {insert.epoch} of {insert.insert}")
         for reason in insert.reasons:
-            yield escape(f"  {commands.filled(reason)}")
+            yield Line(f"  {commands.filled(reason)}")
         told = (
             f"tidegate release SCRIPT {insert.insert}   (joins again)   or   "
             f"tidegate discard SCRIPT {insert.insert}   ({insert.given_up})"
         )
-        yield escape(f"  next:  {commands.filled(told)}")
+        yield Line(f"  next:  {commands.filled(told)}")

@@ -11,10 +11,9 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from tidegate.orchestration.console.grid import FILE_WIDTH, Line
+from tidegate.orchestration.words import document
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-
-FILE_WIDTH = 160
-"""Columns of a table that goes into a file or a pipe, which has no width of its own."""
 
 
 @dataclass
@@ -34,11 +33,11 @@ class Screen:
     def result(self, data: Any, *shown: RenderableType) -> None:
         """The answer: `data` where a program reads it, `shown` where a person does."""
         if self.as_json:
-            self.out.file.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
+            self.out.file.write(document(data))
             self.out.file.flush()
             return
         for item in shown:
-            self.out.print(item, soft_wrap=isinstance(item, str | Text))
+            self.out.print(item, soft_wrap=isinstance(item, str | Text | Line))
 
     def line(self, text: str, **data: Any) -> None:
         """One event of a stream of them: a line of text, or one line of JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,11 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.cli import plain_status
 from tidegate.orchestration.commands.app import app
+from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
 from tidegate.pipelines.lake.records import EpochRow
 
 
@@ -40,10 +45,25 @@ def without_times(text: str) -> list[str]:
     return [line for line in text.splitlines() if " ago" not in line and " UTC" not in line and '"at"' not in line]
 
 
+SCRIPT = """
+CREATE TABLE users (id BIGINT NOT NULL, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+    WITH ('connector' = 'datagen', 'rows-per-second' = '1');
+CREATE TABLE clicks (id BIGINT, n INT, proctime AS PROCTIME()) WITH ('connector' = 'datagen', 'rows-per-second' = '1');
+CREATE TABLE enriched (id BIGINT NOT NULL, n INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+    WITH ('connector' = 'delta');
+INSERT INTO enriched SELECT c.id, c.n, u.name FROM clicks AS c
+LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.id = u.id;
+"""
+
+
 @pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("script", [False, True])
 def test_it_says_what_the_app_says(
-    made: HandmadeLake, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    made: HandmadeLake, options: tuple[str, ...], script: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if script:
+        (made.root.parent / "p.sql").write_text(SCRIPT)
+        options = (str(made.root.parent / "p.sql"), *options)
     arguments = plain("--lake", str(made.root), *options)
     assert plain_status(arguments) == 0
     shown = without_times(capsys.readouterr().out)
@@ -59,6 +79,53 @@ def test_the_lake_may_be_named_by_the_environment(
     monkeypatch.setenv("TIDEGATE_LAKE", f"file://{made.root}")
     assert plain_status(plain("--json")) == 0
     assert json.loads(capsys.readouterr().out)["lake"] == str(made.root)
+
+
+def test_a_script_that_the_lake_does_not_take_as_it_is_is_left_to_the_app(
+    made: HandmadeLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = made.root.parent / "p.sql"
+    script.write_text("CREATE TABLE")
+    assert plain_status(plain(str(script), "--lake", str(made.root))) is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_goes_to_a_pipe_is_written_without_the_libraries_of_other_commands(made: HandmadeLake) -> None:
+    script = made.root.parent / "p.sql"
+    script.write_text(SCRIPT)
+    others = ("rich", "typer", "pydantic", "numpy", "pyspark", "pandas")
+    code = f"""
+import sys
+from tidegate.orchestration.cli import plain_status
+assert plain_status(["status", {str(script)!r}, "--lake", {str(made.root)!r}]) == 0
+print([name for name in {others!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "quarantined: 3 the key is not in the table" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@given(
+    st.lists(st.tuples(*[st.text("ab [/]\\:-", max_size=9).map(str.strip)] * 3), max_size=4),
+    st.text("ab [/red]\\:-\n", max_size=30),
+    st.integers(0, 9),
+)
+def test_tables_and_lines_are_as_rich_draws_them(rows: list[tuple[str, str, str]], line: str, red: int) -> None:
+    table = Grid(("first", "second", "x"), ("second",))
+    for row in rows:
+        table.add_row(Line(row[0], red), *row[1:])
+    for item in (table, Line(line, red)):
+        console = Console(file=io.StringIO(), width=FILE_WIDTH)
+        console.print(item, soft_wrap=isinstance(item, Line))
+        shown = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+        assert [line.rstrip() for line in f"{drawn(item, FILE_WIDTH)}\n".splitlines()] == shown
+
+
+@pytest.mark.parametrize("wide", ["x" * FILE_WIDTH, "\u6771\u4eac", "a\tb", "a\nb", "\x1b[31m", " a"])
+def test_what_needs_more_than_plain_letters_is_left_to_rich(wide: str) -> None:
+    table = Grid(("first", "second"))
+    table.add_row("a", wide)
+    assert drawn(table, FILE_WIDTH) is None
 
 
 def test_rows_that_are_nowhere_are_status_1(made: HandmadeLake) -> None:
