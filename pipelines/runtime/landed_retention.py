@@ -11,16 +11,16 @@ files. Who asks for what lies below it is refused: a backfill, an INSERT that is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
@@ -33,11 +33,9 @@ from tidegate.pipelines.lake.releasable import settled, whole_up_to
 from tidegate.pipelines.runtime.accounting import in_quarantine, rows_in_words
 from tidegate.pipelines.runtime.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
+from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.syntax.durations import parse_duration
-from tidegate.pipelines.watermarks.watermark import instant, milliseconds
+from tidegate.pipelines.watermarks.watermark import instant
 
 AT_ONCE = 10_000_000
 """Rows that one commit removes, to an epoch more."""
@@ -47,18 +45,11 @@ STEP = 1_000
 
 
 @dataclass(frozen=True)
-class LandedRetention:
-    """Removes landed rows of one pipeline's probes. The caller holds the table's lease, and those of its readers."""
+class LandedRetention(OldRows):
+    """Removes landed rows of probes. The caller holds the table's lease, and those of `readers`."""
 
-    lake: Lake
-    pipeline: Pipeline
-    clock: Clock
-    environment: Mapping[str, str] | None
-
-    def of(self, table: Table) -> timedelta | None:
-        """The table's 'landed.retention'."""
-        text = table.options.one(LANDED_RETENTION, self.environment)
-        return None if text is None else parse_duration(text)
+    option = LANDED_RETENTION
+    what = "landed rows"
 
     def readers(self, table: str) -> list[str]:
         """The INSERTs and processes of the script and of the lake that read a table, by their owners' names."""
@@ -73,10 +64,7 @@ class LandedRetention:
         """Remove the rows that may go, in one commit; at most about AT_ONCE of them. Raises LakeError."""
         last = self.lake.watermarks.last(table.name)
         generation = last.generation if last else 1
-
-        def nothing(reason: str) -> Retained:
-            return Retained(table.name, generation, reason=reason, what="landed rows")
-
+        nothing = partial(self.nothing, table.name, generation)
         if last is None:
             return nothing("nothing has landed")
         limit = self._asked_for(table, generation)
@@ -84,12 +72,11 @@ class LandedRetention:
             return nothing(limit)
         before = gone(self.lake, table.name, generation)
         after = before.epoch or 0
-        oldest = self.clock() - milliseconds(retention, f"'{LANDED_RETENTION}'", zero=True)
-        upto, more = self._old(table.name, generation, after, min(limit[0], last.epoch), oldest)
+        upto, more = self._old(table.name, generation, after, min(limit[0], last.epoch), self.since(retention))
         path = self.lake.table_path(table.name)
         opened = delta_log.opened(path)
         if opened is not None and not delta_log.plain(opened):
-            return nothing("its files are not plain Parquet any more")
+            return nothing(NOT_PLAIN)
         if opened is None or rows_landed(self.lake, table.name, generation, after, upto) == 0:
             held_by = f": {limit[1]}" if limit[0] <= upto and limit[0] < last.epoch else ""
             return nothing(f"no row may go{held_by}")
@@ -107,7 +94,7 @@ class LandedRetention:
             if upto <= after or landed == 0:
                 return nothing("few rows may go, which is not worth writing the rest of their files anew")
         removed = self._removed(opened, path, table.name, Epochs(generation, [(0, upto)]), before, landed)
-        return Retained(table.name, generation, looked_at, removed, what="landed rows", more=more)
+        return Retained(table.name, generation, looked_at, removed, what=self.what, more=more)
 
     def _removed(self, opened: delta_log.Table, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
         """Take all rows of some first epochs out, and mark how far that has gone, in one commit."""

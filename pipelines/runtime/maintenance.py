@@ -23,7 +23,7 @@ from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
-from tidegate.pipelines.runtime.definitions import Definitions, inserts_beside
+from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
@@ -31,9 +31,8 @@ from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention
-from tidegate.pipelines.runtime.upkeep import RETENTION, Upkeep
+from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
@@ -113,10 +112,11 @@ class Maintenance:
     def _quarantine(self, insert: Insert) -> Retained | None:
         """What retention did to an INSERT's quarantine. The caller holds its lease."""
         retention = QuarantineRetention(self.lake, self.pipeline, self.clock, self.environment)
-        keep, path = retention.of(insert), self.lake.quarantine_path(self.pipeline.table(insert.target), insert)
+        target = self.pipeline.table(insert.target)
+        keep, path = retention.of(target), self.lake.quarantine_path(target, insert)
         if keep is None:
             return None
-        with explained(insert.id, f"{path}: '{QUARANTINE_RETENTION}'", "no row was removed"):
+        with explained(insert.id, f"{path}: '{retention.option}'", "no row was removed"):
             return retention.apply(insert, keep)
 
     def _leased(self, name: str, owners: Sequence[str], work: Callable[[], Maintained]) -> Maintained:
@@ -153,24 +153,20 @@ class Maintenance:
     def _retained(self, table: Table) -> Retained | None:
         """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch that was planned
         meanwhile, a backfill above all, might ask for what is just going."""
-        of_versions = Retention(self.lake, self.pipeline, self.clock, self.environment)
-        of_landed = LandedRetention(self.lake, self.pipeline, self.clock, self.environment)
-        build = table.role == "build"
-        keep = of_versions.of(table) if build else of_landed.of(table)
+        of = self.lake, self.pipeline, self.clock, self.environment
+        retention = Retention(*of, self.spark) if table.role == "build" else LandedRetention(*of)
+        keep = retention.of(table)
         if keep is None:
             return None
-        if build:
-            reading = [insert_owner(insert.id) for insert in self.pipeline.inserts if table.name in insert.builds]
-            reading += map(insert_owner, inserts_beside(self.lake, self.pipeline, table.name))
-        else:
-            reading = of_landed.readers(table.name)
         try:
-            where = f"{self.lake.table_path(table.name)}: '{RETENTION[table.role]}'"
-            with self._holding(reading), explained(table.name, where, "no row was removed"):
-                return of_versions.apply(self.spark, table, keep) if build else of_landed.apply(table, keep)
+            where = f"{self.lake.table_path(table.name)}: '{retention.option}'"
+            with (
+                self._holding(retention.readers(table.name)),
+                explained(table.name, where, "no row was removed"),
+            ):
+                return retention.apply(table, keep)
         except LeaseHeld as error:
-            what = "old versions" if build else "landed rows"
-            return Retained(table.name, 0, reason=f"{error.owner} is being worked on by {error.holder}", what=what)
+            return retention.nothing(table.name, 0, f"{error.owner} is being worked on by {error.holder}")
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
         retained = [self._quarantine(insert) for insert in inserts if insert.process is None]

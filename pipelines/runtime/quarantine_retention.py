@@ -12,23 +12,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine, rows_in_words
 from tidegate.pipelines.runtime.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept, decided, kept_out, removal, removed_upto
-from tidegate.pipelines.runtime.retention import WORTH_IT, Retained
+from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained, few
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.syntax.durations import parse_duration
-from tidegate.pipelines.watermarks.watermark import milliseconds
 
 GENERATION = 1
 """An INSERT has one."""
@@ -49,28 +46,18 @@ class _Wholes(Epochs):
 
 
 @dataclass(frozen=True)
-class QuarantineRetention:
-    """Removes rows from the quarantines of one pipeline's INSERTs. The caller holds the INSERT's lease."""
+class QuarantineRetention(OldRows):
+    """Removes rows from the quarantines of INSERTs. The caller holds the INSERT's lease; the option is its target's."""
 
-    lake: Lake
-    pipeline: Pipeline
-    clock: Clock
-    environment: Mapping[str, str] | None
-
-    def of(self, insert: Insert) -> timedelta | None:
-        """The 'quarantine.retention' of an INSERT's target."""
-        text = self.pipeline.table(insert.target).options.one(QUARANTINE_RETENTION, self.environment)
-        return None if text is None else parse_duration(text)
+    option = QUARANTINE_RETENTION
+    what = "quarantined rows"
 
     def apply(self, insert: Insert, retention: timedelta) -> Retained:
         """Remove the rows that may go, in one commit. Raises LakeError."""
-        name, path = insert.id, self.lake.quarantine_path(self.pipeline.table(insert.target), insert)
-
-        def nothing(reason: str) -> Retained:
-            return Retained(name, GENERATION, reason=reason, what="quarantined rows")
-
+        path = self.lake.quarantine_path(self.pipeline.table(insert.target), insert)
+        nothing = partial(self.nothing, insert.id, GENERATION)
         before = removed_upto(self.lake, insert, path)
-        oldest = self.clock() - milliseconds(retention, f"'{QUARANTINE_RETENTION}'", zero=True)
+        oldest = self.since(retention)
         going: list[Kept] = []
         upto = before
         for item in sorted(self._decided(insert, before, oldest), key=lambda item: item.decider.epoch):
@@ -84,7 +71,7 @@ class QuarantineRetention:
         if not going or opened is None:
             return nothing("no row that was released or discarded is old enough")
         if not delta_log.plain(opened):
-            return nothing("its files are not plain Parquet any more")
+            return nothing(NOT_PLAIN)
         # What is decided in one epoch goes together, so that the epoch's number tells of all of it.
         return self._removed(insert, path, opened, going, upto)
 
@@ -112,17 +99,11 @@ class QuarantineRetention:
             taken = found.count_rows(filter=wholes.holds())
             there, looked_at = there + taken, looked_at + (found.count_rows() if taken else 0)
         if there != rows:
-            return Retained(
-                insert.id,
-                GENERATION,
-                looked_at,
-                reason=f"of {rows_in_words(rows)} that may go, the quarantine has {there:,}: tidegate verify",
-                what="quarantined rows",
-            )
+            lost = f"of {rows_in_words(rows)} that may go, the quarantine has {there:,}: tidegate verify"
+            return self.nothing(insert.id, GENERATION, lost, looked_at)
         if rows < looked_at * WORTH_IT:
-            few = f"{rows:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
-            return Retained(insert.id, GENERATION, looked_at, reason=few, what="quarantined rows")
+            return self.nothing(insert.id, GENERATION, few(rows, looked_at), looked_at)
         old, kept = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
         replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {rows_in_words(rows)} went", marks=marks)
-        return Retained(insert.id, GENERATION, looked_at, rows, what="quarantined rows")
+        return Retained(insert.id, GENERATION, looked_at, rows, what=self.what)

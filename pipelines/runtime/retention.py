@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,15 +37,25 @@ from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.history import ReleasedEpoch, newest_epochs, target_of
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
+What = Literal["old versions", "landed rows", "quarantined rows"]
+
 WORTH_IT = 0.2
 """The changelog is written anew when at least this share of the rows looked at may go."""
+
+
+NOT_PLAIN = "its files are not plain Parquet any more"
+
+
+def few(rows: int, looked_at: int) -> str:
+    """Why nothing goes: too few may."""
+    return f"{rows:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
 
 
 @dataclass(frozen=True)
@@ -75,13 +85,17 @@ class Retained:
     removed: int = 0
     horizon: Horizon | None = None
     reason: str = ""
-    what: Literal["old versions", "landed rows", "quarantined rows"] = "old versions"
+    what: What = "old versions"
     more: bool = False
 
 
 @dataclass(frozen=True)
-class Retention:
-    """Compacts the changelogs of one pipeline. The caller holds the table's lease."""
+class OldRows:
+    """Rows of one pipeline that go by an option of their table: `option`; `what` they are. `environment`: what
+    `${VARIABLE}` in options is replaced by, None for the process's own."""
+
+    option: ClassVar[str]
+    what: ClassVar[What]
 
     lake: Lake
     pipeline: Pipeline
@@ -89,9 +103,32 @@ class Retention:
     environment: Mapping[str, str] | None
 
     def of(self, table: Table) -> timedelta | None:
-        """The table's 'changelog.retention'."""
-        text = table.options.one("changelog.retention", self.environment)
+        """The option's value."""
+        text = table.options.one(self.option, self.environment)
         return None if text is None else parse_duration(text)
+
+    def since(self, retention: timedelta) -> int:
+        """What is older than this (ms, UTC) may go."""
+        return self.clock() - milliseconds(retention, f"'{self.option}'", zero=True)
+
+    def nothing(self, owner: str, generation: int, reason: str, looked_at: int = 0) -> Retained:
+        """No row went, and why."""
+        return Retained(owner, generation, looked_at, reason=reason, what=self.what)
+
+
+@dataclass(frozen=True)
+class Retention(OldRows):
+    """Compacts changelogs. The caller holds the table's lease, and those of `readers`."""
+
+    option = "changelog.retention"
+    what = "old versions"
+
+    session: Callable[[], SparkSession] | None = None
+
+    def readers(self, table: str) -> list[str]:
+        """The INSERTs of the script and of the lake that join a table, by their owners' names."""
+        joining = [insert.id for insert in self.pipeline.inserts if table in insert.builds]
+        return [insert_owner(name) for name in [*joining, *inserts_beside(self.lake, self.pipeline, table)]]
 
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
         """How far back the INSERTs of the pipeline still look, and those of the lake that it does not name; or why that
@@ -199,26 +236,26 @@ class Retention:
         known = gone(self.lake, table.name, generation).time
         return MAX_TIMESTAMP if known is None else known
 
-    def apply(self, session: Callable[[], SparkSession], table: Table, retention: timedelta) -> Retained:
+    def apply(self, table: Table, retention: timedelta) -> Retained:
         """Let old versions of the newest generation go, in one commit that replaces the files they were in."""
         path, last = self.lake.table_path(table.name), self.lake.watermarks.last(table.name)
         if last is None:
-            return Retained(table.name, 1, reason="nothing has landed")
+            return self.nothing(table.name, 1, "nothing has landed")
         horizon = self.horizon(table, last.generation, retention)
         if isinstance(horizon, str):
-            return Retained(table.name, last.generation, reason=horizon)
+            return self.nothing(table.name, last.generation, horizon)
         opened = delta_log.opened(path)
         if opened is None or not delta_log.plain(opened):
-            return Retained(table.name, last.generation, reason="its files are not plain Parquet any more")
+            return self.nothing(table.name, last.generation, NOT_PLAIN)
         files = delta_log.data_files(opened, last.generation, -1, last.epoch)
-        rows = lake_rows.of_files(session(), opened, files.paths)
+        assert self.session is not None
+        rows = lake_rows.of_files(self.session(), opened, files.paths)
         judged = self._judged(rows, table, last.generation, horizon)
         furthest = F.max(F.expr(f"IF(_over, coalesce(unix_micros(_after), {MAX_TIMESTAMP}L), NULL)"))
         counted = judged.agg(F.count(F.lit(1)), F.count_if("_over"), furthest).collect()[0]
         looked_at, over = int(counted[0]), int(counted[1])
         if over < max(looked_at * WORTH_IT, 1):
-            few = f"{over:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
-            told = "; ".join(filter(None, [few if over else "no row may go", horizon.held_by]))
+            told = "; ".join(filter(None, [few(over, looked_at) if over else "no row may go", horizon.held_by]))
             return Retained(table.name, last.generation, looked_at, 0, horizon, told)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
