@@ -9,6 +9,9 @@ WORKERS ?= 3
 # Options of the commands: make demo ARGS="--rows 100000", make test ARGS="-k gate"
 ARGS ?=
 
+# Tests start hundreds of Python processes: each would compile what it imports again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=10
 
