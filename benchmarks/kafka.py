@@ -9,10 +9,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 from tidegate.pipelines.sql import compile_script
 
 ROWS, PARTITIONS = 5_000_000, 4

@@ -55,7 +55,7 @@ def connector_tests(
         role: What the table is read as: by default a build side if it has a primary key, and a probe side if not.
         environment: Where `${VAR}` of the DDL is looked up.
         live_snapshot: Steps of the bounded phase read a table as it is now, and `_seq` says as of when. Read again
-            after changes, they give other rows.
+            after changes, they give other rows; at once, they may have another `_rowtime`.
         max_steps: Steps of one run from which on it counts as one that does not end.
 
     The tests raise RuleBroken, which names the rule, the step, and what to change.

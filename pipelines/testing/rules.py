@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -129,8 +130,12 @@ def columns_missing_or_wrong(trace: Trace) -> Found:
 def rows_that_change(trace: Trace) -> Found:
     columns = [column.name for column in trace.table.physical_columns if column.delivered is None]
     for seen in trace.steps:
+        live = trace.live_snapshot and seen.stored.step.phase == "bounded"
+        timeless = partial(_without, ["_rowtime"] if live else [])  # it is the time of reading there
         for how, other in (("at once", seen.reread), ("after all others have landed", seen.later)):
-            if seen.rows is not None and other is not None and (difference := _difference(seen.rows, other)):
+            if seen.rows is None or other is None:
+                continue
+            if difference := _difference(timeless(seen.rows), timeless(other)):
                 yield where(seen), f"read again {how}, {difference}"
         if seen.rows is not None and seen.committed is not None:
             names = [name for name in (*SOURCE_COLUMNS, *columns) if name != "_rowtime"]
@@ -291,6 +296,10 @@ def _row(row: Mapping[str, Any]) -> str:
 def _fine(rows: Rows | None) -> Rows:
     """Those that were not rejected."""
     return [row for row in rows or () if row.get(REJECTED) is None]
+
+
+def _without(names: Sequence[str], rows: Rows) -> Rows:
+    return [{name: value for name, value in row.items() if name not in names} for row in rows]
 
 
 def _cause(error: BaseException) -> str:

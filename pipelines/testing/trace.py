@@ -79,8 +79,9 @@ class Trace:
     """All that was seen of one table on one lake.
 
     `columns`: those that every row has to have, with Spark's spelling of their types. `fed`: whether anything was let
-    arrive before. `endless`: a run had `max_steps` steps. `overdue`: a step that was planned though nothing was left.
-    `unlike`: what was planned and is not the same as JSON. `failure`: what stopped the run, and `doing` where.
+    arrive before. `live_snapshot`: as `connector_tests` takes it. `endless`: a run had `max_steps` steps. `overdue`: a
+    step that was planned though nothing was left. `unlike`: what was planned and is not the same as JSON. `failure`:
+    what stopped the run, and `doing` where.
     """
 
     table: Table
@@ -88,6 +89,7 @@ class Trace:
     columns: Mapping[str, str]
     secrets: Mapping[str, str]
     fed: bool
+    live_snapshot: bool
     steps: list[StepSeen] = field(default_factory=list)
     endless: bool = False
     overdue: Step | None = None
@@ -116,7 +118,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         self.lake, self.now = Lake(self.directory), system_clock()
-        self.trace = Trace(self.table, self.spec, self._columns(), self._secrets(), self.fed)
+        self.trace = Trace(self.table, self.spec, self._columns(), self._secrets(), self.fed, self.live_snapshot)
 
     def _columns(self) -> dict[str, str]:
         delivered = {column.name: column.spark_type for column in as_delivered(self.table).physical_columns}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.sources.kafka.server import BROKER, LOGGER
 from tidegate.pipelines import jars
-from tidegate.pipelines.sources.kafka.server import BROKER, LOGGER
 from tidegate.pipelines.sources.mysql_cdc import server_install
 from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE
 from tidegate.pipelines.spark_versions import JARS, spark_jars

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 USER, PASSWORD = "reader", "reader-secret"
 

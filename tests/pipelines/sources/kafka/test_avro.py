@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.sources.formats.avro_messages import written
 from tests.pipelines.sources.kafka.play import Play, given, options_sql
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 KEY = ["long"]
 VALUE = [

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.conftest import PASSWORD, USER
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tests.pipelines.sources.sources_help import NoSplits
 from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from tidegate.pipelines.sources.kafka.source import KafkaSource
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

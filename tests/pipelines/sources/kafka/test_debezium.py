@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 
 def change(op: str, before: Any, after: Any, snapshot: str = "false", **source: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 
 def test_csv(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 SCRIPT = """
 CREATE TABLE history (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json');

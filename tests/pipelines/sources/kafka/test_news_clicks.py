@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tests.stories.test_news_clicks import DISORDER, EXAMPLE, counted, random_events, shown
 from tidegate.pipelines.runtime.scripts import load_script
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 from tidegate.pipelines.testing import Harness
 
 

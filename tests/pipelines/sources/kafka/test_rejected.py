@@ -11,13 +11,13 @@ from rich.console import Console
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.assets.metadata import of_advance
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.status import status
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 
 def test_fail_names_the_message_and_commits_nothing(

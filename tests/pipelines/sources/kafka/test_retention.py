@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Kept
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.retention import HALVINGS, kept
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 KEPT = 1_000_000
 STEP = KEPT >> HALVINGS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.sources.kafka.server import BrokerUnavailable, EmbeddedKafka
+from tests.pipelines.sources.kafka.server import BrokerUnavailable, EmbeddedKafka
 
 
 def answers(address: str) -> bool:
@@ -54,7 +54,7 @@ def test_what_stops_it_from_starting_is_said(tmp_path: Path) -> None:
 def test_it_does_not_outlive_its_owner(tmp_path: Path) -> None:
     owner = (
         "import sys, time\n"
-        "from tidegate.pipelines.sources.kafka.server import EmbeddedKafka\n"
+        "from tests.pipelines.sources.kafka.server import EmbeddedKafka\n"
         "broker = EmbeddedKafka(sys.argv[1]).start()\n"
         "print(broker.bootstrap, flush=True)\n"
         "time.sleep(600)\n"

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 
 def test_what_is_there_lands_once_then_what_comes(

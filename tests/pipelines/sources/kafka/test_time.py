@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from tests.oracle.event_time import Build, Join, Probe
 from tests.pipelines.sources.kafka.play import Play, given, options_sql
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.runtime.status import status
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 BY_RECORD = """id BIGINT,
 at AS SYSTEM_ROWTIME(),

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.server import EmbeddedKafka
 
 JSON = {"key__format": "json", "value__format": "json"}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.options import filled
 from tests.pipelines.sources.mysql_cdc.driver import declare
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.options import check_options, parse
 from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
-from tidegate.pipelines.sources.reference import filled
 from tidegate.pipelines.sql import compile_script
 
 GOOD = {

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, text_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Bytes2D, big_endian
 
-_DIGITS_PER_GROUP = 9
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _ONE_WORD_DIGITS = 18
 _LOW_HALF = np.uint64(0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""An embedded Kafka broker for tests and benchmarks: a real one (KRaft) on loopback, in a folder of its own.
+"""A Kafka broker for tests and benchmarks: a real one (KRaft) on loopback, in a folder of its own.
 
     with EmbeddedKafka(Path("…/kafka")) as broker:
         print(broker.bootstrap)

@@ -1,6 +1,6 @@
 """The option tables of docs/sources.md, made from the connectors' specs so that they can't drift.
 
-    python -m tidegate.pipelines.sources.reference docs/sources.md
+    .venv/bin/python scripts/options.py docs/sources.md docs/mysql-cdc.md
 
 rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, `format` and the
 name of a format, `every source` or `every target`. The options of formats stand with the format only.
@@ -52,5 +52,5 @@ def _default(option: OptionSpec) -> str:
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(filled(page.read_text()))
+    for page in map(Path, sys.argv[1:]):
+        page.write_text(filled(page.read_text()))
