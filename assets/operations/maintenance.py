@@ -12,8 +12,9 @@ from tidegate.assets.names import Names
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import Presentation
 from tidegate.assets.specs import upkeep_spec
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import in_short, markdown_table
 from tidegate.pipelines.sql.model import Insert
+from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
@@ -68,15 +69,19 @@ def _maintained(runner: Runner, keep_hours: int) -> dict[str, Any]:
         for item in found
     ]
     headers = ("table", "files before", "files", "bytes freed", "rows removed", "")
-    return {
-        "bytes freed": sum(item.freed for item in found),
-        **{
-            name: sum(item.retained.removed for item in found if item.retained and item.retained.what == what)
-            for name, what in REMOVED.items()
-        },
-        "passed over": sum(bool(item.skipped) for item in found),
-        "tables": dg.MetadataValue.md(markdown_table(headers, rows)),
+    removed = {
+        name: sum(item.retained.removed for item in found if item.retained and item.retained.what == what)
+        for name, what in REMOVED.items()
     }
+    freed, passed_over = sum(item.freed for item in found), sum(bool(item.skipped) for item in found)
+    files = sum(item.files_before for item in found), sum(item.files_after for item in found)
+    left = f"; {many(passed_over, 'table')} passed over" if passed_over else ""
+    return in_short(
+        f"{many(len(found), 'table')}: {many(files[0], 'file')} became {files[1]:,}, {freed:,} bytes freed, "
+        f"{many(sum(removed.values()), 'row')} removed{left}",
+        {"bytes freed": freed, **removed, "passed over": passed_over},
+        tables=dg.MetadataValue.md(markdown_table(headers, rows)),
+    )
 
 
 def _maintain(started: Started, config: MaintenanceConfig) -> Iterator[Any]:

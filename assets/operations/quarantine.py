@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
-from tidegate.assets.text import markdown_table
+from tidegate.assets.text import in_short, listed
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -132,23 +133,32 @@ def of_taken(
     insert: str, wanted: Sequence[Kept], done: Sequence[Published], after: Sequence[Kept], dry_run: bool
 ) -> dict[str, Any]:
     """What was done: numbers, and a line for each epoch and reason that was taken."""
+    headers = ("quarantined by epoch", "reason", "rows")
     own = [item for item in done if item.plan.from_quarantine is not None]
     taken = sum(item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine)
-    nothing = "none: this was a dry run" if dry_run else "none: there was nothing to take"
-    headers = ("quarantined by epoch", "reason", "rows")
-    return {
-        "insert": insert,
-        "dry run": dry_run,
-        "rows taken": taken,
-        "rows published": sum(item.staged.counts["to:publish"] for item in own),
-        "rows back in quarantine": sum(item.staged.counts["to:quarantine"] for item in own),
-        "rows in quarantine now": sum(item.rows for item in after if item.state == "open"),
-        "epochs": ", ".join(str(item.epoch) for item in own) or nothing,
-        **(
-            {"rows it would take": sum(item.rows for item in wanted), "next": "set `dry_run: false`"} if dry_run else {}
-        ),
-        "rows": dg.MetadataValue.md(markdown_table(headers, [(item.epoch, item.reason, item.rows) for item in wanted])),
-    }
+    published, again, left = (
+        sum(item.staged.counts["to:publish"] for item in own),
+        sum(item.staged.counts["to:quarantine"] for item in own),
+        sum(item.rows for item in after if item.state == "open"),
+    )
+    would = sum(item.rows for item in wanted)
+    said = f"{many(taken, 'row')} of {insert} taken out of quarantine: {published:,} published, {again:,} back in it"
+    if dry_run:
+        said = f"a dry run: it would take {many(would, 'row')} of {insert}; next: set `dry_run: false`"
+    elif not own:
+        said = f"nothing of {insert} was in quarantine that was asked for"
+    return in_short(
+        said,
+        {
+            "rows taken": taken,
+            "rows it would take": would if dry_run else None,
+            "rows published": published,
+            "rows back in quarantine": again,
+            "rows in quarantine now": left,
+        },
+        {"insert": insert, "dry run": dry_run, "epochs": [item.epoch for item in own]},
+        **listed("rows", "line", headers, [(item.epoch, item.reason, item.rows) for item in wanted]),
+    )
 
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     result, told = run("release", dry_run=True)
     assert result.success
     assert (told["rows taken"], told["rows in quarantine now"]) == (0, 2)
-    assert "unmatched:key-absent@user_info" in told["rows"]
+    assert told["summary"] == "a dry run: it would take 2 rows of enriched_click; next: set `dry_run: false`"
+    assert told["line 1"] == "quarantined by epoch: 1; reason: unmatched:key-absent@user_info; rows: 2"
     result, told = run("list")
     assert result.success
     assert result.output_for_node("list_quarantined") == told["rows found"] == 2
@@ -70,12 +72,13 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert result.success
     assert result.output_for_node("release_quarantined") == 1
     assert (told["rows taken"], told["rows published"], told["rows back in quarantine"]) == (2, 1, 1)
+    assert told["summary"] == "2 rows of enriched_click taken out of quarantine: 1 published, 1 back in it"
     [seen] = result.get_asset_materialization_events()
     assert seen.asset_key == dg.AssetKey(["clicks", "enriched_click"])
     assert sorted(row["user_id"] for row in harness.published("enriched_click")) == [1, 2]
     result, told = run("discard", epochs=[2])
     assert result.success
-    assert (told["dry run"], told["rows it would take"], told["rows in quarantine now"]) == (True, 1, 1)
+    assert (told["rows taken"], told["rows it would take"], told["rows in quarantine now"]) == (0, 1, 1)
     result, _ = run("discard", epochs=[2], dry_run=False)
     assert not result.success, "without a reason"
     result, told = run("discard", epochs=[2], because="a load test", dry_run=False)
@@ -85,6 +88,12 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     _, told = run("list", state="all")
     assert "| 1 | key-absent@user_info | 2 | released |" in told["rows by reason"]
     assert "a load test" in told["rows by reason"]
+    kept_up = definitions.resolve_job_def("tidegate_maintenance").execute_in_process()
+    [shown] = kept_up.get_asset_materialization_events()
+    assert re.fullmatch(
+        r"\d tables: \d+ files became \d+, [\d,]+ bytes freed, 0 rows removed",
+        str(shown.materialization.metadata["summary"].value),
+    )
     result, _ = run("list", target="enriched")
     assert not result.success
     plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
@@ -92,7 +101,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
     result, told = run("discard", epochs=[2], because="again", dry_run=False)
     assert result.success
-    assert told["epochs"] == "none: there was nothing to take"
+    assert told["summary"] == "nothing of enriched_click was in quarantine that was asked for"
     result, _ = run("release", target="enriched")
     [failed] = [event for event in result.all_events if event.is_step_failure]
     said = failed.step_failure_data.user_failure_data
