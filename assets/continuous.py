@@ -32,8 +32,8 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing.position import waiting_rows
 
 PACE_S = 60.0
@@ -161,7 +161,7 @@ class _Look:
         row = self.lake.epochs.last(self.target.owner)
         if row is None:
             return [], known
-        newest = ReleasePlan.of(row)
+        newest = stored_plan(row)
         application = self.lake.application(self.target.owner, "publish", newest.generation)
         published = newest.generation, committed(self.target.path, application)
         events: list[Event] = []
@@ -214,7 +214,7 @@ class _Look:
         if epoch >= newest.epoch:
             return newest
         rows = self.lake.epochs.rows(self.target.owner, generation=newest.generation, epoch=epoch)
-        return ReleasePlan.of(rows[0])
+        return stored_plan(rows[0])
 
     def _published(self, since: Place, plan: ReleasePlan) -> list[Event]:
         """The materialisation of the epochs after `since` up to that of `plan`, and what their gate said last, or what

@@ -17,12 +17,12 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
+from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.history import newest_epochs
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
-from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.statistics import asked
@@ -313,7 +313,7 @@ def table_rows(path: str) -> int:
 
 
 def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
-    time = {} if plan.time is None else {"watermark": instant(plan.time.watermark)}
+    time = {"watermark": instant(plan.watermark)} if plan.in_event_time else {}
     return {
         "epoch": plan.epoch,
         "generation": plan.generation,
@@ -321,8 +321,8 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "plan": plan.digest,
         "instant": instant(plan.instant),
         "probe epochs": f"{plan.probe} {plan.reads[0] + 1} to {plan.reads[1]}",
-        **(_of_backfill(plan.backfill) if plan.backfill else {}),
-        **({"rows out of quarantine": plan.from_quarantine.rows} if plan.from_quarantine else {}),
+        **(_of_backfill(plan.backfill) if isinstance(plan, BackfillPlan) else {}),
+        **({"rows out of quarantine": plan.from_quarantine.rows} if isinstance(plan, RequeuePlan) else {}),
         **time,
         "pins": records(
             ("build", "generation", "epoch", "flip epoch"),

@@ -28,7 +28,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
 from tidegate.pipelines.lake.control import BLOCK
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
@@ -151,7 +151,7 @@ def _grow(harness: Harness, epochs: int) -> None:
         last = {name: _landed(lake, name, count) for name in ("users", "clicks")}
         row = lake.epochs.last(owner)
         assert row is not None
-        plan, staged, verdict = ReleasePlan.of(row), lake.staged.last(owner), lake.verdicts.last(owner)
+        plan, staged, verdict = stored_plan(row), lake.staged.last(owner), lake.verdicts.last(owner)
         assert staged is not None
         assert verdict is not None
         counts = {name: 1 if name in ("rows", "matched", "to:publish") else 0 for name in staged.counts}

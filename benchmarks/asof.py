@@ -19,7 +19,7 @@ from benchmarks import peers
 from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
@@ -237,8 +237,7 @@ def _published(releasing: InsertRunner) -> str:
 def _due(orders: str, plan: ReleasePlan, case: Case) -> int:
     """How many probes the release publishes: those whose time has come. The peers take the few of the last second as
     well."""
-    assert plan.time is not None
-    come = f"epoch_us(_rowtime) <= {plan.time.watermark * 1000}"
+    come = f"epoch_us(_rowtime) <= {plan.watermark * 1000}"
     query = f"SELECT count(*) FROM (SELECT * FROM read_parquet('{orders}') o {case.where}) WHERE {come}"
     with duckdb.connect() as database:
         return int(database.execute(query).fetchall()[0][0])

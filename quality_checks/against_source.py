@@ -32,8 +32,8 @@ from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.progress import Task
+from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.asking import source_after
-from tidegate.pipelines.runtime.plans import stored_step
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.quality_checks.latest import latest_sql
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed

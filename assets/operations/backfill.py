@@ -35,7 +35,7 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.plans import Span
+    from tidegate.pipelines.runtime.epochs import Span
     from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
     from tidegate.pipelines.runtime.runner import Released
 
@@ -130,7 +130,7 @@ def by_time_asset(
     )
     @look.executed(names, "by_time")
     def fill(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
-        from tidegate.pipelines.runtime.plans import union
+        from tidegate.pipelines.runtime.epochs import union
         from tidegate.pipelines.runtime.runner import Released
 
         if spec.key not in context.selected_asset_keys:
@@ -175,6 +175,7 @@ def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.A
 def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     """What a backfill has released, as metadata; nothing where another run has done it."""
     from tidegate.assets.metadata import of_published, of_waiting
+    from tidegate.pipelines.runtime.epochs import BackfillPlan
     from tidegate.pipelines.runtime.releasing import Position
 
     if done.waiting is not None:
@@ -182,8 +183,8 @@ def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     nothing = Position(None, None, None, 0)  # whatever was published before: a backfill has published what it did
     if not done.published:
         return {}
-    told, fill = of_published(releasing, nothing, done.published[-1:]), done.published[-1].plan.backfill
-    return told | ({"rows released again": fill.rows_again} if fill else {})
+    found, plan = of_published(releasing, nothing, done.published[-1:]), done.published[-1].plan
+    return found | ({"rows released again": plan.backfill.rows_again} if isinstance(plan, BackfillPlan) else {})
 
 
 def _waits(short: "Waiting | None") -> bool:
@@ -213,7 +214,7 @@ def _judged(
     an earlier run has left, or where nothing was judged, there is none."""
     position = releasing.position()
     plan, row = position.plan, position.verdict
-    if plan is None or row is None or plan.backfill is None or plan.backfill.spans != spans:
+    if plan is None or row is None or plan.spans != spans:
         return
     verdict = GateVerdict.of(row)
     metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)
@@ -257,7 +258,7 @@ def fillable(on: OnLake) -> list[Insert]:
 
 def _backfill(started: Started, config: BackfillConfig) -> Iterator[Any]:
     """One INSERT after another; one that the gate holds, or whose rows wait, fails the step at its end."""
-    from tidegate.pipelines.runtime.plans import union
+    from tidegate.pipelines.runtime.epochs import union
 
     context, on, runner = started.context, started.on, started.runner
     known = {insert.id: insert for insert in fillable(on)}

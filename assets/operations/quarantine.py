@@ -16,7 +16,7 @@ from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.runtime.quarantine.quarantined import Kept
     from tidegate.pipelines.runtime.releasing import Published
 
@@ -60,14 +60,14 @@ class QuarantineDiscardConfig(QuarantineConfig):
 
 
 def _release(started: Started, config: QuarantineReleaseConfig) -> int:
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
 
     request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(started.context))
     return sum(item.rows for item in _taken(started, config, request, config.on_unmatched or None))
 
 
 def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 
     because = config.because.strip()
     if not because and not config.dry_run:
@@ -80,7 +80,7 @@ def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
         True, tuple(config.reasons), tuple(config.epochs), by=_who(started.context), because=because
     )
     done = _taken(started, config, request)
-    return sum(item.plan.from_quarantine.rows for item in done if item.plan.from_quarantine)
+    return sum(lot.rows for item in done if isinstance(item.plan, RequeuePlan) for lot in item.plan.claims)
 
 
 QUARANTINE_RELEASE = Operation(
@@ -133,9 +133,11 @@ def of_taken(
     insert: str, wanted: Sequence[Kept], done: Sequence[Published], after: Sequence[Kept], dry_run: bool
 ) -> dict[str, Any]:
     """What was done: numbers, and a line for each epoch and reason that was taken."""
+    from tidegate.pipelines.runtime.epochs import RequeuePlan
+
     headers = ("quarantined by epoch", "reason", "rows")
-    own = [item for item in done if item.plan.from_quarantine is not None]
-    taken = sum(item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine)
+    own = [item for item in done if isinstance(item.plan, RequeuePlan)]
+    taken = sum(lot.rows for item in own for lot in item.plan.claims)
     published, again, left = (
         sum(item.staged.counts["to:publish"] for item in own),
         sum(item.staged.counts["to:quarantine"] for item in own),

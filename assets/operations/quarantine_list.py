@@ -133,7 +133,7 @@ def _since(item: Kept) -> str:
     """Which epoch has released or discarded the rows, and who."""
     if item.taken is None:
         return ""
-    who = item.taken.from_quarantine
+    who = item.request
     told = f"epoch {item.taken.epoch}, {instant(item.taken.instant)}"
     return ", ".join(part for part in (told, who.by if who else "", who.because if who else "") if part)
 

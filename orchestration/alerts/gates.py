@@ -17,9 +17,9 @@ from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, opene
 from tidegate.orchestration.words import seconds
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
 from tidegate.pipelines.runtime.history import history
 from tidegate.pipelines.runtime.nearest import missed_keys
-from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def held_epoch(
     commands = tuple(
         watched.commands.filled(f"tidegate {verb} SCRIPT {watched.insert}") for verb in ("release", "discard")
     )
-    plan, told = ReleasePlan.of(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
-    second = given_up_by(plan)
+    plan, told = stored_plan(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
+    second = plan.when_discarded
     prefix = f"gate-held {watched.subject} {row.generation}/"
     key = f"{prefix}{row.epoch}"
     before = row.plan.get("supersedes")
@@ -152,10 +152,10 @@ def growing_quarantine(
     had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
     # What is released again was there before: what is left of it is no growth.
-    new = [item for item in there if item.plan.from_quarantine is None]
+    new = [item for item in there if not isinstance(item.plan, RequeuePlan)]
     young = [item.staged for item in new if item.staged and not item.staged.counts.get("discarded")]
     # What a backfill sends to quarantine again, in the place of what it replaces, is no growth.
-    fills = [item.plan.backfill for item in there if item.plan.backfill]
+    fills = [item.plan.backfill for item in there if isinstance(item.plan, BackfillPlan)]
     again = sum(rows for epoch, rows in had.items() if any(fill.replaced(epoch) for fill in fills))
     again += sum(lot.rows for fill in fills for lot in fill.lots)
     # What a replaced release had put back was counted with the epoch that it came from.
@@ -171,7 +171,7 @@ def growing_quarantine(
             counts[name] = counts.get(name, 0) + count
     last = max((row for row in young if row.counts.get("to:quarantine")), key=lambda row: row.epoch)
     plans = lake.epochs.rows(watched.owner, generation=generation, epoch=last.epoch)
-    plan = ReleasePlan.of(plans[0])
+    plan = stored_plan(plans[0])
     key = f"quarantine-growing {watched.subject} {generation}"
     return Incident(
         key=key,

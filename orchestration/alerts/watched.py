@@ -17,7 +17,7 @@ from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
-from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.sql.keyed_joins import KeyedJoin
 
 

@@ -30,7 +30,7 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.runtime.quarantine.quarantined import Kept
     from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
@@ -168,7 +168,7 @@ def release(
     join those of each row's own time. Rows that still may not leave go back to quarantine, under the new epoch. What
     was released or discarded before is passed over, so the same command again does nothing twice.
     """
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
 
     request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
     screen = screen_of(script, lake, as_json, debug)
@@ -194,7 +194,7 @@ def discard(
 
     Who did it, when and why is kept; `list` and `show --state discarded` tell it.
     """
-    from tidegate.pipelines.runtime.plans import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
 
     if not because.strip():
         raise typer.BadParameter("--because must say why")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.words import counted, key, moment, number, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept
 from tidegate.pipelines.runtime.quarantine.rows import KeptRow
 from tidegate.pipelines.runtime.releasing import Published
@@ -54,7 +54,7 @@ def _of_kept(item: Kept) -> dict[str, Any]:
 def _of_taken(item: Kept) -> dict[str, Any] | None:
     if item.taken is None:
         return None
-    who = item.taken.from_quarantine
+    who = item.request
     told = {"epoch": item.taken.epoch, "at": item.taken.instant, "kind": item.taken.kind}
     return {**told, **({"by": who.by, "because": who.because} if who else {})}
 
@@ -108,7 +108,7 @@ def _after(item: Kept, state: str) -> tuple[str, ...]:
         return ("", "its held epoch was discarded")
     if state == "released":
         return (f"{item.taken.epoch}, {moment(item.taken.instant)}",)
-    who = item.taken.from_quarantine
+    who = item.request
     return (f"{who.by}, {moment(item.taken.instant)}", who.because) if who else ("", "")
 
 
@@ -167,13 +167,13 @@ def of_taken(
     insert: str, request: FromQuarantine, wanted: Sequence[Kept], done: Sequence[Published] | None
 ) -> dict[str, Any]:
     """What a release or a discard did, or (`done` is None) would do."""
-    own = [item for item in done or () if item.plan.from_quarantine is not None]
-    took = [item.plan.from_quarantine.rows for item in own if item.plan.from_quarantine]
+    own = [item for item in done or () if isinstance(item.plan, RequeuePlan)]
+    took = sum(lot.rows for item in own for lot in item.plan.claims)
     return {
         "insert": insert,
         "discards": request.discards,
         "dry_run": done is None,
-        "taken": sum(item.rows for item in wanted) if done is None else sum(took),
+        "taken": sum(item.rows for item in wanted) if done is None else took,
         "lots": [{"epoch": item.epoch, "reason": item.reason, "rows": item.rows} for item in wanted],
         "epochs": [item.epoch for item in own],
         "published": sum(item.staged.counts["to:publish"] for item in own),
@@ -193,10 +193,10 @@ def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Kept]) -> 
 
 def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published]) -> Iterator[RenderableType]:
     """What a release or a discard did."""
-    if not any(item.plan.from_quarantine is not None for item in done):
+    if not any(isinstance(item.plan, RequeuePlan) for item in done):
         yield escape(nothing(insert, request))
     for item in done:
-        took = item.plan.from_quarantine
+        took = item.plan.from_quarantine if isinstance(item.plan, RequeuePlan) else None
         if took is None:
             yield escape(f"Epoch {item.epoch} of {insert} was unfinished, and is published first.")
         elif took.discards:

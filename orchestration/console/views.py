@@ -15,6 +15,7 @@ from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.words import counted, number, seconds
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
+from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.releasing import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
@@ -123,8 +124,8 @@ def of_published(done: Published | None) -> dict[str, Any]:
         "rows": done.rows,
         "quarantined": done.quarantined,
         "dropped": done.dropped,
-        **({"again": done.plan.backfill.rows_again} if done.plan.backfill else {}),
-        **({"from_quarantine": done.plan.from_quarantine.rows} if done.plan.from_quarantine else {}),
+        **({"again": done.plan.backfill.rows_again} if isinstance(done.plan, BackfillPlan) else {}),
+        **({"from_quarantine": done.plan.from_quarantine.rows} if isinstance(done.plan, RequeuePlan) else {}),
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
     }
 

@@ -6,15 +6,16 @@ landed = published + quarantined + dropped + waiting        (per INSERT, exactly
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.ledger import landed_before, sums
+from tidegate.pipelines.lake.ledger import landed_before, rows_landed, sums
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history, newest_epochs
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, kept_out, undecided
 
 
@@ -127,7 +128,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             continue
         released = max(released, epoch.plan.upto)
         counts = epoch.staged.counts
-        if epoch.plan.process is not None:  # the function has taken them; what it gave are other rows
+        if isinstance(epoch.plan, ProcessPlan):  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
             dropped.update(_reasons(counts, "dropped:"))
             continue
@@ -139,7 +140,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
     left, decisions = list[Undecided](), set[tuple[int, int]]()
     for item in kept_out(epochs):
-        if item.plan.process is not None:  # rows of its function's own
+        if isinstance(item.plan, ProcessPlan):  # rows of its function's own
             continue
         if item.state == "released":
             again[item.short] += item.rows
@@ -149,7 +150,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             left.append(Undecided.of(item, numbered[item.epoch]))
         else:
             decisions.add((item.decider.epoch, item.decider.instant))
-    in_time = [landed_rows((), epoch.plan) for epoch in epochs if epoch.published and epoch.plan.time is not None]
+    in_time = [epoch.plan.rows_landed() for epoch in epochs if epoch.published and epoch.plan.in_event_time]
     return Done(
         released,
         matched,
@@ -196,7 +197,7 @@ def looked_back(lake: Lake, insert: str, target: Path) -> bool:
     """Whether an epoch since the newest checkpoint has looked back, and is in the target."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
-    plans = map(ReleasePlan.of, lake.epochs.rows(owner, since=stored.epoch + 1 if stored else 0))
+    plans = map(stored_plan, lake.epochs.rows(owner, since=stored.epoch + 1 if stored else 0))
     back = [plan.epoch for plan in plans if not plan.follows]
     return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
 
@@ -255,8 +256,7 @@ def where_rows_are(
     done, landed = before + done_by(epochs), sums(lake, probe, generation).rows
     held = 0
     for plan in (epoch.plan for epoch in epochs if epoch.state == "held"):
-        log = lake.watermarks.rows(probe, generation=generation, since=plan.after) if plan.time is None else ()
-        held += waiting_rows(log, plan)
+        held += plan.rows_waiting(partial(rows_landed, lake, probe, generation))
     if done.in_time is None:
         waiting = landed - (sums(lake, probe, generation, done.released).rows if done.released else 0)
     else:
@@ -285,10 +285,7 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
-        taken = [(plan.probe, plan.probe_generation, plan.upto)]
-        if plan.process is not None:
-            taken = [(span.table, span.generation, span.upto) for span in plan.process.inputs]
-        left = [_left_by(lake, plan, *of_table) for of_table in taken]
+        left = [_left_by(lake, plan, item.table, item.generation, item.upto) for item in plan.inputs]
         found.append(None if None in left else sum(rows or 0 for rows in left))
     return found
 
@@ -304,37 +301,13 @@ def _left_by(lake: Lake, plan: ReleasePlan, table: str, generation: int, upto: i
     # What a plan takes had landed, whatever another machine's clock said of when.
     seen = landed_before(lake, table, generation, plan.instant, upto)
     rows = sums(lake, table, generation, seen).rows
-    gone = plan.time.earlier + plan.time.rows if plan.time is not None else sums(lake, table, generation, upto).rows
+    gone = plan.rows_taken(sums(lake, table, generation, upto).rows)
     return rows - gone if gone <= rows else None
 
 
 def rows_in_words(number: int) -> str:
     """1 row, 2,000 rows."""
     return "1 row" if number == 1 else f"{number:,} rows"
-
-
-def rows_between(log: Iterable, after: int, upto: int) -> int:
-    """Rows of a watermark log with after < epoch <= upto."""
-    return sum(row.rows for row in log if after < row.epoch <= upto)
-
-
-def released_rows(log: Iterable, plan: ReleasePlan) -> int:
-    """The probe rows that a plan takes, with those that it takes again."""
-    if plan.from_quarantine is not None:
-        return sum(lot.rows for lot in plan.lots)
-    if plan.time is None:
-        return rows_between(log, plan.after, plan.upto)
-    return plan.time.rows + (plan.backfill.rows_again if plan.backfill else 0)
-
-
-def landed_rows(log: Iterable, plan: ReleasePlan) -> int:
-    """Of them those that it takes as they have landed, and not out of the quarantine of epochs that stay."""
-    return released_rows(log, plan) - sum(lot.rows for lot in plan.lots)
-
-
-def waiting_rows(log: Iterable, plan: ReleasePlan) -> int:
-    """The probe rows that wait until a plan is published: what it takes again is still where it was."""
-    return landed_rows(log, plan) if plan.time is None else plan.time.rows
 
 
 def _pairs(needed: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:

@@ -79,9 +79,9 @@ class Compaction:
 
     def _waits_for(self, insert: Insert) -> str:
         newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
-        if not newest or newest[0].plan.time is None:
+        if not newest or not newest[0].plan.in_event_time:
             return "true"
-        last, plan, time = newest[0], newest[0].plan, newest[0].plan.time
-        upto, reached = (plan.upto, time.watermark) if last.published else (plan.after, time.before)
+        last, plan = newest[0], newest[0].plan
+        upto, reached = (plan.upto, plan.watermark) if last.published else (plan.after, plan.before)
         late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
         return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"

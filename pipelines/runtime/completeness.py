@@ -32,7 +32,7 @@ from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import word
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
@@ -172,7 +172,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
     application = lake.application(owner, "publish", insert.generation)
     published = committed(lake.target_path(pipeline.table(target)), application)
     stored = lake.epochs.rows(owner, generation=insert.generation, epoch=published) if published > 0 else []
-    plan = ReleasePlan.of(stored[-1]) if stored else None
+    plan = stored_plan(stored[-1]) if stored else None
     inputs = _inputs(lake, plan) if plan else []
     watermark = _watermark(plan, inputs) if plan else Watermark(MIN_TIMESTAMP)
     flips = [row.flipped_at for row in inputs if row.flipped_at is not None]
@@ -195,10 +195,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
     """What the log of each input said at the epoch that a plan reads it up to."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
-    if plan.process is None:
-        read.append((plan.probe, plan.probe_generation, plan.upto))
-    else:
-        read += [(span.table, span.generation, span.upto) for span in plan.process.inputs]
+    read += [(item.table, item.generation, item.upto) for item in plan.inputs]
     log = lake.watermarks
     return [row for table, generation, epoch in read for row in log.rows(table, generation=generation, epoch=epoch)]
 
@@ -206,11 +203,6 @@ def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
 def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
     """The watermark of what is published with a plan: FLIP-326's combination of its inputs, and in event time no
     further than the plan has released."""
-    if plan.process is not None:
-        return Watermark(*plan.process.watermark)
     combined = CombinedWatermarkStatus([row.owner for row in inputs])
     combined.input_all({row.owner: word(row) for row in inputs})
-    found = combined.watermark
-    if plan.time is None or (found.use_processing_time and plan.time.watermark >= plan.instant):
-        return found
-    return Watermark(plan.time.watermark)
+    return plan.complete_until(combined.watermark)

@@ -37,9 +37,9 @@ from tidegate.pipelines.errors import (
     SourceUnreachable,
     TidegateError,
 )
+from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.failures import engine_lost
 from tidegate.pipelines.runtime.landing.advances import Advance
-from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.runtime.runner import Released, Runner
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sql.model import Insert
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stuck:
-    """A source table, or an INSERT (`tidegate.pipelines.runtime.plans.insert_owner`), whose step failed
+    """A source table, or an INSERT (`tidegate.pipelines.runtime.epochs.insert_owner`), whose step failed
     `attempts` times, since `since`; it is tried again at `due` (s, of the loop's own time)."""
 
     owner: str

@@ -21,7 +21,7 @@ from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.model import Insert
@@ -159,7 +159,7 @@ class Definitions:
             target = self.pipeline.table(insert.target)
             yield from _unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
             return
-        form, plan = self._form(owner), ReleasePlan.of(row)
+        form, plan = self._form(owner), stored_plan(row)
         if stored is None:
             yield from _not_as_planned(insert, plan)
             yield from self._not_where_published(insert, plan)
@@ -203,7 +203,7 @@ class Definitions:
             row = self.lake.epochs.last(owner)
             if owner in own or row is None or row.role != "insert":
                 continue
-            if not self._same_source(ReleasePlan.of(row).probe, insert.probe):
+            if not self._same_source(stored_plan(row).probe, insert.probe):
                 continue
             if committed(path, self.lake.application(owner, "publish", row.generation)) > 0:
                 other = owner.removeprefix("insert ")
@@ -476,11 +476,9 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
     """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition: one that
     stores other values begins a generation of its own."""
-    if plan.process is not None:
-        reads = [(span.table, span.generation, span.upto) for span in plan.process.inputs]
-    else:
-        reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
-        reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+    reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
+    reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
+    reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
 
 
@@ -599,18 +597,18 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
     """Of an INSERT that is older than the lake's definitions: whether it reads what its newest epoch was planned over,
     and in the same kind of time."""
     owner = insert_owner(insert.id)
-    process = plan.process is not None
+    process = isinstance(plan, ProcessPlan)
     if process != (insert.process is not None):
         words = ("an INSERT", "a process")
         yield Difference(owner, "kind", words[process], words[not process], True)
-    if plan.probe != insert.probe and plan.from_quarantine is None:
+    if plan.probe != insert.probe and not isinstance(plan, RequeuePlan):
         yield Difference(owner, "probe", plan.probe, insert.probe, True)
     if process:
         return
     builds = sorted({pin.table for pin in plan.pins})
     if builds != sorted(insert.builds) and not plan.discards:
         yield Difference(owner, "joins", ", ".join(builds), ", ".join(sorted(insert.builds)), True)
-    time = "event" if plan.time is not None else "processing"
+    time = "event" if plan.in_event_time else "processing"
     if time != insert.time:
         yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.definitions import Difference
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.landing.drafts import SourceDraft
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
 from tidegate.pipelines.runtime.runner import Runner
 

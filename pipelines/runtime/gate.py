@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipelines.connectors.table import Table
     from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
-    from tidegate.pipelines.runtime.plans import ReleasePlan
+    from tidegate.pipelines.runtime.epochs import ReleasePlan
     from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -63,7 +63,7 @@ class GateVerdict:
 
     def row(self, decided_at: int) -> VerdictRow:
         from tidegate.pipelines.lake import VerdictRow
-        from tidegate.pipelines.runtime.plans import insert_owner
+        from tidegate.pipelines.runtime.epochs import insert_owner
 
         return VerdictRow(
             owner=insert_owner(self.insert),

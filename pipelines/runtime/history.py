@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -62,10 +62,9 @@ class ReleasedEpoch:
         An epoch that has not stored them may have any up to its watermark.
         """
         facts = self.staged.facts if self.staged else {}
-        assert self.plan.time is not None
         told = {name.partition("@")[0]: value for name, value in facts.items()}
         if "least-time" not in told:
-            return MIN_TIMESTAMP, micros(self.plan.time.watermark)
+            return MIN_TIMESTAMP, micros(self.plan.watermark)
         return int(told["least-time"]), int(told["greatest-time"])
 
     @property
@@ -84,7 +83,7 @@ def history(
     Without a target the newest epoch that passed cannot be told from a published one, and counts as passed.
     """
     owner = insert_owner(insert)
-    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]
+    plans = [stored_plan(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]
     staged, verdicts = (
         lake.staged.rows(owner, since=since, upto=upto),
         lake.verdicts.rows(owner, since=since, upto=upto),
@@ -117,7 +116,7 @@ def history(
 
 def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
     """The same, where epochs whose place a published backfill took are no longer published."""
-    fills = [item.plan for item in epochs if item.published and item.plan.backfill is not None]
+    fills = [item.plan for item in epochs if item.published and isinstance(item.plan, BackfillPlan)]
     return [
         replace(item, published=False, superseded=True, replaced=True)
         if item.published and any(fill.takes_the_place_of(item.plan) for fill in fills)

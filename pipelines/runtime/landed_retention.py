@@ -29,10 +29,10 @@ from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.lake.releasable import settled, whole_up_to
+from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.runtime.accounting import in_quarantine, rows_in_words
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.history import ReleasedEpoch, target_of
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.watermarks.watermark import instant
@@ -56,7 +56,7 @@ class LandedRetention(OldRows):
         found = [insert_owner(insert.id) for insert in self.pipeline.inserts if table in insert.inputs]
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
-            if row is not None and row.role == "insert" and table in _inputs(ReleasePlan.of(row)):
+            if row is not None and row.role == "insert" and table in stored_plan(row).tables:
                 found.append(owner)
         return list(dict.fromkeys(found))
 
@@ -144,9 +144,9 @@ class LandedRetention(OldRows):
         insert, row = owner.removeprefix("insert "), self.lake.epochs.last(owner)
         if row is None:
             return f"{insert} has not released anything yet"
-        plan = ReleasePlan.of(row)
-        if plan.process is not None:
-            spans = [span for span in plan.process.inputs if span.table == table]
+        plan = stored_plan(row)
+        if isinstance(plan, ProcessPlan):
+            spans = [span for span in plan.inputs if span.table == table]
             if not spans:
                 return f"{insert} has not read anything yet"
             if any(span.generation != generation and span.upto for span in spans):
@@ -158,26 +158,14 @@ class LandedRetention(OldRows):
         target = target_of(self.lake, self.pipeline if named else None, insert)
         application = self.lake.application(owner, "publish", plan.generation)
         published = target is not None and committed(target, application) >= plan.epoch
-        upto = self._released(plan) if published else min(plan.reads[0], plan.time.since if plan.time else plan.after)
+        upto = plan.settled_upto(self.lake.table_path(table)) if published else min(plan.reads[0], plan.since)
         return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
-
-    def _released(self, plan: ReleasePlan) -> int:
-        """The probe epoch up to which no row waits, once a plan is published."""
-        time = plan.time
-        if time is None:
-            return plan.upto
-        path = self.lake.table_path(plan.probe)
-        return settled(path, plan.probe_generation, time.since, plan.upto, time.watermark)
 
     def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """Up to where no row lies in quarantine that somebody may still release."""
         told = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = in_quarantine(self.lake, insert, target).undecided or ()
         return [(item.landed - 1, told) for item in left if item.probe_generation == plan.probe_generation]
-
-
-def _inputs(plan: ReleasePlan) -> list[str]:
-    return [plan.probe] if plan.process is None else [span.table for span in plan.process.inputs]
 
 
 def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
@@ -201,15 +189,12 @@ def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
 def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
     """Raise BeyondRetention where a plan reads landed rows that retention has removed. What a plan takes that goes on
     where the one before it stood cannot be; that of an INSERT or a process that is new can."""
-    spans = [(plan.probe, plan.probe_generation, plan.after, plan.upto)] if plan.follows else []
-    if plan.process is not None:
-        spans = [(span.table, span.generation, span.after, span.upto) for span in plan.process.inputs]
-    for table, generation, after, upto in spans:
-        removed = gone(lake, table, generation)
-        if after < upto and after < (removed.epoch or 0):
-            raise _beyond(lake, plan.insert, table, generation, removed)
-    if plan.backfill is not None:
-        refuse_removed_span(lake, plan, plan.backfill.parts)
+    for item in plan.inputs if plan.follows else ():
+        removed = gone(lake, item.table, item.generation)
+        if item.after < item.upto and item.after < (removed.epoch or 0):
+            raise _beyond(lake, plan.insert, item.table, item.generation, removed)
+    if not plan.follows:
+        refuse_removed_span(lake, plan, plan.parts)
 
 
 def refuse_removed_span(

@@ -28,8 +28,8 @@ from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.sql.model import Insert
 
 LAST_COMMITS = "last-commits"

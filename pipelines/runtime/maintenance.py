@@ -24,10 +24,10 @@ from tidegate.pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacu
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
-from tidegate.pipelines.runtime.plans import insert_owner
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.parquet import python_rows
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
 from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
 from tidegate.pipelines.sources.arrow_types import arrow_type

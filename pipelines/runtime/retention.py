@@ -36,8 +36,8 @@ from tidegate.pipelines.lake.ledger import landed_before, sums
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
+from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.history import ReleasedEpoch, newest_epochs, target_of
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
@@ -152,15 +152,15 @@ class Retention(OldRows):
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
             if pin.generation != generation:
                 return f"{insert.id} still joins generation {pin.generation}"
-            if last.plan.time is None:
+            if not last.plan.in_event_time:
                 pins.append(pin.epoch)
                 continue
-            times.append(last.plan.time.watermark)
+            times.append(last.plan.watermark)
             if pipeline is not self.pipeline:
-                beside.append((last.plan.time.watermark, insert.id))
+                beside.append((last.plan.watermark, insert.id))
             if not last.published:
                 needed = max(last.plan.oldest, last.plan.horizon_of(table.name, generation))
-                times += [last.plan.time.before, needed]
+                times += [last.plan.before, needed]
                 unpublished.append(pin.epoch)
             for item in in_quarantine(self.lake, insert.id, target).undecided or ():
                 if may_match(item.reason, insert):
@@ -199,9 +199,11 @@ class Retention(OldRows):
         found: dict[str, int] = {}
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
-            plan = ReleasePlan.of(row) if row is not None and row.role == "insert" else None
-            for span in plan.process.inputs if plan is not None and plan.process is not None else ():
-                if span.table == table and plan is not None:
+            plan = stored_plan(row) if row is not None and row.role == "insert" else None
+            if not isinstance(plan, ProcessPlan):
+                continue
+            for span in plan.inputs:
+                if span.table == table:
                     if span.generation != generation and span.upto:
                         return f"{plan.insert} still reads generation {span.generation}"
                     found[plan.insert] = span.after
@@ -214,11 +216,11 @@ class Retention(OldRows):
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Gone) -> bool:
         """Whether what retention has removed of a build takes nothing from what an epoch had joined."""
         plan, staged = epoch.plan, epoch.staged
-        if plan.time is None:
+        if not plan.in_event_time:
             return removed.epoch is not None and pin.epoch >= removed.epoch
         if removed.time is None or staged is None:
             return False
-        oldest = max(epoch.oldest, plan.time.before if not staged.late and plan.follows else plan.oldest)
+        oldest = max(epoch.oldest, plan.before if not staged.late and plan.follows else plan.oldest)
         # Rows before the horizon that the plan knew have met nothing.
         if oldest < removed.time and (pin.horizon is None or pin.horizon < removed.time):
             return False

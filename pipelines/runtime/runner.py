@@ -28,6 +28,7 @@ from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
@@ -36,7 +37,6 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan, Span, insert_owner, union
 from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
 from tidegate.pipelines.runtime.releasing import End, InsertRunner, Published, Waiting
 from tidegate.pipelines.runtime.session import start_session
@@ -355,7 +355,7 @@ class Runner:
             done = self._published(releasing)
             if done is not None:
                 published.append(done)
-            if plan.kind != "discard" and plan.backfill is not None and plan.backfill.spans == spans:
+            if plan.fills(spans):
                 return Released(insert, tuple(published))
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
@@ -380,7 +380,7 @@ class Runner:
             done = self._published(releasing)
             if done is not None:
                 published.append(done)
-            if plan.from_quarantine is not None and plan.kind != "discard" and request.same(plan.from_quarantine):
+            if isinstance(plan, RequeuePlan) and plan.answers(request):
                 break
         return tuple(published)
 

@@ -12,10 +12,10 @@ from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
+from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.landing.split_store import of_a_file
-from tidegate.pipelines.runtime.plans import Pin, given_up_by, insert_owner
 from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -307,8 +307,8 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         waits_for=tuple(build for build in spec.builds if not _flipped(lake, build)) if spec else (),
         rows=rows or (where_rows_are(lake, name, probe, ()) if probe else None),
         holder=holder,
-        given_up=given_up_by(last.plan) if last else "",
-        process=last is not None and last.plan.process is not None,
+        given_up=last.plan.when_discarded if last else "",
+        process=last is not None and isinstance(last.plan, ProcessPlan),
     )
 
 

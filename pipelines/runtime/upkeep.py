@@ -35,8 +35,8 @@ from tidegate.pipelines.lake.upkeep import (
     remove_dead,
 )
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
+from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.indexes import Indexed
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import LANDED_RETENTION, QUARANTINE_RETENTION
@@ -157,7 +157,7 @@ class Upkeep:
             done.result()
         for insert in self.pipeline.inserts:
             row = self.lake.epochs.last(insert_owner(insert.id)) if insert.process is None else None
-            for pin in ReleasePlan.of(row).pins if row and self.leases.holds(row.owner) else ():
+            for pin in stored_plan(row).pins if row and self.leases.holds(row.owner) else ():
                 if not (self.lake.scratch("_versions") / pin.table).exists() or pin.table not in self.pipeline.tables:
                     continue
                 runs = Indexed.of(self.lake, self.pipeline.table(pin.table), pin.generation).merged(pin.epoch)
@@ -247,10 +247,10 @@ class Upkeep:
             found: set[str] | None = None
             for insert in probing:
                 row = self.lake.epochs.last(insert_owner(insert.id))
-                plan = ReleasePlan.of(row) if row else None
-                if plan is None or plan.time is None:
+                plan = stored_plan(row) if row else None
+                if plan is None:
                     return ()
-                upto, reached = plan.after, plan.time.before  # of the newest epoch nobody knows yet
+                upto, reached = plan.after, plan.before  # of the newest epoch nobody knows yet
                 names = over(table, plan.probe_generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
                 found = names if found is None else found & names
             return found or ()
@@ -271,7 +271,7 @@ class Upkeep:
         row = self.lake.epochs.last(insert_owner(insert.id))
         if row is None:
             return
-        newest = folder_prefix(ReleasePlan.of(row))
+        newest = folder_prefix(stored_plan(row))
         outputs: Sequence[str] = [insert.target] if insert.process is None else insert.process.outputs
         for target in map(self.pipeline.table, outputs):
             live = live_files(self.lake.target_path(target)) | live_files(self.lake.quarantine_path(target, insert))

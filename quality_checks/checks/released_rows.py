@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.runtime.epochs import RequeuePlan
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
@@ -29,7 +30,7 @@ def check(evidence: Evidence) -> CheckResult:
 
 
 def _expected(staged: StagedEpoch) -> str:
-    if staged.plan.from_quarantine is not None:
+    if isinstance(staged.plan, RequeuePlan):
         return f"earlier epochs have quarantined {staged.released:,} of what it releases again"
     after, upto = staged.plan.reads
     return f"by the watermark log {staged.released:,} landed in its epochs {after + 1} to {upto}"

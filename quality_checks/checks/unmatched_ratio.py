@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from tidegate.pipelines.connectors.table import Options
+from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 from tidegate.quality_checks.statistics import DIGITS, asked, statistics
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> CheckResult:
     found, limits = statistics(evidence), Limits.of(staged.target.options)
     ratio, expected, problems = found.unmatched_ratio, {}, []
     # Most of what was in quarantine may well stay there.
-    looks_back = staged.plan.from_quarantine is not None
+    looks_back = isinstance(staged.plan, RequeuePlan)
     if not staged.plan.discards and not looks_back and found.rows >= limits.least_rows:
         if limits.greatest is not None:
             expected["max"] = limits.greatest
@@ -94,8 +94,12 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
     passed = {
         (row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner, since=since) if row.passed
     }
-    plans = [ReleasePlan.of(row) for row in lake.epochs.rows(owner, since=since)]
-    fills = [item for item in plans if item.backfill and (item.generation, item.epoch, item.digest) in passed]
+    plans = [stored_plan(row) for row in lake.epochs.rows(owner, since=since)]
+    fills = [
+        item
+        for item in plans
+        if isinstance(item, BackfillPlan) and (item.generation, item.epoch, item.digest) in passed
+    ]
     # A backfill is of another time, and what it replaced was not as it should be.
     left_out = {(item.generation, item.epoch) for item in plans if not item.follows} | {
         (item.generation, item.epoch)

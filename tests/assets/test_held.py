@@ -12,8 +12,8 @@ from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.checks import check_names
 from tidegate.assets.names import Names
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.runtime.epochs import Pin, StreamPlan, insert_owner
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 REASON = "1 of 3 released rows found no match in user_info."
@@ -23,7 +23,7 @@ def hold(found: Pipeline, folder: Path, owner: str = "enriched_click", *, verdic
     """Store an epoch that is planned, staged and held; without a verdict where nobody has judged it."""
     lake, insert = Lake(folder), found.insert(owner)
     pins = tuple(Pin(build, 1, 1, 1) for build in insert.builds)
-    plan = ReleasePlan(
+    plan = StreamPlan(
         insert.id, 1, 1, "release", 0, insert.probe, 1, 0, 1, pins, "block", found.digest(insert)
     )  # fmt: skip
     checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())

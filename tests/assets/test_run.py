@@ -17,7 +17,7 @@ from tidegate.assets.failures import Waits
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import read_leases
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 
 USERS = dg.AssetKey(["clicks", "user_info"])
 CLICKS = dg.AssetKey(["clicks", "click_event"])
@@ -366,7 +366,7 @@ def test_a_snapshot_is_taken_again_while_readers_see_all_that_there_was(location
         assert location.run().success
         plan = Lake(location.lake).epochs.last(insert_owner("enriched_click"))
         assert plan is not None
-        pins += [(pin.generation, pin.epoch) for pin in ReleasePlan.of(plan).pins]
+        pins += [(pin.generation, pin.epoch) for pin in stored_plan(plan).pins]
         location.hand.all_users_are_there()
     assert pins == [(1, 1), (2, 2)], "the old one is read until the new one has flipped"
     assert location.hand.published() == before * 3

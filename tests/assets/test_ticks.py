@@ -23,7 +23,7 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import ScriptedSource
 from tidegate.pipelines.watermarks import WatermarkStrategy

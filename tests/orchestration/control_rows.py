@@ -11,7 +11,16 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, Pin, ReleasePlan, insert_owner, source_row
+from tidegate.pipelines.runtime.epochs import (
+    FromQuarantine,
+    Lot,
+    Pin,
+    ReleasePlan,
+    StreamPlan,
+    StreamRequeue,
+    insert_owner,
+    source_row,
+)
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 
@@ -55,9 +64,9 @@ class ControlRows:
         """The plan of an INSERT's epoch; `again` rows of the first two epochs' quarantine are released in it."""
         kind = "release" if supersedes is None else "re-release"
         pins = (Pin(self.build, 1, 1, 1),)
-        plan = ReleasePlan(self.insert, 1, epoch, kind, 0, self.probe, 1, 0, 1, pins, "block", "-", supersedes)
+        plan = StreamPlan(self.insert, 1, epoch, kind, 0, self.probe, 1, 0, 1, pins, "block", "-", supersedes)
         lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
-        return replace(plan, from_quarantine=FromQuarantine(False, lots=lots)) if again else plan
+        return plan.as_kind(StreamRequeue, from_quarantine=FromQuarantine(False, lots=lots)) if again else plan
 
     def judged(
         self,

@@ -22,7 +22,7 @@ from tests.orchestration.services import Dagster, Ui, Webhook, dagster_home, env
 from tests.stories.story import blocks
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
-from tidegate.pipelines.runtime.plans import source_row
+from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb

@@ -15,8 +15,8 @@ from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, pipeline
 from tidegate.pipelines.connectors.table import Constraint, severest_first
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.gate import StagedEpoch
-from tidegate.pipelines.runtime.plans import Pin
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 TARGET = pa.schema(

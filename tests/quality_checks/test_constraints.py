@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from tests.copies import copy_of
 from tests.quality_checks.test_broken import no_spark
 from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.testing import Harness

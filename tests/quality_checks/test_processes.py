@@ -16,8 +16,8 @@ from tests.pipelines.runtime.processing import functions as fn
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
 from tidegate.pipelines.runtime.gate import StagedEpoch
-from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.builtin import CHECKS, prove
 from tidegate.quality_checks.checks import processes
@@ -68,7 +68,7 @@ def staged(folder: Path) -> StagedEpoch:
     rows(state, OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 4),), 0, 5, (0, False), (5, False), 0)
-    plan = ReleasePlan(
+    plan = ProcessPlan(
         "evens", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
     )
     second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
@@ -195,7 +195,7 @@ def windowed(folder: Path) -> StagedEpoch:
     place = lake.staged_path(target, insert) / "g1-e1-x"
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
-    plan = ReleasePlan(
+    plan = ProcessPlan(
         "told", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
     )
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}

@@ -12,8 +12,8 @@ import pytest
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
 from tests.quality_checks.staged import Given, stage
 from tidegate.pipelines.connectors.table import Options
+from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.pipelines.runtime.plans import FromQuarantine
 from tidegate.quality_checks.checks import unmatched_ratio
 from tidegate.quality_checks.evidence import gather
 
@@ -48,12 +48,18 @@ def checked(
     # The epochs before are of an earlier generation's numbers: their plans need not be there for the rule.
     last = len(before) + 1
     again = {number: FromQuarantine(discards=False) for number in out_of_quarantine}
-    staged = replace(staged, plan=replace(staged.plan, epoch=last, from_quarantine=again.get(last)))
+
+    def planned(number: int) -> ReleasePlan:
+        if number not in again:
+            return replace(staged.plan, epoch=number)
+        return staged.plan.as_kind(StreamRequeue, epoch=number, from_quarantine=again[number])
+
+    staged = replace(staged, plan=planned(last))
     made = HandmadeLake(root / "lake")
     for number, lag_ms in enumerate(lags, 1):
         made.landed("clicks", number, rows, lag_ms=lag_ms)
     for number, (all_rows, lost) in enumerate(before, 1):
-        plan = replace(staged.plan, epoch=number, from_quarantine=again.get(number))
+        plan = planned(number)
         if number in again:
             made.lake.epochs.append([plan.row()], application="test", version=number)
         row = made.staged_row(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)

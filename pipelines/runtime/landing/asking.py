@@ -12,9 +12,9 @@ from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.opening import context_of, opened
 from tidegate.pipelines.runtime.masking import Mask
-from tidegate.pipelines.runtime.plans import stored_step
 from tidegate.pipelines.syntax.durations import parse_duration
 
 CONNECT_TIMEOUT = "connect.timeout"

@@ -12,10 +12,10 @@ from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.function import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.remedies import remedy
+from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.runtime.landing.expressions import failed_expression
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.watermarks import WatermarkError
 
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
@@ -52,9 +52,8 @@ def releasing(lake: Lake, table: str) -> list[str]:
     for owner in lake.epochs.owners():
         last = lake.epochs.last(owner)
         if last is not None and last.role == "insert":
-            plan = ReleasePlan.of(last)
-            inputs = [plan.probe] if plan.process is None else [span.table for span in plan.process.inputs]
-            found += [plan.insert] if table in inputs else []
+            plan = stored_plan(last)
+            found += [plan.insert] if table in plan.tables else []
     return found
 
 

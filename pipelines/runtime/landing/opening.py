@@ -12,8 +12,8 @@ from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.split_store import Splits
-from tidegate.pipelines.runtime.plans import stored_step
 from tidegate.pipelines.sql.options import resolve_options
 from tidegate.pipelines.sql.tables.metadata import as_delivered
 

@@ -9,12 +9,12 @@ from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
 from tidegate.pipelines.errors import ConcurrentRun
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
 from tidegate.pipelines.runtime.landing.failures import place
 from tidegate.pipelines.runtime.landing.membership import Membership, held_back
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
-from tidegate.pipelines.runtime.plans import source_row, stored_step
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
 from tidegate.pipelines.watermarks import WatermarkStrategy

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
+from tidegate.pipelines.runtime.epochs import ProcessPlan
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 
 _LEFT_OUT = "dropped:"
@@ -82,7 +83,8 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, epochs: Sequence[Re
 
 
 def _input(lake: Lake, table: str, done: Sequence[ReleasedEpoch]) -> InputRows:
-    spans = [span for item in done if item.plan.process for span in item.plan.process.inputs if span.table == table]
+    spans = [span for item in done if isinstance(item.plan, ProcessPlan) for span in item.plan.process.inputs]
+    spans = [span for span in spans if span.table == table]
     newest = lake.watermarks.last(table)
     generation = max((span.generation for span in spans if span.upto), default=newest.generation if newest else 1)
     log = lake.watermarks.rows(table, generation=generation)

@@ -13,7 +13,7 @@ from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.processing.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processing.outputs import (
     PROCESSED,
@@ -81,9 +81,8 @@ def staged_row(
     )
 
 
-def time_after(tables: ProcessTables, plan: ReleasePlan, reports: Reports) -> OutputsTime:
+def time_after(tables: ProcessTables, plan: ProcessPlan, reports: Reports) -> OutputsTime:
     """What the outputs say of time once this epoch is published."""
-    assert plan.process is not None
     before = published_rows(tables.on_lake, plan.epoch, plan.process.base)
     stood = OutputsTime.of(before[-1]) if before else OutputsTime()
     return stood.after(tables.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
@@ -111,8 +110,7 @@ def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any])
     }
 
 
-def _broadcast_rows(tables: ProcessTables, plan: ReleasePlan, task: TaskPlan) -> int:
-    assert plan.process is not None
+def _broadcast_rows(tables: ProcessTables, plan: ProcessPlan, task: TaskPlan) -> int:
     inputs = zip(tables.spec.inputs, plan.process.inputs, strict=True)
     return sum(span.rows for item, span in inputs if item.broadcast and task.broadcast is not None)
 

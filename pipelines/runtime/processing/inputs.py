@@ -16,7 +16,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.spec import ProcessSpec
-from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
+from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
 from tidegate.pipelines.runtime.processing.columns import record_columns
 from tidegate.pipelines.runtime.processing.frames import InputRows
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
@@ -101,7 +101,7 @@ class EpochInputs:
 
     tables: ProcessTables
     spark: SparkSession
-    plan: ReleasePlan
+    plan: ProcessPlan
     found: EpochSteps
 
     def to_tasks(self) -> list[InputRows]:
@@ -119,7 +119,6 @@ class EpochInputs:
         return laid_out.orderBy("_step", "_split", "_offset").drop("_split", "_offset").toArrow()
 
     def _rows(self, place: int) -> InputRows:
-        assert self.plan.process is not None
         lake, pipeline = self.tables.on_lake.lake, self.tables.on_lake.pipeline
         item, span = self.tables.spec.inputs[place], self.plan.process.inputs[place]
         table, own = pipeline.table(item.table), pipeline.process_output(item.table)

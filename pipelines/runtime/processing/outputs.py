@@ -26,7 +26,7 @@ from tidegate.pipelines.process.watermarks.constants import (
     IDLE_STATUS_WATERMARK_DECLARATION,
 )
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 REPORTS = "report"

@@ -10,8 +10,8 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
+from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
-from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
 from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
@@ -50,7 +50,7 @@ class ProcessPlanner(ReleasePlanner):
         if loading:
             waiting = sum(span.rows for span in spans)
             return Waiting(f"{' and '.join(loading)} is still loading: it has not flipped yet", waiting, loading)
-        then, now = last.process if last else None, self.clock()
+        then, now = last.process if isinstance(last, ProcessPlan) else None, self.clock()
         state = self._state(last)
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
@@ -70,7 +70,7 @@ class ProcessPlanner(ReleasePlanner):
             rewrite=state.worn,
         )
         probe = spans[0]
-        plan = ReleasePlan(
+        plan = ProcessPlan(
             insert=self.on_lake.insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
@@ -93,19 +93,16 @@ class ProcessPlanner(ReleasePlanner):
     ) -> ReleasePlan:
         """See `ReleasePlanner.instead_of`. Raises PlanningError too where keys are not where they were."""
         held = position.plan
-        if held is not None and held.process is not None:
+        if isinstance(held, ProcessPlan):
             self._check_unchanged(state_before(self.on_lake, held.epoch, held.process.base))
         return super().instead_of(position, kind, on_unmatched)
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """See `ReleasePlanner.anew`: so a function that fails at a record is mended. Raises PlanningError too where
         keys are not where they were."""
-        span = planned.process
-        assert span is not None
-        tables = [item.table for item in span.inputs]
-        if tables != [item.table for item in self.spec.inputs]:
-            raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(tables)}")
-        self._check_unchanged(state_before(self.on_lake, planned.epoch, span.base))
+        if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
+            raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
+        self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
         return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
@@ -118,7 +115,7 @@ class ProcessPlanner(ReleasePlanner):
 
         Raises PlanningError where an input was started again, or is another one than before.
         """
-        then = {span.table: span for span in last.process.inputs} if last and last.process else {}
+        then = {span.table: span for span in last.process.inputs} if isinstance(last, ProcessPlan) else {}
         found = []
         for item in self.spec.inputs:
             landed, before = self.on_lake.lake.watermarks.last(item.table), then.get(item.table)
@@ -168,9 +165,7 @@ class ProcessPlanner(ReleasePlanner):
 
     @staticmethod
     def _base(last: ReleasePlan | None) -> int:
-        if last is None or last.process is None:
-            return 0
-        return last.epoch if last.process.rewrite else last.process.base
+        return last.next_base if isinstance(last, ProcessPlan) else 0
 
     def _nothing_to_do(self, found: EpochSteps, spans: tuple[InputSpan, ...], state: StateBefore) -> str | None:
         """Why there is no epoch; None where there is one."""

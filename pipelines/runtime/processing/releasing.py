@@ -16,8 +16,8 @@ from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.lost_commits import Part
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.staging import ProcessStager
@@ -76,8 +76,7 @@ class ProcessRunner(InsertRunner):
 
     def _instead_of(self, plan: ReleasePlan, role: CommitRole) -> Epochs | None:
         """A base of the state takes the place of all before it."""
-        assert plan.process is not None
-        rewrites = role == "state" and plan.process.rewrite and plan.epoch > 1
+        rewrites = isinstance(plan, ProcessPlan) and role == "state" and plan.process.rewrite and plan.epoch > 1
         return Epochs(plan.generation, [(1, plan.epoch - 1)]) if rewrites else None
 
     def _tell_watermark(self, plan: ReleasePlan, staged: StagedRow) -> None:

@@ -21,8 +21,8 @@ from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.failures import first_line
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.description import staged_row
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs, planned_steps
 from tidegate.pipelines.runtime.processing.state import check_unchanged, state_before
@@ -59,7 +59,8 @@ class ProcessStager:
 
         Raises ProcessError with the function's key and record where it failed, LakeError where state is lost.
         """
-        assert plan.process is not None
+        if not isinstance(plan, ProcessPlan):
+            raise TypeError(f"epoch {plan.epoch} of {plan.insert} is not of a process")
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
         found = planned_steps(self.on_lake.lake, spec, plan.process)
         state = state_before(self.on_lake, plan.epoch, plan.process.base)

@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.process.engine.bucket import RowGroup
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 
 KeyColumns = tuple[tuple[str, str], ...]
@@ -178,7 +178,7 @@ def published_rows(on_lake: InsertOnLake, epoch: int, base: int) -> list[StagedR
 
     Raises LakeError where a row is gone: the state would be without what that epoch has written.
     """
-    plans = [ReleasePlan.of(row) for row in on_lake.lake.epochs.rows(on_lake.owner, since=base)]
+    plans = [stored_plan(row) for row in on_lake.lake.epochs.rows(on_lake.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
     digests = {plan.epoch: plan.digest for plan in plans if base <= plan.epoch < epoch and plan.epoch not in gone}
     staged = on_lake.lake.staged.rows(on_lake.owner, since=base)

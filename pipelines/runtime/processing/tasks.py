@@ -28,7 +28,6 @@ def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan
     """
     tables, plan, steps = inputs.tables, inputs.plan, inputs.found.steps
     spec, span = tables.spec, plan.process
-    assert span is not None
     return TaskPlan(
         function=_pickled(spec.function, plan.insert),
         path=tuple(entry or os.getcwd() for entry in sys.path),

@@ -72,7 +72,6 @@ class EpochOutputs:
         """SQL's windows: added up by Spark before the function, and selected after it."""
         plan, tables = self.inputs.plan, self.inputs.tables
         taken, told = Observation(f"taken {plan.insert} {plan.epoch}"), Observation(f"told {plan.insert} {plan.epoch}")
-        assert plan.process is not None
         seen = taken if plan.process.inputs[0].rows else None
         if seen is None:  # a frame that Spark takes for empty would have no tasks, and count nothing
             added = empty_frame(self.inputs.spark, lake_rows.struct_type({**query.records, **PLACE}))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan, insert_owner
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Kept:
         if self.taken is not None:
             return "discarded" if self.taken.discards else "released"
         return "discarded" if self.reason == DISCARDED else "open"
+
+    @property
+    def request(self) -> FromQuarantine | None:
+        """What a person asked for, by which its rows were taken; None where nobody did, or a backfill took them."""
+        return self.taken.from_quarantine if isinstance(self.taken, RequeuePlan) else None
 
     @property
     def decider(self) -> ReleasePlan:
@@ -105,11 +110,6 @@ def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
     return {name: number for name, number in counts.items() if number and out(name)}
 
 
-def claims(plan: ReleasePlan) -> tuple[Lot, ...]:
-    """What a plan takes out of quarantine, for whatever end."""
-    return plan.lots if plan.from_quarantine is None else plan.from_quarantine.lots
-
-
 def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
     """All that published epochs have kept out, in their order. Epochs that a backfill has replaced have nothing there
     any more."""
@@ -123,7 +123,7 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
     for place, kept in enumerate(found):
         places.setdefault(kept.reason, []).append(place)
     for plan in (item.plan for item in published):
-        for lot in claims(plan):
+        for lot in plan.claims:
             own = places.get(lot.reason, [])
             first = bisect_left(own, lot.first, key=lambda place: found[place].epoch)
             last = bisect_right(own, lot.last, key=lambda place: found[place].epoch)
@@ -152,7 +152,7 @@ class Undecided:
     def of(cls, item: Kept, epoch: ReleasedEpoch) -> Undecided:
         """What an epoch has kept out."""
         plan, needed = item.plan, dict[str, tuple[int, int]]()
-        if plan.time is not None:
+        if plan.in_event_time:
             needed = {
                 f"{pin.table} {pin.generation}": (
                     max(epoch.oldest, plan.horizon_of(pin.table, pin.generation)),
@@ -269,7 +269,7 @@ def removal(lake: Lake, insert: Insert) -> str:
 
 def decided(kept: Sequence[Kept]) -> list[Kept]:
     """What somebody has released or discarded; nothing of a process."""
-    return [item for item in kept if item.state != "open" and item.plan.process is None]
+    return [item for item in kept if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
 
 
 def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:

@@ -9,10 +9,9 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Area, Part, just_before, micros
 from tidegate.pipelines.lake.releasable import Releasable
-from tidegate.pipelines.runtime.accounting import landed_rows
+from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
-from tidegate.pipelines.runtime.plans import Backfill, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     first_landed,
     kept_out,
@@ -53,8 +52,8 @@ class BackfillPlanner(EventTimePlanner):
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        plan = replace(self._plan(last, seen.landed, seen.pins, seen.span), kind="backfill", instant=seen.now)
-        plan = replace(plan, upto=plan.after)
+        plan = self._plan(last, seen.landed, seen.pins, event=True)
+        plan = replace(plan, kind="backfill", instant=seen.now, upto=plan.after)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
         low, high = spans[0][0], spans[-1][1]
         new = tuple(
@@ -70,7 +69,7 @@ class BackfillPlanner(EventTimePlanner):
             high=high,
             replaces=spans_of(replaced),
             again=again(replaced, epochs),
-            rows_again=sum(landed_rows((), epoch.plan) for epoch in replaced) + sum(lot.rows for lot in lots),
+            rows_again=sum(epoch.plan.rows_landed() for epoch in replaced) + sum(lot.rows for lot in lots),
             new=new,
             without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
             oldest=min([low, *(epoch.oldest for epoch in replaced)]),
@@ -91,7 +90,8 @@ class BackfillPlanner(EventTimePlanner):
         refuse_removed(insert.id, removed(kept, upto), wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
         refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
-        return replace(plan, time=replace(span, rows=rows, ahead=(*span.ahead, *fill.new)), backfill=fill)
+        time = replace(span, rows=rows, ahead=(*span.ahead, *fill.new))
+        return plan.as_kind(BackfillPlan, time=time, backfill=fill)
 
     def unreached(self, last: ReleasePlan | None, spans: Sequence[Span]) -> Waiting | None:
         """The landed rows of `spans` that have to wait, and for what; none where rows may still come; None where all of

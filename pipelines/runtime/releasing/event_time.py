@@ -13,9 +13,15 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.areas import merged, micros
 from tidegate.pipelines.lake.records import word
-from tidegate.pipelines.lake.releasable import settled
+from tidegate.pipelines.runtime.epochs import (
+    NOTHING_RELEASED,
+    EventTimePlan,
+    FromQuarantine,
+    Pin,
+    ReleasePlan,
+    TimeSpan,
+)
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan, given_up_by
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.position import Position, Waiting
 from tidegate.pipelines.runtime.retention import Retention
@@ -55,9 +61,8 @@ class EventTimePlanner(ReleasePlanner):
         if isinstance(seen, Waiting):
             return seen
         path, span = lake.table_path(insert.probe), seen.span
-        since = settled(path, last.probe_generation, span.since, last.upto, span.before) if last else 0
-        span = replace(span, watermark=seen.watermark, since=since)
-        plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
+        span = replace(span, watermark=seen.watermark, since=last.settled_upto(path) if last else 0)
+        plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
@@ -82,17 +87,14 @@ class EventTimePlanner(ReleasePlanner):
         landed, pins = lake.watermarks.last(self.on_lake.insert.probe), self._pins()
         if landed is None:
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
-        time = last.time if last else None
-        earlier = time.earlier + time.rows if time else 0
-        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - earlier
+        span = last.time.then() if isinstance(last, EventTimePlan) else NOTHING_RELEASED
+        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - span.earlier
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
-        before = time.watermark if time else MIN_TIMESTAMP
-        watermark, holds = self._combined(landed, pins, before, now)
+        watermark, holds = self._combined(landed, pins, span.before, now)
         upto = last.upto if last else 0
-        ahead = tuple(area for area in time.ahead if not area.covered_by(upto, micros(before))) if time else ()
-        span = TimeSpan(before, before, time.since if time else 0, 0, earlier, merged(ahead))
-        return Seen(landed, pins, waiting, watermark, holds, span, now)
+        ahead = [area for area in span.ahead if not area.covered_by(upto, micros(span.before))]
+        return Seen(landed, pins, waiting, watermark, holds, replace(span, ahead=merged(ahead)), now)
 
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
@@ -100,7 +102,7 @@ class EventTimePlanner(ReleasePlanner):
         plan = super().instead_of(position, kind, on_unmatched)
         if kind == "re-release" and position.plan is not None:
             self._refuse_new_snapshot(plan.pins, position.plan.pins, held=position.plan)
-            if plan.backfill is not None:
+            if not plan.follows:
                 self._refuse_lost_versions(plan.pins, plan.oldest, held=position.plan)
         return plan
 
@@ -190,7 +192,7 @@ class EventTimePlanner(ReleasePlanner):
 
 
 def _given_up(held: ReleasePlan) -> str:
-    return f"tidegate discard SCRIPT {held.insert}   ({given_up_by(held)})"
+    return f"tidegate discard SCRIPT {held.insert}   ({held.when_discarded})"
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -23,6 +23,7 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
@@ -36,7 +37,6 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, refuse_process, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
@@ -132,11 +132,10 @@ class InsertRunner(InsertOnLake):
             return None
         history = self._history()
         for epoch in reversed(history):
-            fill = epoch.plan.backfill
-            if epoch.published and fill is not None and fill.spans == spans and epoch.plan.instant >= since:
+            if epoch.published and epoch.plan.spans == spans and epoch.plan.instant >= since:
                 planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
                 more = planner.backfill(position.plan, history, [own])
-                left = not isinstance(more, Waiting) and more.time is not None and more.time.rows > 0
+                left = not isinstance(more, Waiting) and more.rows_waiting() > 0
                 return None if left else epoch.plan
         return None
 
@@ -221,7 +220,7 @@ class InsertRunner(InsertOnLake):
         """What an epoch commits before the target, in this order."""
         files, folder = staged.of("quarantine"), self._folder(staged, self.target, "quarantine")
         # A backfill takes rows out, whether it brings any or not.
-        always = plan.backfill is not None
+        always = isinstance(plan, BackfillPlan)
         return [Part("quarantine", self.target.name, self.quarantine_path, folder, files, "insert.quarantined", always)]
 
     def _folder(self, staged: StagedRow, target: Table, disposition: str) -> Path:
@@ -410,7 +409,7 @@ class InsertRunner(InsertOnLake):
 
     def _instead_of(self, plan: ReleasePlan, role: CommitRole) -> Epochs | None:
         """The epochs that a plan's rows take the place of in one table."""
-        if plan.backfill is None:
+        if not isinstance(plan, BackfillPlan):
             return None
         rows = sum(file.rows for row in self._replaced(plan) for file in row.of(role))
         if role == "quarantine":
@@ -430,11 +429,8 @@ class InsertRunner(InsertOnLake):
 
     def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
         """What the epochs staged that a plan takes the place of."""
-        fill = plan.backfill
-        if fill is None:
-            return []
         return [
             item.staged
             for item in self._history()
-            if item.staged and (item.published or item.replaced) and fill.replaced(item.plan.epoch)
+            if item.staged and (item.published or item.replaced) and plan.takes_the_place_of(item.plan)
         ]

@@ -11,9 +11,9 @@ from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.gone import gone
+from tidegate.pipelines.runtime.epochs import FromQuarantine, Pin, ReleasePlan, StreamPlan, requeued
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
-from tidegate.pipelines.runtime.plans import FromQuarantine, Pin, ReleasePlan, TimeSpan
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     chosen,
     first_landed,
@@ -24,9 +24,6 @@ from tidegate.pipelines.runtime.quarantine.quarantined import (
 )
 from tidegate.pipelines.runtime.quarantine.quarantined import refuse_removed as refuse_removed_rows
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
-from tidegate.pipelines.runtime.releasing.replaced import (
-    given_up,
-)
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -48,12 +45,13 @@ class ReleasePlanner(ABC):
         return MIN_TIMESTAMP
 
     def _plan(
-        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], time: TimeSpan | None = None
-    ) -> ReleasePlan:
-        """The epoch after `last` that takes the probe up to `landed`. Raises PlanningError when the probe was started
-        again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
+        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], *, event: bool = False
+    ) -> StreamPlan:
+        """The epoch after `last` that takes all of the probe up to `landed`, of an INSERT that releases in `event` time
+        or not. Raises PlanningError when the probe was started again, or the script now joins by another time;
+        BeyondRetention when rows of it are gone."""
         insert = self.on_lake.insert
-        self._refuse_other_time(last, event=time is not None)
+        self._refuse_other_time(last, event=event)
         if last is not None and last.probe != insert.probe:
             raise PlanningError(
                 f"{insert.id} has released rows of {last.probe}, and the script's INSERT reads {insert.probe}",
@@ -67,7 +65,7 @@ class ReleasePlanner(ABC):
                 state="nothing was released",
                 next_command="write a new INSERT into a new target: it begins at the new generation's first row",
             )
-        plan = ReleasePlan(
+        plan = StreamPlan(
             insert=insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
@@ -80,15 +78,14 @@ class ReleasePlanner(ABC):
             pins=pins,
             on_unmatched=self.on_lake.on_unmatched,
             computes=self.on_lake.computes,
-            time=time,
         )
         refuse_removed(self.on_lake.lake, plan)
         return plan
 
     def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
         """Raises PlanningError where the INSERT has released in the other kind of time."""
-        if last is not None and (last.time is not None) != event:
-            was = "processing time" if last.time is None else "event time"
+        if last is not None and last.in_event_time != event:
+            was = "event time" if last.in_event_time else "processing time"
             raise PlanningError(
                 f"{self.on_lake.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
                 "another time: which rows are still to be released cannot be told",
@@ -123,7 +120,7 @@ class ReleasePlanner(ABC):
             computes=self.on_lake.computes,
             supersedes=held.epoch,
         )
-        return given_up(plan) if kind == "discard" else plan
+        return plan.given_up() if kind == "discard" else plan
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """The epoch that takes the place of one that was planned for another text of the INSERT, and of which nothing
@@ -177,18 +174,15 @@ class ReleasePlanner(ABC):
         landed = self.on_lake.lake.watermarks.last(insert.probe)
         if last is None or not wanted:
             return None
-        stands = last.time
-        if stands is not None:
-            stands = replace(stands, before=stands.watermark, rows=0, earlier=stands.earlier + stands.rows, least=None)
         numbers = {item.epoch for item in wanted}
-        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if stands is not None else []
+        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if last.in_event_time else []
         taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
         same_builds = {pin.table for pin in last.pins} == set(insert.builds)
         pins = last.pins if request.discards and same_builds else self._pins()
         if isinstance(pins, Waiting):
             raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
         if request.discards:  # nothing is read, so neither the probe's generation nor its time can stand in its way
-            return replace(
+            plan = replace(
                 last,
                 pins=pins,
                 epoch=last.epoch + 1,
@@ -197,10 +191,8 @@ class ReleasePlanner(ABC):
                 after=last.upto,
                 computes=self.on_lake.computes,
                 supersedes=None,
-                time=stands,
-                backfill=None,
-                from_quarantine=taken,
             )
+            return requeued(plan, last, taken)
         strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
         if landed is None or strange is not None:
             raise PlanningError(
@@ -212,18 +204,13 @@ class ReleasePlanner(ABC):
                 f"{insert.id} --because TEXT",
             )
         self._refuse_other_time(last, event=insert.time == "event")
-        plan = self._plan(last, landed, pins, stands)
+        plan = self._plan(last, landed, pins, event=last.in_event_time)
         first = min(first_landed(epoch) for epoch in epochs if epoch.plan.epoch in numbers)
         refuse_removed_lots(self.on_lake.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
         # unless somebody says so: a version that they met once may be gone.
-        return replace(
-            plan,
-            kind="quarantine-release",
-            upto=plan.after,
-            on_unmatched=on_unmatched or "quarantine",
-            from_quarantine=taken,
-        )
+        plan = replace(plan, kind="quarantine-release", upto=plan.after, on_unmatched=on_unmatched or "quarantine")
+        return requeued(plan, last, taken)
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""

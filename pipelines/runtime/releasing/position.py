@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +14,8 @@ from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.runtime.accounting import released_rows
+from tidegate.pipelines.runtime.epochs import ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.history import State, state_of
-from tidegate.pipelines.runtime.plans import ReleasePlan, given_up_by, insert_owner
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.sql.options import on_unmatched
@@ -50,14 +49,9 @@ class End:
 
     def reached(self, plan: ReleasePlan) -> bool:
         """Whether no epoch after this one is needed."""
-        if plan.process is not None:
-            taken = {span.table: (span.generation, span.upto) for span in plan.process.inputs}
-        else:
-            taken = {plan.probe: (plan.probe_generation, plan.upto)}
-        short = plan.time is not None and plan.time.watermark < self.watermark
-        return (
-            plan.follows and not short and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
-        )
+        taken = {item.table: (item.generation, item.upto) for item in plan.inputs}
+        in_time = plan.watermark >= self.watermark
+        return plan.follows and in_time and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,7 @@ class InsertOnLake:
         row = self.lake.epochs.last(self.owner)
         if row is None:
             return Position(None, None, None, 0)
-        plan = ReleasePlan.of(row)
+        plan = stored_plan(row)
         published = committed(self.target_path, self.lake.application(self.owner, "publish", plan.generation))
         return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
 
@@ -156,11 +150,7 @@ class InsertOnLake:
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
         counted for it. Of a process, the rows of all inputs."""
-        if plan.process is not None:
-            return plan.process.rows
-        if plan.time is not None or plan.from_quarantine is not None:
-            return released_rows((), plan)
-        return self.rows_between(plan.probe_generation, plan.after, plan.upto)
+        return plan.rows(partial(self.rows_between, plan.probe_generation))
 
     def waiting(self, position: Position) -> int:
         """Landed probe rows that are in no commit yet: not released, staged, or held."""
@@ -172,11 +162,8 @@ def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bo
     landed = lake.watermarks.last(probe)
     if landed is None:
         return 0
-    if plan is not None and plan.time is not None:
-        gone = plan.time.earlier + (plan.time.rows if published else 0)
-        return rows_landed(lake, probe, landed.generation, 0, landed.epoch) - gone
-    after = 0 if plan is None else plan.upto if published else plan.after
-    return rows_landed(lake, probe, landed.generation, after, landed.epoch)
+    rows = partial(rows_landed, lake, probe, landed.generation)
+    return rows(0, landed.epoch) if plan is None else plan.rows_left(rows, landed.epoch, published=published)
 
 
 def held(insert: Insert, position: Position) -> GateHeld:
@@ -189,8 +176,8 @@ def held(insert: Insert, position: Position) -> GateHeld:
             state="it is staged; the target is unchanged",
             next_command="tidegate run SCRIPT   (judges it)",
         )
-    way = given_up_by(plan)
-    again = plan.from_quarantine is not None
+    way = plan.when_discarded
+    again = isinstance(plan, RequeuePlan)
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",

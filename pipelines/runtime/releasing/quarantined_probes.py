@@ -24,7 +24,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.parquet import bounded, bounds_of_files
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 

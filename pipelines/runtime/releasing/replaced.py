@@ -8,12 +8,11 @@ they meet the same versions again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tidegate.pipelines.lake.areas import Area, Part, joined, just_before, micros
 from tidegate.pipelines.lake.releasable import released
+from tidegate.pipelines.runtime.epochs import BackfillPlan, Lot, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import Backfill, Lot, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, lots_of
 
 
@@ -34,7 +33,7 @@ def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> 
 def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
     """Whether a published epoch has a row with low <= rowtime < high (ms). Rows out of quarantine are those of the
     epochs that had them first (`with_what_they_became`)."""
-    if epoch.plan.from_quarantine is not None:
+    if isinstance(epoch.plan, RequeuePlan):
         return False
     least, greatest = epoch.extent
     return least <= greatest and least <= just_before(high) and greatest > just_before(low)
@@ -66,7 +65,7 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
             line = []
     if line:
         found.append(_line(line))
-    fills = [epoch.plan.backfill for epoch in replaced if epoch.plan.backfill is not None]
+    fills = [epoch.plan for epoch in replaced if isinstance(epoch.plan, BackfillPlan)]
     return joined([*found, *(part for fill in fills for part in fill.parts)])
 
 
@@ -98,20 +97,5 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
 def _line(plans: Sequence[ReleasePlan]) -> Part:
     """What releases took that came one after another; what backfills took before the last is in none of them."""
     first, last = plans[0], plans[-1]
-    assert first.time is not None
-    assert last.time is not None
-    without = tuple(dict.fromkeys(area for plan in plans if plan.time for area in plan.time.ahead))
-    return released(first.after, last.upto, first.time.before, last.time.watermark, first.time.since, without)
-
-
-def given_up(plan: ReleasePlan) -> ReleasePlan:
-    """A discard. That of a backfill takes nothing: what it would have replaced stays, and what it would have released
-    first goes on waiting. Nor does one of quarantined rows: they are where they were."""
-    if plan.from_quarantine is not None:
-        return replace(plan, from_quarantine=replace(plan.from_quarantine, lots=()))
-    if plan.backfill is None or plan.time is None:
-        return plan
-    ahead = plan.time.ahead[: len(plan.time.ahead) - len(plan.backfill.new)]
-    fill = plan.backfill
-    gone = Backfill(fill.low, fill.high, oldest=fill.oldest, several=fill.several)
-    return replace(plan, time=replace(plan.time, rows=0, ahead=ahead), backfill=gone)
+    without = tuple(dict.fromkeys(area for plan in plans for area in plan.ahead))
+    return released(first.after, last.upto, first.before, last.watermark, first.since, without)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.runtime.plans import Lot, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Lot, ReleasePlan
 
 PLACE = ("_epoch", "_op", "_split", "_offset")
 """What tells the rows of a probe's generation apart."""

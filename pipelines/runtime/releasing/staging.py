@@ -23,8 +23,8 @@ from tidegate.pipelines.lake.lake import mark
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.indexes import Indexed
-from tidegate.pipelines.runtime.plans import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.quarantined_probes import probe_column, with_probes
@@ -99,8 +99,7 @@ class Stager:
         """Write the plan's rows: the names of the files, and what was counted meanwhile."""
         insert, pipeline = self.on_lake.insert, self.on_lake.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
-        probe = plan.probe if plan.from_quarantine is None or plan.lots else insert.probe
-        late = None if plan.time is None else plan.late_upto
+        probe = insert.probe if isinstance(plan, RequeuePlan) and not plan.lots else plan.probe
         builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
         release = Release(
             plan.generation,
@@ -108,7 +107,7 @@ class Stager:
             plan.instant,
             plan.on_unmatched,
             plan.kind == "discard",
-            late,
+            plan.late_upto,
             any(build.horizon is not None for build in builds.values()),
         )
         rows = self._probe(spark, plan, self.on_lake.lake.table_path(probe))
@@ -131,7 +130,7 @@ class Stager:
         if plan.lots:
             again = landed_again(spark, path, self.on_lake.quarantine_path, plan)
             return Probe(
-                releasable, rows=again if plan.backfill is None else releasable.rows(spark, path).unionByName(again)
+                releasable, rows=releasable.rows(spark, path).unionByName(again) if releasable.parts else again
             )
         if table is None or not releasable.parts:
             return Probe(releasable)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.verifying.constraints import VIOLATION, constrained
 from tidegate.pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
 from tidegate.pipelines.sql.model import Insert, Join
@@ -60,10 +60,10 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
         for number, join in enumerate(insert.joins):
             row[f"_pin{number}_generation"] = pins[join.build].generation
             row[f"_pin{number}_epoch"] = pins[join.build].epoch
-            if plan.time is not None:
+            if plan.in_event_time:
                 horizon = pins[join.build].horizon_us
                 row[f"_pin{number}_horizon"] = MIN_TIMESTAMP if horizon is None else horizon
-        if plan.time is not None:
+        if plan.in_event_time:
             rows.append({**row, **span(plan)})
             continue
         landed = list(range(plan.after + 1, plan.upto + 1)) if plan.follows else [None]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.lake.rows import quoted
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.sql.model import Join
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -47,15 +47,14 @@ of the landed rows. Times in us."""
 
 def span(plan: ReleasePlan) -> dict[str, Any]:
     """A row of SPAN."""
-    assert plan.time is not None
     bounds = {"_after": plan.after, "_upto": plan.upto}
-    times = {"_from": plan.time.before, "_to": plan.time.watermark}
+    times = {"_from": plan.before, "_to": plan.watermark}
     return {
         "_line": plan.follows,
         **bounds,
         **{name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()},
-        "_ahead": [asdict(area) for area in plan.time.ahead],
-        "_parts": [asdict(part) for part in plan.backfill.parts] if plan.backfill else [],
+        "_ahead": [asdict(area) for area in plan.ahead],
+        "_parts": [] if plan.follows else [asdict(part) for part in plan.parts],
     }
 
 

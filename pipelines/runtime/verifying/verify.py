@@ -20,7 +20,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import claims, kept_out, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
 from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
 from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
@@ -133,8 +133,8 @@ class _Verification:
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
             upto = max(upto, epoch.plan.upto)
         kept, taken = {(item.epoch, item.reason) for item in kept_out(epochs)}, set[tuple[int, str]]()
-        for plan in (epoch.plan for epoch in published if claims(epoch.plan)):
-            own = {whole for whole in kept if any(lot.holds(*whole) for lot in claims(plan))}
+        for plan in (epoch.plan for epoch in published if epoch.plan.claims):
+            own = {whole for whole in kept if any(lot.holds(*whole) for lot in plan.claims)}
             for number, reason in sorted(own & taken):
                 yield f"what epoch {number} has quarantined ({reason}) was taken twice, again by epoch {plan.epoch}"
             taken |= own

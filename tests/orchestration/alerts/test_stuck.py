@@ -13,7 +13,7 @@ from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.stuck import stuck
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, watched
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.runtime.plans import insert_owner
+from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.runner import Runner
 
 

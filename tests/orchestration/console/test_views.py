@@ -22,7 +22,7 @@ from tidegate.pipelines.runtime.releasing import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
 from tidegate.quality_checks.against_source import RowDifference
 
-PLAN: Any = SimpleNamespace(backfill=None, from_quarantine=None, pins=())
+PLAN: Any = SimpleNamespace(pins=())
 STAGED = StagedRow("insert enriched", 1, 2, "", 0, "", [], {"to:publish": 5, "to:quarantine": 2, "to:drop": 1_003}, {})
 DONE = Published("enriched", 1, 2, 5, 2, PLAN, STAGED)
 

@@ -12,11 +12,11 @@ import pytest
 
 from tidegate.pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
 from tidegate.pipelines.pictures import bar_of, markdown, outcomes, watermarks
+from tidegate.pipelines.runtime.epochs import StreamPlan
 from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
-PLAN = ReleasePlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")
+PLAN = StreamPlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")
 
 
 def released(counts: Mapping[str, int], **state: bool) -> ReleasedEpoch:

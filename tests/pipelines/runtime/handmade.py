@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.runtime.plans import Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
+from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, ReleasePlan, StreamPlan, insert_owner, source_row
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -121,7 +121,7 @@ class HandmadeLake:
         supersedes: int | None = None,
     ) -> ReleasePlan:
         """The same, not stored."""
-        return ReleasePlan(
+        return StreamPlan(
             self.insert.id, 1, epoch, kind, epoch * 1000, self.insert.probe, 1, after, upto,
             (Pin("users", 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
         )  # fmt: skip

@@ -7,8 +7,18 @@ import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, left_waiting, where_rows_are
+from tidegate.pipelines.runtime.epochs import (
+    EventTimePlan,
+    FromQuarantine,
+    InputSpan,
+    ProcessPlan,
+    ProcessSpan,
+    ReleasePlan,
+    StreamPlan,
+    StreamRequeue,
+    TimeSpan,
+)
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.plans import FromQuarantine, InputSpan, ProcessSpan, ReleasePlan, TimeSpan
 
 
 @pytest.fixture
@@ -78,19 +88,19 @@ def test_a_row_that_is_nowhere_is_seen(made: HandmadeLake) -> None:
     assert (rows.landed, rows.accounted, rows.balanced) == (30, 29, False)
 
 
-PLAN = ReleasePlan("e", 1, 1, "release", 3500, "clicks", 1, 0, 2, (), "quarantine", "x")
+PLAN = StreamPlan("e", 1, 1, "release", 3500, "clicks", 1, 0, 2, (), "quarantine", "x")
 """Planned between the third and the fourth landed epoch; it takes the first two."""
 HELD_ANEW = replace(PLAN, epoch=2, kind="re-release", instant=4500, supersedes=1)
 FAST_CLOCK = replace(PLAN, instant=500)
-OUT_OF_QUARANTINE = replace(PLAN, after=2, upto=2, from_quarantine=FromQuarantine(False))
+OUT_OF_QUARANTINE = PLAN.as_kind(StreamRequeue, after=2, upto=2, from_quarantine=FromQuarantine(False))
 
 
 def in_time(earlier: int, rows: int, **plan: int) -> ReleasePlan:
-    return replace(PLAN, time=TimeSpan(0, 9, 0, rows, earlier), **plan)  # type: ignore[arg-type]
+    return PLAN.as_kind(EventTimePlan, time=TimeSpan(0, 9, 0, rows, earlier), **plan)
 
 
 def of_process(*spans: InputSpan) -> ReleasePlan:
-    return replace(PLAN, process=ProcessSpan(spans, 0, 9, (0, False), (9, False), 0))
+    return PLAN.as_kind(ProcessPlan, process=ProcessSpan(spans, 0, 9, (0, False), (9, False), 0))
 
 
 @pytest.mark.parametrize(

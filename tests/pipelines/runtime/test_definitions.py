@@ -22,8 +22,8 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.landing.opening import refresh
-from tidegate.pipelines.runtime.plans import ReleasePlan, source_row
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
@@ -150,7 +150,7 @@ def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness)
         assert line.startswith(f"insert enriched changes from epoch {number} on: ")
         row = harness.lake.epochs.last("insert enriched")
         assert row is not None
-        plan = ReleasePlan.of(row)
+        plan = stored_plan(row)
         assert (plan.epoch, plan.definition) == (number, number)
         assert harness.run().changes == ()
     assert [(row["item"], row["cents"]) for row in harness.published("enriched")] == [
@@ -335,7 +335,7 @@ def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
 
 
 def reading(probe: str, *, upto: int) -> ReleasePlan:
-    return ReleasePlan("enriched", 1, 1, "release", 0, probe, 1, 0, upto, (), "quarantine", "")
+    return StreamPlan("enriched", 1, 1, "release", 0, probe, 1, 0, upto, (), "quarantine", "")
 
 
 def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_table_that_the_script_does_not_have(tmp_path: Path) -> None:
 
 def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside_it(tmp_path: Path) -> None:
     from tidegate.pipelines.connectors.protocol import Step
-    from tidegate.pipelines.runtime.plans import source_row
+    from tidegate.pipelines.runtime.epochs import source_row
 
     lake = Lake(tmp_path)
     step = Step({"to": 3, "from": 0, "base": 0, "ends": {"at": 0}}, "unbounded", summary="rows 1-3")

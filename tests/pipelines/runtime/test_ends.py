@@ -10,14 +10,22 @@ import pytest
 
 from tests.assets.clicks import pipeline
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.plans import InputSpan, ProcessSpan, ReleasePlan, TimeSpan
+from tidegate.pipelines.runtime.epochs import (
+    EventTimePlan,
+    InputSpan,
+    ProcessPlan,
+    ProcessSpan,
+    ReleasePlan,
+    StreamPlan,
+    TimeSpan,
+)
 from tidegate.pipelines.runtime.releasing import End, Published
 from tidegate.pipelines.runtime.runner import Runner
 
-PLAN = ReleasePlan("enriched_click", 1, 1, "release", 0, "click_event", 1, 0, 3, (), "quarantine", "")
-IN_TIME = replace(PLAN, time=TimeSpan(0, 100, 0, 0, 0))
+PLAN = StreamPlan("enriched_click", 1, 1, "release", 0, "click_event", 1, 0, 3, (), "quarantine", "")
+IN_TIME = PLAN.as_kind(EventTimePlan, time=TimeSpan(0, 100, 0, 0, 0))
 SPANS = (InputSpan("a", 1, 0, 3, 0), InputSpan("b", 1, 0, 5, 0))
-PROCESS = replace(PLAN, process=ProcessSpan(SPANS, 0, 0, (0, False), (0, False), 0))
+PROCESS = PLAN.as_kind(ProcessPlan, process=ProcessSpan(SPANS, 0, 0, (0, False), (0, False), 0))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
 from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.rows import read
-from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.testing import Harness

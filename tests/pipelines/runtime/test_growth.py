@@ -43,11 +43,21 @@ from tidegate.pipelines.runtime.accounting import (
     where_rows_are,
 )
 from tidegate.pipelines.runtime.compaction import Compaction
+from tidegate.pipelines.runtime.epochs import (
+    NOTHING_RELEASED,
+    Backfill,
+    BackfillPlan,
+    FromQuarantine,
+    Lot,
+    ReleasePlan,
+    StreamPlan,
+    StreamRequeue,
+    source_row,
+)
 from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landing.opening import refresh
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
-from tidegate.pipelines.runtime.plans import Backfill, FromQuarantine, Lot, ReleasePlan, source_row
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
@@ -76,8 +86,9 @@ def no_spark() -> SparkSession:
 
 
 def _plan(made: HandmadeLake, epoch: int, **changed: object):
-    plan = replace(made.planned_row(epoch, epoch - 1, epoch), **changed)  # type: ignore[arg-type]
-    return plan
+    plan = made.planned_row(epoch, epoch - 1, epoch)
+    kinds = {"from_quarantine": StreamRequeue, "backfill": BackfillPlan}
+    return plan.as_kind(next((kind for name, kind in kinds.items() if name in changed), StreamPlan), **changed)
 
 
 def _grow(made: HandmadeLake, first: int, last: int) -> None:
@@ -201,10 +212,11 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
 
 AGED = CHECKPOINT + 40
 LOT = Lot("unmatched:deleted@u", 1, 10, 10, 0, 10)
+AGAIN = Backfill(0, 1, replaces=((3, 9),), rows_again=21)
 LOOK_BACKS: dict[str, dict[str, object]] = {
     "a requeue": {"kind": "quarantine-release", "from_quarantine": FromQuarantine(discards=False, lots=(LOT,))},
     "a discard": {"kind": "quarantine-discard", "from_quarantine": FromQuarantine(discards=True, lots=(LOT,))},
-    "a backfill": {"kind": "backfill", "backfill": Backfill(0, 1, replaces=((3, 9),), rows_again=21)},
+    "a backfill": {"kind": "backfill", "time": NOTHING_RELEASED, "backfill": AGAIN},
 }
 TOOK = {"a requeue": {"matched": 10}, "a discard": {}, "a backfill": {"matched": 20, "dropped_where": 1}}
 

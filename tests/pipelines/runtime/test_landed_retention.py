@@ -30,20 +30,25 @@ from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.landed_retention import LandedRetention, refuse_removed
-from tidegate.pipelines.runtime.maintenance import Maintenance
-from tidegate.pipelines.runtime.plans import (
+from tidegate.pipelines.runtime.epochs import (
+    BackfillPlan,
+    EventTimePlan,
+    EventTimeRequeue,
     FromQuarantine,
     InputSpan,
     Lot,
     Pin,
+    ProcessPlan,
     ProcessSpan,
     ReleasePlan,
+    StreamPlan,
     TimeSpan,
     insert_owner,
     source_row,
 )
+from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.landed_retention import LandedRetention, refuse_removed
+from tidegate.pipelines.runtime.maintenance import Maintenance
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
@@ -110,13 +115,13 @@ class ByHand:
         lake.watermarks.append([with_sums(lake, row)], application=application, version=epoch)
 
     def plan(
-        self, insert: str, epoch: int, after: int, upto: int, *, time: TimeSpan | None = None, **more: Any
+        self, insert: str, epoch: int, after: int, upto: int, of: type[ReleasePlan] | None = None, **more: Any
     ) -> ReleasePlan:
-        owner, kind = insert_owner(insert), more.pop("kind", "release")
-        plan = ReleasePlan(
-            insert, 1, epoch, kind, epoch * 1_000, "orders", 1, after, upto, (Pin("rates", 1, 1, 1),), "quarantine",
-            "", time=time, **more,
-        )  # fmt: skip
+        owner = insert_owner(insert)
+        plan = StreamPlan(
+            insert, 1, epoch, "release", epoch * 1_000, "orders", 1, after, upto, (Pin("rates", 1, 1, 1),),
+            "quarantine", "",
+        ).as_kind(of or (EventTimePlan if "time" in more else StreamPlan), **more)  # fmt: skip
         self.lake.epochs.append([plan.row()], application=self.lake.application(owner, "plan", 1), version=epoch)
         return plan
 
@@ -253,7 +258,7 @@ def test_rows_in_quarantine_hold_from_their_own_epoch_on_until_somebody_decides(
     assert "converted has quarantined may still be released" in hand.remove()[1]
     lots = (Lot("unmatched:key-absent@r", 1, 1, 2, 0, 6),)
     again = FromQuarantine(False, lots=lots)
-    plan = hand.plan("converted", 3, 9, 9, time=span(9_001, 9_001), kind="quarantine-release", from_quarantine=again)
+    plan = hand.plan("converted", 3, 9, 9, EventTimeRequeue, time=span(9_001, 9_001), from_quarantine=again)
     assert hand.remove()[0] == 0  # it is planned, and reads them
     hand.publish(plan)
     assert (hand.remove(), hand.there) == ((5, ""), [])
@@ -272,7 +277,7 @@ def test_a_process_holds_what_it_has_not_read(tmp_path: Path) -> None:
     reading = hand.pipeline.process("copied", "orders", None, fn.Forwarded(), "id INT")
     assert hand.remove(pipeline=reading) == (0, "copied has not released anything yet")
     taken = ProcessSpan((InputSpan("orders", 1, 2, 6, 4),), 0, 1, (0, False), (0, False), 0)
-    hand.plan("copied", 1, 2, 6, process=taken)
+    hand.plan("copied", 1, 2, 6, ProcessPlan, process=taken)
     told = "no row may go: copied has to meet every row, and has read no further"
     assert [hand.remove(), hand.remove()] == [(2, ""), (0, told)]  # of another script, too
 
@@ -284,7 +289,7 @@ def test_an_insert_of_another_script_is_asked_though_its_target_is_not_found(tmp
     assert hand.remove()[0] == 0  # nobody knows whether it is published
     hand.publish(other)
     assert (hand.remove(), hand.there) == ((2, ""), [3, 4, 5, 6])
-    hand.plan("elsewhere", 2, 2, 2, kind="discard")
+    hand.plan("elsewhere", 2, 2, 2, StreamPlan, kind="discard")
     assert hand.remove() == (0, "no row may go: elsewhere has come no further")
 
 
@@ -441,9 +446,9 @@ def test_a_plan_from_before_the_rows_went_is_refused_once_it_is_staged(tmp_path:
     hand = without_first_rows(tmp_path)
     refused(lambda: refuse_removed(hand.lake, hand.plan("now", 1, 0, 20)))
     taken = ProcessSpan((InputSpan("orders", 1, 0, 20, 20),), 0, 1, (0, False), (0, False), 0)
-    refused(lambda: refuse_removed(hand.lake, hand.plan("copied", 1, 0, 20, process=taken)))
+    refused(lambda: refuse_removed(hand.lake, hand.plan("copied", 1, 0, 20, ProcessPlan, process=taken)))
     nothing = replace(taken, inputs=(InputSpan("orders", 1, 0, 0, 0),))
-    refuse_removed(hand.lake, hand.plan("idle", 1, 0, 0, process=nothing))
+    refuse_removed(hand.lake, hand.plan("idle", 1, 0, 0, ProcessPlan, process=nothing))
     refuse_removed(hand.lake, hand.plan("later", 1, 12, 20))
 
 
@@ -458,8 +463,7 @@ def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp
     assert "none of them has a time after 1970-01-01T00:00:12.000Z" in error.what
     assert error.next_command == "tidegate run SCRIPT --from 1970-01-01T00:00:16.001Z"
     plan = planner.backfill(last, epochs, [(16_001, MAX_TIMESTAMP)])
-    assert isinstance(plan, ReleasePlan)
-    assert plan.backfill is not None
+    assert isinstance(plan, BackfillPlan)
     assert plan.backfill.replaces == ((3, 3),)
     refuse_removed(hand.lake, plan)
 

@@ -24,6 +24,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import KEEP, mark
 from tidegate.pipelines.runtime.dry_run import dry_run
+from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.lost_commits import (
     Part,
@@ -34,7 +35,6 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_rows,
     refuse_lost_source,
 )
-from tidegate.pipelines.runtime.plans import Pin
 from tidegate.pipelines.runtime.releasing import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness

@@ -19,6 +19,7 @@ from tests.pipelines.runtime.test_indexes import land
 from tests.pipelines.versions.test_index import KINDS, Row, cases, made, order, written
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.pipelines.runtime import nearest
+from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.nearest import (
     KeyedJoin,
@@ -28,7 +29,6 @@ from tidegate.pipelines.runtime.nearest import (
     keyed_joins,
     missed_keys,
 )
-from tidegate.pipelines.runtime.plans import ReleasePlan, insert_owner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.versions import IndexOf, opened, runs
@@ -49,7 +49,7 @@ def missed(harness: Harness, most: int) -> dict[int, MissedKey]:
     row = lake.epochs.rows(insert_owner(insert.id))[0]
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
     folder = lake.staged_path(harness.pipeline.table(insert.target), insert)
-    found = missed_keys(lake, keyed_joins(harness.pipeline, insert), folder, ReleasePlan.of(row), staged, most)
+    found = missed_keys(lake, keyed_joins(harness.pipeline, insert), folder, stored_plan(row), staged, most)
     assert len({one.key["user_id"] for one in found}) == len(found)
     return {one.key["user_id"]: one for one in found}
 
@@ -90,7 +90,7 @@ def test_a_script_that_has_changed_since_then_finds_no_keys(harness: Harness) ->
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
     folder = lake.staged_path(harness.pipeline.table(insert.target), insert)
     other = [replace(join, keys={"user_id": "a_new_name"}) for join in keyed_joins(harness.pipeline, insert)]
-    assert missed_keys(lake, other, folder, ReleasePlan.of(row), staged, 10) == []
+    assert missed_keys(lake, other, folder, stored_plan(row), staged, 10) == []
 
 
 def test_the_key_of_an_expression_is_not_guessed():

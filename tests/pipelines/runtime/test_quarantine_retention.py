@@ -22,8 +22,8 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.runtime import quarantine_retention
+from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.plans import FromQuarantine, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import chosen, kept_out, lots_of, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
@@ -75,10 +75,10 @@ class Kept:
     def take(self, epoch: int, *, discards: bool = False, **asked: Any) -> ReleasePlan:
         """An epoch that releases, or discards, what is asked for, and finds a match for all of it."""
         request, kept = FromQuarantine(discards, **asked), self.all
-        last = ReleasePlan.of(self.made.lake.epochs.rows(self.made.owner)[-1])
+        last = stored_plan(self.made.lake.epochs.rows(self.made.owner)[-1])
         lots = lots_of(chosen("enriched", kept, request), kept)
-        plan = replace(
-            last,
+        plan = last.as_kind(
+            StreamRequeue,
             epoch=epoch,
             instant=epoch * 1_000,
             kind="quarantine-discard" if discards else "quarantine-release",

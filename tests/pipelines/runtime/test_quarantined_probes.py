@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.runtime.plans import FromQuarantine
+from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 from tidegate.pipelines.runtime.quarantine.rows import rows_of
 from tidegate.pipelines.runtime.releasing import quarantined_probes, staging

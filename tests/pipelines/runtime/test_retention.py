@@ -18,17 +18,21 @@ from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.history import ReleasedEpoch
-from tidegate.pipelines.runtime.plans import (
+from tidegate.pipelines.runtime.epochs import (
     Backfill,
+    BackfillPlan,
+    EventTimePlan,
     FromQuarantine,
     InputSpan,
     Pin,
+    ProcessPlan,
     ProcessSpan,
     ReleasePlan,
     TimeSpan,
     insert_owner,
+    stored_plan,
 )
+from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position
@@ -65,9 +69,9 @@ class ByHand:
             [row], application=self.lake.application(table, "watermark", generation), version=epoch
         )
 
-    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> ReleasePlan:
+    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> EventTimePlan:
         """Epoch 1 of the INSERT, planned and no more: the releases before it stood at 800."""
-        plan = ReleasePlan(
+        plan = EventTimePlan(
             "converted", 1, 1, "release", 0, "orders", 1, 0, 1, (Pin("rates", 1, 1, 1, horizon),), "publish",
             PIPELINE.digest(INSERT), time=TimeSpan(800, watermark, 0, 1, 0, least=least),
         )  # fmt: skip
@@ -76,7 +80,7 @@ class ByHand:
             application=self.lake.application(insert_owner("converted"), "plan", 1),
             version=plan.epoch,
         )
-        assert ReleasePlan.of(plan.row()) == plan
+        assert stored_plan(plan.row()) == plan
         return plan
 
     def publish(self, plan: ReleasePlan) -> None:
@@ -151,7 +155,7 @@ def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
     assert reading.horizon(RATES_TABLE, 1, TEN) == "copied has not read anything yet"
     for epoch, after in ((1, 0), (2, 3)):
         span = ProcessSpan((InputSpan("rates", 1, after, after + 3, 5),), 0, 1, (0, False), (0, False), 0)
-        plan = ReleasePlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
+        plan = ProcessPlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
         application = hand.lake.application(insert_owner("copied"), "plan", 1)
         hand.lake.epochs.append([plan.row()], application=application, version=epoch)
         told = "" if after else "copied, which has to meet every row, has not read all of it"
@@ -236,7 +240,7 @@ def test_a_held_epoch_is_not_joined_again_to_a_snapshot_that_is_newer_than_its_p
     hand = ByHand(tmp_path)
     plan = hand.plan(least=850)
     if kind == "backfill":
-        plan = replace(plan, kind="backfill", backfill=Backfill(0, 900, oldest=100))
+        plan = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
     again = hand.planner.instead_of(held(hand, plan), "re-release", None)
     assert (again.supersedes, again.pins) == (1, plan.pins)
     hand.landed("rates", 2, 1, 1_000)
@@ -248,7 +252,8 @@ def test_a_held_epoch_is_not_joined_again_to_a_snapshot_that_is_newer_than_its_p
 
 def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
-    span = replace(hand.plan(least=None), kind="backfill", backfill=Backfill(0, 900, oldest=100))
+    plan = hand.plan(least=None)
+    span = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
     versions = {hand.lake.application("rates", "retention-time", 1): 500}
     hand.mark(hand.lake.table_path("rates"), versions)
     hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table

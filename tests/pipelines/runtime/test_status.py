@@ -85,7 +85,7 @@ def test_a_planned_epoch_that_has_not_landed_is_seen(made: HandmadeLake) -> None
     made.landed("users", 1, 1, flip=1)
     newer = HandmadeLake(made.root)
     from tidegate.pipelines.connectors.protocol import Step
-    from tidegate.pipelines.runtime.plans import source_row
+    from tidegate.pipelines.runtime.epochs import source_row
 
     application = newer.lake.application("users", "plan", 1)
     newer.lake.epochs.append([source_row("users", 1, 2, 0, Step({}))], application=application, version=2)

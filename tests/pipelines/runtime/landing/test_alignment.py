@@ -14,6 +14,7 @@ from rich.console import Console
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
+from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.runtime.landing.alignment import (
     Blocked,
     GroupPosition,
@@ -22,7 +23,6 @@ from tidegate.pipelines.runtime.landing.alignment import (
     group_position_of,
 )
 from tidegate.pipelines.runtime.landing.membership import ALIGNED_ROWS
-from tidegate.pipelines.runtime.plans import source_row
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script

@@ -14,7 +14,7 @@ from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from tidegate.pipelines.runtime.plans import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processing.outputs import OutputsTime
@@ -101,7 +101,7 @@ def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
     plan = log.next()
     assert isinstance(plan, ReleasePlan)
     assert plan.process is not None
-    assert ReleasePlan.of(plan.row()) == plan
+    assert stored_plan(plan.row()) == plan
     assert [(span.after, span.upto, span.rows) for span in plan.process.inputs] == [(0, 1, 5), (0, 0, 0)]
     assert (plan.process.end, plan.process.watermark) == (MIN_TIMESTAMP, (MIN_TIMESTAMP, False))
     waiting = log.next(plan)
@@ -172,7 +172,7 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
     assert isinstance(plan, ReleasePlan)
     assert plan.process is not None
     assert [span.loaded for span in plan.process.inputs] == [1 if script == IN_PHASES else 0, 2]
-    assert ReleasePlan.of(plan.row()) == plan
+    assert stored_plan(plan.row()) == plan
     found = planned_steps(log.lake, spec, plan.process)
     wanted = ((0, 3, 4), (1, 2, 5)) if script == IN_PHASES else ((2, 3), (0, 1, 4))
     assert found.of_input == wanted

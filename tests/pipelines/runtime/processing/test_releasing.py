@@ -11,8 +11,8 @@ import pytest
 
 from tests.pipelines.runtime.processing.test_planning import Log
 from tidegate.pipelines.lake import VerdictRow
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.plans import ReleasePlan
 from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
 
 NOTHING: Any = None

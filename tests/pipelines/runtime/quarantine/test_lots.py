@@ -10,8 +10,8 @@ import pytest
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.plans import FromQuarantine, Lot, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept, chosen, kept_out, lots_of
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
@@ -43,8 +43,8 @@ def lots(made: HandmadeLake, request: FromQuarantine) -> tuple[Lot, ...]:
 def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int) -> ReleasePlan:
     """Publish an epoch that takes what is asked for."""
     kind = "quarantine-discard" if request.discards else "quarantine-release"
-    drafted = replace(
-        ReleasePlan.of(made.lake.epochs.rows(made.owner)[-1]),
+    drafted = stored_plan(made.lake.epochs.rows(made.owner)[-1]).as_kind(
+        StreamRequeue,
         epoch=epoch,
         kind=kind,
         after=4,
@@ -53,7 +53,7 @@ def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int)
     )
     application = made.lake.application(made.owner, "plan", 1)
     made.lake.epochs.append([drafted.row()], application=application, version=epoch)
-    plan = ReleasePlan.of(made.lake.epochs.rows(made.owner)[-1])
+    plan = stored_plan(made.lake.epochs.rows(made.owner)[-1])
     assert plan == drafted
     made.staged(plan, **found)
     made.judged(plan)
@@ -119,4 +119,4 @@ def test_what_never_was_is_refused(made: HandmadeLake) -> None:
 def test_plans_of_before_keep_their_digests(made: HandmadeLake) -> None:
     for row in made.lake.epochs.rows(made.owner):
         assert "from_quarantine" not in row.plan
-        assert ReleasePlan.of(row).digest == row.digest
+        assert stored_plan(row).digest == row.digest

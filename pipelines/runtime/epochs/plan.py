@@ -1,0 +1,319 @@
+"""What is decided before an epoch of an INSERT runs, as the `epochs` table stores it: immutable, and all that a rerun
+needs. What an epoch takes and how it is counted is its kind's: a module of this package each."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from tidegate.pipelines.lake import EpochRow
+from tidegate.pipelines.lake.areas import Area, Part, micros
+from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.lake.releasable import Releasable
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
+
+if TYPE_CHECKING:  # a look at plans does not need it
+    from tidegate.pipelines.sql.model import OnUnmatched
+
+ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
+"""What an epoch is for. Its class says how its rows are chosen: a discard has the class of what it gives up."""
+
+Landed = Callable[[int, int], int]
+"""(after, upto) -> the landed rows of the probe with after < epoch <= upto, by the watermark log."""
+
+Span = tuple[int, int]
+"""low <= time < high, in ms, UTC; MIN and MAX where it is open."""
+
+Kind = TypeVar("Kind", bound="ReleasePlan")
+
+
+def no_rows(after: int, upto: int) -> int:
+    """An empty watermark log: enough for plans that have counted their rows."""
+    return 0
+
+
+def insert_owner(insert_id: str) -> str:
+    """The owner name of an INSERT in control tables: no source table can be called like it."""
+    return f"insert {insert_id}"
+
+
+def digest(plan: Mapping[str, Any]) -> str:
+    """Identifies a plan. 16 hex digits."""
+    return hashlib.sha256(canonical(plan).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The build (generation, epoch) that a release joins against, and the epoch of that generation's flip.
+
+    `horizon`: of an event-time release, how far retention had gone when it was planned: a row before this (ms, UTC)
+    finds nothing. None where no version was removed.
+    """
+
+    table: str
+    generation: int
+    epoch: int
+    flip_epoch: int
+    horizon: int | None = None
+
+    @property
+    def horizon_us(self) -> int | None:
+        """The same in us, UTC."""
+        return None if self.horizon is None else micros(self.horizon)
+
+    def stored(self) -> dict[str, Any]:
+        """As a plan stores it."""
+        pin = asdict(self)
+        if self.horizon is None:
+            del pin["horizon"]
+        return pin
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """The landed epochs of one input that a plan reads: after < epoch <= upto."""
+
+    table: str
+    generation: int
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Lot:
+    """All rows that the epochs from `first` to `last` sent to quarantine for one reason (as `_reason` stores it):
+    `rows` of them, landed in probe epochs after < epoch <= upto. A published epoch gains no rows, so a lot is the same
+    whenever it is read."""
+
+    reason: str
+    first: int
+    last: int
+    rows: int
+    after: int
+    upto: int
+
+    def holds(self, epoch: int, reason: str) -> bool:
+        """Whether what an epoch has quarantined for a reason is in it."""
+        return self.reason == reason and self.first <= epoch <= self.last
+
+
+def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
+    """Lots, read back from a plan."""
+    return tuple(Lot(**lot) for lot in stored)
+
+
+@dataclass(frozen=True)
+class ReleasePlan(ABC):
+    """What one epoch of an INSERT or a process releases, against the pins: probe rows with after < epoch <= upto, of
+    which its kind says what it takes.
+
+    `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
+    computes, `definition` is the number of the definition that it was made under; None where it is older than those.
+    `supersedes` is the epoch whose place it takes: the held one of a re-release or a discard, or one that was planned
+    for another text of the INSERT and never staged.
+    """
+
+    insert: str
+    generation: int
+    epoch: int
+    kind: ReleaseKind
+    instant: int
+    probe: str
+    probe_generation: int
+    after: int
+    upto: int
+    pins: tuple[Pin, ...]
+    on_unmatched: OnUnmatched
+    computes: str
+    supersedes: int | None = None
+    definition: int | None = None
+
+    # --- what it reads -------------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The landed rows of the probe that it takes, but for those out of quarantine, as areas."""
+        return (Part((Area(self.after, self.upto, MIN_TIMESTAMP, MAX_TIMESTAMP, nulls=True),)),)
+
+    @property
+    def releasable(self) -> Releasable:
+        """The same rows, of the probe's generation."""
+        return Releasable(self.probe_generation, self.parts)
+
+    @property
+    def inputs(self) -> tuple[InputRange, ...]:
+        """How far it takes each table that it reads row by row: the probe; of a process, all of its inputs."""
+        return (InputRange(self.probe, self.probe_generation, self.after, self.upto),)
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of these tables."""
+        return [item.table for item in self.inputs]
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """After which and up to which probe epoch its rows may lie."""
+        return self.after, self.upto
+
+    @property
+    def follows(self) -> bool:
+        """Whether it goes on where the release before it ended, and does not look back."""
+        return True
+
+    @property
+    def lots(self) -> tuple[Lot, ...]:
+        """What it joins again of what epochs that stay have quarantined."""
+        return ()
+
+    @property
+    def claims(self) -> tuple[Lot, ...]:
+        """What it takes out of quarantine, to join it again or to discard it."""
+        return self.lots
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The spans of time that it was asked to release anew, as a `union`; none where it was not."""
+        return ()
+
+    def takes_the_place_of(self, other: ReleasePlan) -> bool:
+        """Whether it replaces another published epoch."""
+        return False
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_event_time(self) -> bool:
+        """Whether its INSERT releases rows by the combined watermark."""
+        return False
+
+    @property
+    def before(self) -> int:
+        """The watermark of the release before it (ms, UTC); MIN where its rows are not chosen by time."""
+        return MIN_TIMESTAMP
+
+    @property
+    def watermark(self) -> int:
+        """The watermark that the releases have reached with it (ms, UTC); MIN where its rows are not chosen by time."""
+        return MIN_TIMESTAMP
+
+    @property
+    def since(self) -> int:
+        """The probe epoch up to which no row waited any more when it was planned."""
+        return self.after
+
+    @property
+    def ahead(self) -> tuple[Area, ...]:
+        """What backfills have released beyond the watermark, up to it: later releases leave it out."""
+        return ()
+
+    @property
+    def oldest(self) -> int:
+        """In event time: no row of it that has a time lies before this (ms, UTC); MIN where that is not known."""
+        return MIN_TIMESTAMP
+
+    @property
+    def late_upto(self) -> int | None:
+        """A row with a rowtime (us) up to here is late; None before the first release, and where rows that were
+        released before are released again."""
+        return None
+
+    def complete_until(self, inputs: Watermark) -> Watermark:
+        """The watermark of what is published with it, of which `inputs` is the combination of its inputs'."""
+        return inputs
+
+    def horizon_of(self, table: str, generation: int) -> int:
+        """The horizon of its pin of a build's generation; MIN where it has none."""
+        found = (pin.horizon for pin in self.pins if (pin.table, pin.generation) == (table, generation))
+        horizon = next(found, None)
+        return MIN_TIMESTAMP if horizon is None else horizon
+
+    # --- how many rows -------------------------------------------------------------------------------------------
+
+    def rows(self, landed: Landed = no_rows) -> int:
+        """The rows that it takes of all that it reads, with those that it takes again."""
+        return self.rows_landed(landed)
+
+    def rows_landed(self, landed: Landed = no_rows) -> int:
+        """Of the probe's rows those that it takes as they have landed, and not out of the quarantine of epochs that
+        stay."""
+        return landed(self.after, self.upto)
+
+    def rows_waiting(self, landed: Landed = no_rows) -> int:
+        """The probe rows that wait until it is published: what it takes again is still where it was."""
+        return self.rows_landed(landed)
+
+    def rows_taken(self, upto: int) -> int:
+        """The rows of one input that all releases have taken, this one included, of which `upto` have landed up to its
+        last epoch."""
+        return upto
+
+    def rows_left(self, landed: Landed, upto: int, *, published: bool) -> int:
+        """The probe rows of epochs up to `upto` that are in no commit, if this is the newest plan."""
+        return landed(self.upto if published else self.after, upto)
+
+    def settled_upto(self, probe: Path) -> int:
+        """The probe epoch up to which no row waits any more once it is published. `probe`: the landed table."""
+        return self.upto
+
+    # --- what a person decides -----------------------------------------------------------------------------------
+
+    @property
+    def discards(self) -> bool:
+        """Whether nothing of it is published: a person has given up what it takes."""
+        return self.kind == "discard"
+
+    @property
+    def when_discarded(self) -> str:
+        """What `tidegate discard` does to it while it is held."""
+        return "quarantines them"
+
+    def given_up(self) -> Self:
+        """What a discard of it takes."""
+        return self
+
+    def fills(self, spans: Sequence[Span]) -> bool:
+        """Whether it is the backfill of these spans."""
+        return self.kind != "discard" and self.spans == tuple(spans)
+
+    # --- its stored form -----------------------------------------------------------------------------------------
+
+    @property
+    def digest(self) -> str:
+        return digest(self._plan())
+
+    def row(self) -> EpochRow:
+        """The plan as a control row."""
+        return EpochRow(
+            insert_owner(self.insert), self.generation, self.epoch, "insert", self.instant, self._plan(), self.digest
+        )
+
+    def _plan(self) -> dict[str, Any]:
+        """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
+        plan = {name: value for name, value in self._shared().items() if name not in ("insert", "generation", "epoch")}
+        plan["pins"] = [pin.stored() for pin in self.pins]
+        if self.definition is None:
+            del plan["definition"]
+        return {**plan, **self._own()}
+
+    @abstractmethod
+    def _own(self) -> dict[str, Any]:
+        """What is stored of its kind alone; reading back goes by it."""
+
+    def _shared(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(ReleasePlan)}
+
+    def as_kind(self, kind: type[Kind], /, **changed: Any) -> Kind:
+        """The same epoch as a plan of another kind, which `changed` has the fields of."""
+        return kind(**{**self._shared(), **changed})
+
+
+@dataclass(frozen=True)
+class StreamPlan(ReleasePlan):
+    """An epoch in processing time, which takes rows in the order in which they landed, whatever their time."""
+
+    def _own(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,146 @@
+"""Plans by their kind: as they are stored, read back, and what each says of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake import EpochRow
+from tidegate.pipelines.lake.areas import Area, Part
+from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.runtime.epochs import (
+    Backfill,
+    BackfillPlan,
+    EventTimePlan,
+    EventTimeRequeue,
+    FromQuarantine,
+    InputSpan,
+    Lot,
+    Pin,
+    ProcessPlan,
+    ProcessSpan,
+    ReleasePlan,
+    StreamPlan,
+    StreamRequeue,
+    TimeSpan,
+    stored_plan,
+)
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
+
+LOT = Lot("unmatched:deleted@u", 1, 2, 3, 0, 4)
+PINS = (Pin("users", 1, 2, 1), Pin("rates", 1, 3, 1, horizon=7))
+STREAM = StreamPlan("e", 1, 2, "release", 5, "clicks", 1, 1, 3, PINS, "quarantine", "c")
+SPAN = TimeSpan(10, 20, 1, 4, 6)
+AREA = Area(0, 3, 5, 9)
+IN_TIME = STREAM.as_kind(EventTimePlan, time=SPAN)
+WHOLE = Backfill(5, 30, ((1, 2),), (Part((AREA,), (AREA,)),), 7, (AREA,), (AREA,), 4, (LOT,), ((5, 9), (20, 30)))
+FILL = STREAM.as_kind(BackfillPlan, kind="backfill", time=replace(SPAN, ahead=(AREA, AREA)), backfill=WHOLE)
+ASKED = FromQuarantine(False, ("deleted",), (1,), (LOT,), 4, 5, "ada", "x")
+AGAIN = STREAM.as_kind(StreamRequeue, kind="quarantine-release", from_quarantine=ASKED)
+DISCARD = STREAM.as_kind(
+    EventTimeRequeue, kind="quarantine-discard", time=SPAN, from_quarantine=FromQuarantine(True, lots=(LOT,))
+)
+INPUTS = (InputSpan("clicks", 1, 1, 3, 4), InputSpan("rules", 1, 0, 2, 1, loaded=2))
+PROCESS = STREAM.as_kind(
+    ProcessPlan, pins=(), process=ProcessSpan(INPUTS, 0, 9, (0, False), (9, True), base=1, rewrite=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "digest"),
+    [
+        (STREAM, "34f92dbf69e04c88"),
+        (replace(STREAM, definition=3, supersedes=1, kind="re-release"), "63acee637574a447"),
+        (IN_TIME, "9db25b43959ba302"),
+        (replace(IN_TIME, time=replace(SPAN, ahead=(AREA,), least=3)), "f0087ac12ceba24f"),
+        (replace(FILL, time=SPAN, backfill=Backfill(5, 9)), "fa04250c3eb15cd5"),
+        (replace(FILL, time=SPAN), "ebc4d5748f483b14"),
+        (AGAIN, "77105e743e2bd907"),
+        (DISCARD, "c23c39d8815dfc64"),
+        (PROCESS, "ccd413667308c6ba"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+)
+def test_a_plan_keeps_its_digest_and_is_read_back_as_its_kind(plan: ReleasePlan, digest: str) -> None:
+    """The digests are those that Tidegate stored before plans had kinds."""
+    assert plan.digest == digest
+    stored = EpochRow.from_row({**plan.row().to_row()})
+    read = stored_plan(stored)
+    assert (type(read), read) == (type(plan), plan)
+    assert canonical(stored.plan) == canonical(plan.row().plan)
+
+
+@pytest.mark.parametrize("own", [{"replay": {"by": 1}}, {"process": {"end": 1}, "backfill": {"low": 1}}])
+def test_a_plan_of_no_known_kind_is_refused(own: Mapping[str, Any]) -> None:
+    row = STREAM.row()
+    with pytest.raises(LakeError, match="epoch 2 of e is of no kind"):
+        stored_plan(replace(row, plan={**row.plan, **own}))
+
+
+def landed(after: int, upto: int) -> int:
+    return 100 * (upto - after)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rows", "as_landed", "waiting", "taken"),
+    [
+        (STREAM, 200, 200, 200, 300),
+        (IN_TIME, 4, 4, 4, 10),
+        (FILL, 11, 8, 4, 10),
+        (AGAIN, 3, 0, 0, 300),
+        (DISCARD, 0, 0, 4, 10),
+        (PROCESS, 5, 200, 200, 300),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+)
+def test_how_many_rows_a_plan_takes(plan: ReleasePlan, rows: int, as_landed: int, waiting: int, taken: int) -> None:
+    found = plan.rows(landed), plan.rows_landed(landed), plan.rows_waiting(landed), plan.rows_taken(300)
+    assert found == (rows, as_landed, waiting, taken)
+
+
+@pytest.mark.parametrize(
+    ("plan", "reads", "oldest", "late"),
+    [
+        (STREAM, (1, 3), MIN_TIMESTAMP, None),
+        (IN_TIME, (1, 3), MIN_TIMESTAMP, 10_000),
+        (FILL, (0, 4), 4, None),
+        (AGAIN, (0, 4), 4, None),
+        (DISCARD, (0, 0), MIN_TIMESTAMP, None),
+        (PROCESS, (1, 3), MIN_TIMESTAMP, None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+)
+def test_what_a_plan_reads(plan: ReleasePlan, reads: tuple[int, int], oldest: int, late: int | None) -> None:
+    assert (plan.reads, plan.oldest, plan.late_upto) == (reads, oldest, late)
+    assert plan.tables == (["clicks", "rules"] if plan is PROCESS else ["clicks"])
+
+
+def test_a_discard_takes_nothing_that_waits_or_stays_elsewhere() -> None:
+    fill, again = replace(FILL, kind="discard").given_up(), replace(AGAIN, kind="discard").given_up()
+    assert (fill.parts, fill.lots, fill.rows(), fill.ahead) == ((), (), 0, (AREA,))
+    assert (fill.spans, fill.oldest) == (FILL.spans, FILL.oldest)
+    assert (again.rows(), again.claims, again.from_quarantine.by) == (0, (), "ada")
+    assert IN_TIME.given_up() == IN_TIME
+
+
+def test_what_a_discard_gives_up_is_not_what_was_asked_for() -> None:
+    assert FILL.fills(WHOLE.spans)
+    assert not replace(FILL, kind="discard").fills(WHOLE.spans)
+    assert not IN_TIME.fills(WHOLE.spans)
+    assert AGAIN.answers(ASKED)
+    assert not replace(AGAIN, kind="discard").answers(ASKED)
+    assert not AGAIN.answers(replace(ASKED, epochs=()))
+
+
+def test_how_far_what_is_published_is_complete() -> None:
+    now, told = Watermark(MIN_TIMESTAMP, True), Watermark(50)
+    assert [plan.complete_until(told) for plan in (STREAM, IN_TIME, FILL, AGAIN, DISCARD)] == [
+        told, Watermark(20), Watermark(20), told, Watermark(20),
+    ]  # fmt: skip
+    assert replace(IN_TIME, instant=20).complete_until(now) == now
+    assert replace(IN_TIME, instant=21).complete_until(now) == Watermark(20)
+    assert PROCESS.complete_until(told) == Watermark(9, True)
