@@ -11,8 +11,7 @@ else is missing has to come back from a backup. Nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,51 +19,15 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import Lake, StagedRow, delta_log
+from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import gone
-from tidegate.pipelines.lake.lake import CommitRole, Layout
+from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
-from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sql.model import Insert
-
-LAST_COMMITS = "last-commits"
-"""The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
-before this one, and with this one. Not every epoch does, and without it all would have to be read to know which should
-be there."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What an epoch commits to one table: `files` of `folder`. `point` is passed once it is done. Where there is no row
-    to add there is no commit, unless it is made `always`."""
-
-    role: CommitRole
-    table: str
-    path: Path
-    folder: Path
-    files: Sequence[StagedFile]
-    point: Point | OfProcess
-    always: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the table is called in a staged row, wherever the lake lies."""
-        return f"{self.role} {self.table}"
-
-    @property
-    def commits(self) -> bool:
-        return self.always or any(file.rows for file in self.files)
-
-    def last(self, staged: StagedRow) -> int:
-        """The last epoch that must have committed to the table once the epoch of `staged` is published; -1: none. In a
-        lake of an older Tidegate each epoch has."""
-        stored = staged.facts.get(LAST_COMMITS)
-        return staged.epoch if stored is None else stored.get(self.name, (-1, -1))[1]
 
 
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:

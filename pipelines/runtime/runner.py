@@ -37,8 +37,9 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
-from tidegate.pipelines.runtime.releasing import End, InsertRunner, Published, Waiting
+from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.releasing import End, InsertOnLake, InsertRunner, Published, Waiting
+from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermarking import strategy_of
 from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
@@ -253,12 +254,9 @@ class Runner:
     def releasing(self, insert: str, until: int | None = None) -> InsertRunner:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = InsertRunner if found.process is None else partial(ProcessRunner, until=until)
-        return kind(
-            lake=self.lake,
-            pipeline=self.pipeline,
-            insert=found,
-            leases=self.leases,
+        kind = JoinWork if found.process is None else partial(ProcessWork, until=until)
+        work = kind(
+            on_lake=InsertOnLake(self.lake, self.pipeline, found),
             spark=self.session,
             clock=self.clock,
             progress=self.progress,
@@ -266,6 +264,7 @@ class Runner:
             environment=self._environment,
             definitions=self.definitions,
         )
+        return InsertRunner(self.lake, self.pipeline, found, self.leases, work)
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
@@ -290,10 +289,8 @@ class Runner:
         if done is None:
             return None
         self._works(insert_owner(done.insert))
-        process = releasing.insert.process
-        targets = [releasing.insert.target] if process is None else process.outputs
         added = (done.rows, done.staged.facts.get("second", {}).get("to:publish", 0))
-        for target, rows in zip(map(self.pipeline.table, targets), added, strict=False):
+        for target, rows in zip(releasing.work.targets, added, strict=False):
             if rows and target.connector == "print":
                 path = self.lake.target_path(target)
                 epoch = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)

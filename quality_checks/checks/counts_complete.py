@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidegate.pipelines.runtime.definitions import mixed_definitions
+from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.pipelines.runtime.lost_commits import LAST_COMMITS
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OF_PROCESSES, expected_facts, expected_names

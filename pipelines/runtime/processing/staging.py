@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.process.errors import ProcessError
@@ -60,7 +60,12 @@ class ProcessStager:
         Raises ProcessError with the function's key and record where it failed, LakeError where state is lost.
         """
         if not isinstance(plan, ProcessPlan):
-            raise TypeError(f"epoch {plan.epoch} of {plan.insert} is not of a process")
+            raise PlanningError(
+                f"epoch {plan.epoch} of {plan.insert} was planned for an INSERT, and the script has a process",
+                where=f"process {plan.insert}",
+                state="the epoch is planned and not staged",
+                next_command="give the process a new name: it then begins at the first row",
+            )
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
         found = planned_steps(self.on_lake.lake, spec, plan.process)
         state = state_before(self.on_lake, plan.epoch, plan.process.base)

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from pyspark.sql import SparkSession
-
-from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError
 from tidegate.pipelines.lake import StagedRow
-from tidegate.pipelines.lake.adopt import Epochs, adopt, require_whole
+from tidegate.pipelines.lake.adopt import require_whole
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
-from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, FromQuarantine, ReleasePlan, Span, union
+from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
+from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.judging import ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import (
-    LAST_COMMITS,
-    Part,
     lost_part,
     refuse_lost_files,
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, refuse_process, removed, removed_upto
-from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
-from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
-from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
+from tidegate.pipelines.runtime.quarantine.quarantined import refuse_process
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.position import End, InsertOnLake, Position, Waiting, held
-from tidegate.pipelines.runtime.releasing.staging import Stager
+from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched
 
@@ -70,22 +59,15 @@ class InsertRunner(InsertOnLake):
     """The runner of one INSERT. Holds its lease while it works."""
 
     leases: Leases
-    spark: Callable[[], SparkSession]
-    clock: Clock
-    progress: Progress
-    ready: set[Path] = field(default_factory=set)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    definitions: Definitions | None = None
+    work: EpochWork
 
-    @cached_property
+    @property
     def planner(self) -> ReleasePlanner:
-        if self.insert.time == "event":
-            return EventTimePlanner(self, self.clock, self.spark, self.environment)
-        return ProcessingTimePlanner(self, self.clock)
+        return self.work.planner
 
-    @cached_property
-    def stager(self) -> Stager:
-        return Stager(self, self.spark, self.clock, self.progress, self.ready, self.definitions)
+    @property
+    def stager(self) -> Stages:
+        return self.work.stager
 
     def end(self) -> End:
         """Where a run ends that begins now."""
@@ -121,8 +103,7 @@ class InsertRunner(InsertOnLake):
         unfinished = self._unfinished(position)
         if unfinished is not None:
             return unfinished
-        planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
-        return self._stored(planner.backfill(position.plan, self._history(), spans))
+        return self._stored(self.work.backfills.backfill(position.plan, self._history(), spans))
 
     def filled(self, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """The published backfill of `spans` that was planned at or after `since` (ms, UTC), if it has released all that
@@ -133,8 +114,7 @@ class InsertRunner(InsertOnLake):
         history = self._history()
         for epoch in reversed(history):
             if epoch.published and epoch.plan.spans == spans and epoch.plan.instant >= since:
-                planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
-                more = planner.backfill(position.plan, history, [own])
+                more = self.work.backfills.backfill(position.plan, history, [own])
                 left = not isinstance(more, Waiting) and more.rows_waiting() > 0
                 return None if left else epoch.plan
         return None
@@ -142,8 +122,7 @@ class InsertRunner(InsertOnLake):
     def unreached(self, spans: Sequence[Span]) -> Waiting | None:
         """The landed rows of `spans` that cannot be released yet, and why; with `rows` 0 where some may still come;
         None where all of them is reached."""
-        planner = BackfillPlanner(self, self.clock, self.spark, self.environment)
-        return planner.unreached(self.position().plan, spans)
+        return self.work.backfills.unreached(self.position().plan, spans)
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
@@ -167,9 +146,10 @@ class InsertRunner(InsertOnLake):
     def _own(self) -> None:
         """Take the lease; from now on the INSERT is what this script says."""
         self.leases.acquire(self.owner)
+        self._log_again()
         self.refuse_lost()
-        if self.definitions is not None:
-            self.definitions.take_up(self.owner)
+        if self.work.definitions is not None:
+            self.work.definitions.take_up(self.owner)
         self._add_again()
 
     def _own_position(self) -> Position:
@@ -183,67 +163,71 @@ class InsertRunner(InsertOnLake):
     def refuse_lost(self) -> None:
         """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned."""
         refuse_lost_insert(self.lake, self.owner, self.target_path)
-        targets = [self.insert.target] if self.insert.process is None else self.insert.process.outputs
-        for target in map(self.pipeline.table, targets):
+        for target in self.work.targets:
             refuse_lost_files(self.lake, target, self.insert)
         self._missing(self.position())
+
+    def _log_again(self) -> None:
+        """Make the commits again that follow publishing, of which a crash may have left some unmade."""
+        position = self.position()
+        if position.state == "published" and position.plan is not None and position.staged is not None:
+            commits = self.work.commits(position.plan, position.staged)
+            for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
+                self._made(position.plan, commit)
 
     def _add_again(self) -> None:
         """Make the last commit of a table beside the target again, where a power cut has taken it, though the target
         has its own of that epoch, or of a later one; the staged files are still there."""
         for plan, part in self._missing(self.position()):
             with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
-                self._commit(plan, part)
+                part.make(self.lake, plan)
 
-    def _missing(self, position: Position) -> list[tuple[ReleasePlan, Part]]:
+    def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """What published epochs had put beside the target and is not there, one commit a table at most. Raises
         LakeError where a table has lost more."""
         plan, staged = position.plan, position.staged
         if plan is None or staged is None or position.state != "published":
             return []
-        parts = self._parts(plan, staged)
-        there = {part.name: self._committed(plan, part) for part in parts}
+        parts = self._beside(plan, staged)
+        there = {part.name: part.made(self.lake, plan) for part in parts}
         if all(there[part.name] >= part.last(staged) for part in parts):
             return []
-        found: dict[str, tuple[ReleasePlan, Part]] = {}
+        found: dict[str, tuple[ReleasePlan, FileCommit]] = {}
         for item in self._history():
             if item.staged is None or item.plan.generation != plan.generation or not (item.published or item.replaced):
                 continue
-            for part in self._parts(item.plan, item.staged):
-                if part.commits and there[part.name] < item.plan.epoch:
+            for part in self._beside(item.plan, item.staged):
+                if part.needed and there[part.name] < item.plan.epoch:
                     if part.name in found:
                         raise lost_part(self.insert.id, part.path, found[part.name][0].epoch)
                     found[part.name] = item.plan, part
         return list(found.values())
 
-    def _parts(self, plan: ReleasePlan, staged: StagedRow) -> list[Part]:
-        """What an epoch commits before the target, in this order."""
-        files, folder = staged.of("quarantine"), self._folder(staged, self.target, "quarantine")
-        # A backfill takes rows out, whether it brings any or not.
-        always = isinstance(plan, BackfillPlan)
-        return [Part("quarantine", self.target.name, self.quarantine_path, folder, files, "insert.quarantined", always)]
+    def _beside(self, plan: ReleasePlan, staged: StagedRow) -> list[FileCommit]:
+        """What an epoch commits before it is published."""
+        commits = self.work.commits(plan, staged)
+        before = commits[: commits.index(self._publishing(commits))]
+        return [commit for commit in before if isinstance(commit, FileCommit)]
 
-    def _folder(self, staged: StagedRow, target: Table, disposition: str) -> Path:
-        return self.lake.staged_folder(target, self.insert, staged.folder, disposition)
-
-    def _committed(self, plan: ReleasePlan, part: Part) -> int:
-        """The last epoch of a plan's generation that is committed to a table; -1 where there is none."""
-        return committed(part.path, self._application(part.role, plan))
+    def _publishing(self, commits: Sequence[Commit]) -> FileCommit:
+        """The commit to the target."""
+        files = [commit for commit in commits if isinstance(commit, FileCommit)]
+        return next(commit for commit in files if commit.path == self.target_path)
 
     def _with_last_commits(self, plan: ReleasePlan, staged: StagedRow) -> StagedRow:
         """The row of a plan's staged files, with LAST_COMMITS."""
         last: dict[str, tuple[int, int]] = {}
         earlier = self.lake.staged.last(self.owner, plan.generation)
         published = committed(self.target_path, self._application("publish", plan))
-        for part in self._parts(plan, staged):
+        for part in self._beside(plan, staged):
             stored = None if earlier is None else earlier.facts.get(LAST_COMMITS)
             if earlier is None:
                 before = -1
             elif stored is not None:
                 before = stored.get(part.name, (-1, -1))[published >= earlier.epoch]
             else:  # of an older Tidegate, whose epochs have all committed to each of them
-                before = earlier.epoch if published >= earlier.epoch else self._committed(plan, part)
-            last[part.name] = (before, plan.epoch if part.commits else before)
+                before = earlier.epoch if published >= earlier.epoch else part.made(self.lake, plan)
+            last[part.name] = (before, plan.epoch if part.needed else before)
         return replace(staged, facts={**staged.facts, LAST_COMMITS: last})
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
@@ -261,10 +245,10 @@ class InsertRunner(InsertOnLake):
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
-        if self.definitions is not None:
-            plan = replace(plan, definition=self.definitions.number(self.owner))
+        if self.work.definitions is not None:
+            plan = replace(plan, definition=self.work.definitions.number(self.owner))
         row = plan.row()
-        refuse_lost_rows(self.lake, self.spark, plan)
+        refuse_lost_rows(self.lake, self.work.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stands is None or stands.digest != row.digest:
@@ -274,8 +258,10 @@ class InsertRunner(InsertOnLake):
                 next_command="tidegate status",
             )
         faults.point("insert.planned", self.insert.id)
-        if self.definitions is not None:  # another runner may have changed it meanwhile: the epoch is its to plan anew
-            self.definitions.number(self.owner)
+        if (
+            self.work.definitions is not None
+        ):  # another runner may have changed it meanwhile: the epoch is its to plan anew
+            self.work.definitions.number(self.owner)
         return plan
 
     def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:
@@ -301,9 +287,9 @@ class InsertRunner(InsertOnLake):
                 state="the epoch is planned and not staged",
                 next_command="tidegate run SCRIPT   (plans the same rows for the new text)",
             )
-        refuse_lost_rows(self.lake, self.spark, plan)
+        refuse_lost_rows(self.lake, self.work.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
-            self.lake.set_format(self.clock())
+            self.lake.set_format(self.work.clock())
             row = self._with_last_commits(plan, self.stager.stage(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
@@ -332,9 +318,9 @@ class InsertRunner(InsertOnLake):
         if position.verdict is not None:
             return GateVerdict.of(position.verdict)
         with self._explained(plan, "the epoch is staged, no verdict is stored, nothing of it is published"):
-            verdict = ask(gate, self.staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
+            verdict = ask(gate, self.staged_epoch(plan, position.staged), self.work.spark, self.gate_timeout_s)
             application = self._application("verdict", plan)
-            stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
+            stands = self.lake.verdicts.settle(verdict.row(self.work.clock()), application=application)
         if stands is None or stands.plan_digest != plan.digest:
             raise LakeError(
                 f"the verdict on epoch {plan.epoch} cannot be read back",
@@ -377,60 +363,25 @@ class InsertRunner(InsertOnLake):
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
-        with self._explained(plan, "the epoch passed the gate; where it was added it stands, and is added once"):
-            if position.state != "published":  # before anything of the epoch is committed
-                folder = self._folder(staged, self.target, "publish")
-                require_whole(folder, staged.of("publish"), plan.epoch)
-            added, kept_out = self._add(plan, staged)
-        faults.point("insert.published", self.insert.id)
+        commits = self.work.commits(plan, staged)
+        publishing = self._publishing(commits)
+        if position.state != "published":  # before anything of the epoch is committed
+            with self._explained(plan, publishing.state):
+                require_whole(publishing.folder, publishing.files, plan.epoch)
+        added = kept_out = 0
+        for commit in commits:
+            rows = self._made(plan, commit)
+            added += rows if commit is publishing else 0
+            kept_out += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
         if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
             with self._explained(plan, "the epoch is published"):
-                checkpoint(self.lake, self.insert.id, self.target_path, self.clock(), looked_back=True)
+                checkpoint(self.lake, self.insert.id, self.target_path, self.work.clock(), looked_back=True)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
-    def _add(self, plan: ReleasePlan, staged: StagedRow) -> tuple[int, int]:
-        """Commit the staged files where they belong, the target last. Rows that were added to it, and kept out."""
-        kept_out = 0
-        for part in self._parts(plan, staged):
-            rows = self._commit(plan, part) if part.commits else 0
-            faults.point(part.point, self.insert.id)
-            kept_out += rows if part.path == self.quarantine_path else 0
-        folder = self._folder(staged, self.target, "publish")
-        own = Part("publish", self.target.name, self.target_path, folder, staged.of("publish"), "insert.published")
-        return self._commit(plan, own), kept_out
-
-    def _commit(self, plan: ReleasePlan, part: Part) -> int:
-        """Add the part's files to its table, once. Returns the rows; 0 when they were there before."""
-        application = self._application(part.role, plan)
-        instead_of = self._instead_of(plan, part.role)
-        return adopt(
-            part.path, part.folder, part.files, application=application, epoch=plan.epoch, instead_of=instead_of
-        )
-
-    def _instead_of(self, plan: ReleasePlan, role: CommitRole) -> Epochs | None:
-        """The epochs that a plan's rows take the place of in one table."""
-        if not isinstance(plan, BackfillPlan):
-            return None
-        rows = sum(file.rows for row in self._replaced(plan) for file in row.of(role))
-        if role == "quarantine":
-            rows -= self._removed_of(plan.backfill)
-        return Epochs(plan.generation, plan.backfill.replaces, rows)
-
-    def _removed_of(self, fill: Backfill) -> int:
-        """The rows of replaced epochs that retention had removed from the quarantine before."""
-        upto = removed_upto(self.lake, self.insert, self.quarantine_path)
-        before = [
-            replace(item, published=item.published or item.replaced, superseded=False, replaced=False)
-            if fill.replaced(item.plan.epoch)
-            else item
-            for item in (self._history() if upto else ())
-        ]
-        return sum(item.rows for item in removed(kept_out(before), upto) if fill.replaced(item.epoch))
-
-    def _replaced(self, plan: ReleasePlan) -> list[StagedRow]:
-        """What the epochs staged that a plan takes the place of."""
-        return [
-            item.staged
-            for item in self._history()
-            if item.staged and (item.published or item.replaced) and plan.takes_the_place_of(item.plan)
-        ]
+    def _made(self, plan: ReleasePlan, commit: Commit) -> int:
+        """Make a commit, once. The rows that it has added; 0 where it was there before."""
+        with self._explained(plan, commit.state):
+            rows = commit.make(self.lake, plan)
+        if commit.point is not None:
+            faults.point(commit.point, self.insert.id)
+        return rows

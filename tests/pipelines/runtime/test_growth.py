@@ -61,6 +61,7 @@ from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake
+from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
@@ -268,7 +269,8 @@ def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
     plan = looking_back(made, epoch, what, *(["too many"] if "held" in ended else []))
     if ended == "its runner":
         leases = made.lake.leases("test")
-        runner = InsertRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
+        work = JoinWork(InsertOnLake(made.lake, made.pipeline, made.insert), no_spark, system_clock, SilentProgress())
+        runner = InsertRunner(made.lake, made.pipeline, made.insert, leases, work)
         quarantine, columns = (
             made.lake.quarantine_path(made.target, made.insert),
             {"_generation": "integer", "_epoch": "long"},

@@ -25,9 +25,9 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import KEEP, mark
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
+from tidegate.pipelines.runtime.epochs.commits import FileCommit
 from tidegate.pipelines.runtime.history import ReleasedEpoch
 from tidegate.pipelines.runtime.lost_commits import (
-    Part,
     _there,
     lost_rows,
     refuse_lost_files,
@@ -251,7 +251,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
 
     play.rate("EUR", 100, 10)
     with monkeypatch.context() as older:
-        older.setattr(Part, "commits", True)
+        older.setattr(FileCommit, "needed", True)
         older.setattr(InsertRunner, "_with_last_commits", lambda _, plan, staged: staged)
         assert epochs("XXX", "EUR") == 2
     with monkeypatch.context() as ordinary:

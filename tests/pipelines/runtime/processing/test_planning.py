@@ -19,9 +19,10 @@ from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processing.outputs import OutputsTime
 from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
-from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
 from tidegate.pipelines.runtime.processing.state import FACT, StateFiles, state_before
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.releasing import InsertRunner
 from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -64,11 +65,11 @@ class Log:
     ) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.on_lake, lambda: now, until).next(last)
 
-    def releasing(self) -> ProcessRunner:
+    def releasing(self) -> InsertRunner:
         without: Any = None
         free: Any = SimpleNamespace(acquire=lambda owner: None)
-        told = {"leases": free, "spark": without, "clock": lambda: 7, "progress": without}
-        return ProcessRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, **told)
+        work = ProcessWork(self.on_lake, spark=without, clock=lambda: 7, progress=without)
+        return InsertRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, free, work)
 
     def planned(self, plan: ReleasePlan) -> None:
         self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")

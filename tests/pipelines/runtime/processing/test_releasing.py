@@ -13,7 +13,8 @@ from tests.pipelines.runtime.processing.test_planning import Log
 from tidegate.pipelines.lake import VerdictRow
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.processing.releasing import ProcessRunner
+from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.releasing import InsertRunner
 
 NOTHING: Any = None
 
@@ -33,15 +34,14 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     log.lake.verdicts.settle(yes, application="verdict/1")
     free: Any = SimpleNamespace(acquire=lambda owner: None)
     on_lake = log.on_lake
-    releasing = ProcessRunner(
-        on_lake.lake, on_lake.pipeline, on_lake.insert, leases=free, spark=NOTHING, clock=lambda: 2, progress=NOTHING
-    )
-    monkeypatch.setattr("tidegate.pipelines.runtime.releasing.insert_runner.adopt", full)
+    work = ProcessWork(on_lake, spark=NOTHING, clock=lambda: 2, progress=NOTHING)
+    releasing = InsertRunner(on_lake.lake, on_lake.pipeline, on_lake.insert, free, work)
+    monkeypatch.setattr("tidegate.pipelines.runtime.epochs.commits.adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
     assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"
     assert "epoch 1" in failed.value.where
     monkeypatch.setattr(type(log.lake.watermarks), "append", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
-        releasing._tell_watermark(plan, staged)
+        releasing._made(plan, work.commits(plan, staged)[-1])
     assert failed.value.state == "the epoch is published; its watermark is told with the next run"

@@ -1,0 +1,111 @@
+"""What an epoch commits once the gate has let it pass: a list, in whose order each commit is made, once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
+from tidegate.pipelines.lake.adopt import Epochs, adopt
+from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.faults import OfProcess, Point
+
+LAST_COMMITS = "last-commits"
+"""The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
+before this one, and with this one. Not every epoch does, and without it all would have to be read to know which should
+be there."""
+
+
+def in_no_place() -> Epochs | None:
+    """Of rows that take the place of none."""
+    return None
+
+
+class Commit(ABC):
+    """One commit of an epoch to one table. `point` is passed once it is made."""
+
+    point: Point | OfProcess | None = None
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """What is there where it cannot be made."""
+
+    @abstractmethod
+    def make(self, lake: Lake, plan: ReleasePlan) -> int:
+        """Make it, where it was not made before. The rows that were added now."""
+
+
+@dataclass(frozen=True)
+class FileCommit(Commit):
+    """Staged `files` of `folder`, which a table adopts. Where there is no row to add there is no commit, unless it is
+    made `always`. `instead_of`: the epochs whose rows they take the place of; called when the commit is made."""
+
+    role: CommitRole
+    table: str
+    path: Path
+    folder: Path
+    files: Sequence[StagedFile]
+    point: Point | OfProcess
+    always: bool = False
+    instead_of: Callable[[], Epochs | None] = in_no_place
+
+    @property
+    def name(self) -> str:
+        """What the table is called in a staged row, wherever the lake lies."""
+        return f"{self.role} {self.table}"
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to commit."""
+        return self.always or any(file.rows for file in self.files)
+
+    @property
+    def state(self) -> str:
+        return "the epoch passed the gate; where it was added it stands, and is added once"
+
+    def make(self, lake: Lake, plan: ReleasePlan) -> int:
+        if not self.needed:
+            return 0
+        application = lake.application(insert_owner(plan.insert), self.role, plan.generation)
+        return adopt(
+            self.path,
+            self.folder,
+            self.files,
+            application=application,
+            epoch=plan.epoch,
+            instead_of=self.instead_of(),
+        )
+
+    def made(self, lake: Lake, plan: ReleasePlan) -> int:
+        """The last epoch of a plan's generation that is committed to the table; -1 where there is none."""
+        return committed(self.path, lake.application(insert_owner(plan.insert), self.role, plan.generation))
+
+    def last(self, staged: StagedRow) -> int:
+        """The last epoch that must have committed to the table once the epoch of `staged` is published; -1: none. In a
+        lake of an older Tidegate each epoch has."""
+        stored = staged.facts.get(LAST_COMMITS)
+        return staged.epoch if stored is None else stored.get(self.name, (-1, -1))[1]
+
+
+@dataclass(frozen=True)
+class LogCommit(Commit):
+    """A target's row of the watermark log: with it the epoch has landed for whoever reads the target."""
+
+    row: WatermarkRow
+
+    @property
+    def state(self) -> str:
+        return "the epoch is published; its watermark is told with the next run"
+
+    def make(self, lake: Lake, plan: ReleasePlan) -> int:
+        row = self.row
+        application = lake.application(row.owner, "watermark", row.generation)
+        lake.watermarks.append([with_sums(lake, row)], application=application, version=row.epoch)
+        return 0
