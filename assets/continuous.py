@@ -33,8 +33,8 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.releasing.position import waiting_rows
 
 PACE_S = 60.0
 """A target is materialised at most so often."""

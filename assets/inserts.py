@@ -21,7 +21,8 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
+    from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+    from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
     from tidegate.pipelines.runtime.runner import Runner
 
 
@@ -59,7 +60,7 @@ def staged_asset(
     @look.executed(names, "staged")
     def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
         from tidegate.assets.metadata import of_held, of_staged, of_waiting
-        from tidegate.pipelines.runtime.releasing import Waiting
+        from tidegate.pipelines.runtime.epochs.position import Waiting
 
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
@@ -115,7 +116,7 @@ def gate_checks(
     )
     @look.executed(names, "gate")
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from tidegate.pipelines.runtime.releasing import held
+        from tidegate.pipelines.runtime.epochs.position import held
 
         with runner_of(context, pipeline, names, commands) as runner:
             verdict = runner.judge(insert.id)
@@ -189,7 +190,7 @@ def published_asset(
 def _waiting(releasing: "InsertRunner", before: "Position") -> "Waiting | None":
     """What the landed rows of an INSERT wait for whose newest epoch is published; None where none waits, or a run that
     stages them would release some."""
-    from tidegate.pipelines.runtime.releasing import Waiting
+    from tidegate.pipelines.runtime.epochs.position import Waiting
 
     found = releasing.planner.next(before.plan) if releasing.waiting(before) else None
     return found if isinstance(found, Waiting) and found.rows else None

@@ -18,8 +18,8 @@ from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
+from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.history import newest_epochs
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
@@ -29,7 +29,8 @@ from tidegate.quality_checks.statistics import asked
 from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:  # with Spark, which a look at a lake does without
-    from tidegate.pipelines.runtime.releasing import InsertRunner, Position, Published, Waiting
+    from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+    from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 
 
 def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:

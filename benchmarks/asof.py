@@ -20,7 +20,8 @@ from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.epochs import ReleasePlan
-from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
+from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script

@@ -15,7 +15,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
 from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert

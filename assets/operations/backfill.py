@@ -36,7 +36,8 @@ from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.epochs import Span
-    from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
+    from tidegate.pipelines.runtime.epochs.position import Waiting
+    from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
     from tidegate.pipelines.runtime.runner import Released
 
 
@@ -176,7 +177,7 @@ def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     """What a backfill has released, as metadata; nothing where another run has done it."""
     from tidegate.assets.metadata import of_published, of_waiting
     from tidegate.pipelines.runtime.epochs import BackfillPlan
-    from tidegate.pipelines.runtime.releasing import Position
+    from tidegate.pipelines.runtime.epochs.position import Position
 
     if done.waiting is not None:
         return of_waiting(releasing, done.waiting)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.runtime.quarantine.quarantined import Kept
-    from tidegate.pipelines.runtime.releasing import Published
+    from tidegate.pipelines.runtime.releasing.insert_runner import Published
 
 
 class QuarantineConfig(OperationConfig):
@@ -164,7 +164,7 @@ def of_taken(
 
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:
-    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
     return kept_out(history_of(lake, pipeline, pipeline.insert(insert)))

@@ -43,7 +43,7 @@ class QuarantineListConfig(OperationConfig):
 
 
 def _show(started: Started, config: QuarantineListConfig) -> int:
-    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.nearest import nearest_keys
     from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
     from tidegate.pipelines.runtime.quarantine.rows import rows_of

@@ -18,7 +18,7 @@ from tidegate.orchestration.words import seconds
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
-from tidegate.pipelines.runtime.history import history
+from tidegate.pipelines.runtime.epochs.history import history
 from tidegate.pipelines.runtime.nearest import missed_keys
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 

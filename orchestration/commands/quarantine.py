@@ -266,7 +266,7 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
 
 
 def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
-    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
     return kept_out(history_of(lake, pipeline, insert))

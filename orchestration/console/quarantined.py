@@ -16,7 +16,7 @@ from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept
 from tidegate.pipelines.runtime.quarantine.rows import KeptRow
-from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 
 SHOWN_EPOCHS = 40

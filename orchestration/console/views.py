@@ -17,7 +17,7 @@ from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
 from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
 from tidegate.pipelines.runtime.landing.advances import Advance
-from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
 from tidegate.pipelines.sql.pipeline import Pipeline
 

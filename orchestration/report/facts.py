@@ -10,7 +10,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.runtime.accounting import left_waiting
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
 from tidegate.pipelines.sql.model import Insert

@@ -12,7 +12,7 @@ from tidegate.orchestration.words import counted, moment, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.pipelines.pictures.svg import Bar, stacked
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 
 KEY = (
     ("good", "matched"),

@@ -15,7 +15,7 @@ from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.ledger import landed_before, rows_landed, sums
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history, newest_epochs
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, kept_out, undecided
 
 

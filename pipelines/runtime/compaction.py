@@ -20,7 +20,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, compact
-from tidegate.pipelines.runtime.history import newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP

@@ -32,7 +32,7 @@ from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.runtime.accounting import in_quarantine, rows_in_words
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.history import ReleasedEpoch, target_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.watermarks.watermark import instant

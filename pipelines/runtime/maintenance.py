@@ -25,8 +25,8 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
+from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.failures import explained
-from tidegate.pipelines.runtime.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix

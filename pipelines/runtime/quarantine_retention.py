@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine, rows_in_words
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained, few
 from tidegate.pipelines.sql.model import Insert

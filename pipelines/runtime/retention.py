@@ -37,7 +37,7 @@ from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.history import ReleasedEpoch, newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration

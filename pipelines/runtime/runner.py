@@ -29,6 +29,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
+from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Waiting
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
@@ -38,7 +39,7 @@ from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.processing.work import ProcessWork
-from tidegate.pipelines.runtime.releasing import End, InsertOnLake, InsertRunner, Published, Waiting
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermarking import strategy_of

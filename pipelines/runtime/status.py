@@ -13,7 +13,7 @@ from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.ledger import sums
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
-from tidegate.pipelines.runtime.history import State, target_of
+from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.landing.split_store import of_a_file
 from tidegate.pipelines.runtime.splits import counting, stored_splits

@@ -27,7 +27,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session

@@ -18,7 +18,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.epochs import ProcessPlan
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 
 _LEFT_OUT = "dropped:"
 

@@ -22,6 +22,7 @@ from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.runtime.processing.description import staged_row
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs, planned_steps
@@ -29,7 +30,6 @@ from tidegate.pipelines.runtime.processing.state import check_unchanged, state_b
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.tasks import task_plan
 from tidegate.pipelines.runtime.processing.writing import EpochOutputs
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)

@@ -17,7 +17,7 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.process.engine.bucket import RowGroup
 from tidegate.pipelines.runtime.epochs import stored_plan
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 
 KeyColumns = tuple[tuple[str, str], ...]
 """Columns, in order, each with its type."""

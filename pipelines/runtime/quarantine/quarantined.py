@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:

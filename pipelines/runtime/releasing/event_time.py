@@ -21,9 +21,9 @@ from tidegate.pipelines.runtime.epochs import (
     ReleasePlan,
     TimeSpan,
 )
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.position import Position, Waiting
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark

@@ -17,9 +17,10 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.judging import ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import (
@@ -30,7 +31,6 @@ from tidegate.pipelines.runtime.lost_commits import (
 )
 from tidegate.pipelines.runtime.quarantine.quarantined import refuse_process
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched

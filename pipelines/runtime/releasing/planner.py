@@ -12,7 +12,8 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Pin, ReleasePlan, StreamPlan, requeued
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     chosen,
@@ -23,7 +24,6 @@ from tidegate.pipelines.runtime.quarantine.quarantined import (
     removed_upto,
 )
 from tidegate.pipelines.runtime.quarantine.quarantined import refuse_removed as refuse_removed_rows
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

@@ -2,6 +2,8 @@
 
 They are read once the epoch is staged, by the places that its quarantined rows carry. So no release reads, joins or
 writes a column for rows that it publishes, and whatever staged the rows need not know of it.
+
+By the same places the landed rows are found again that a plan takes out of quarantine: they are joined as they landed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.connectors.table import Table
@@ -24,7 +26,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.parquet import bounded, bounds_of_files
-from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs import Lot, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 
@@ -33,6 +35,9 @@ PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": 
 
 FEW = 100_000
 """Up to so many quarantined rows are held in memory, which takes ms; Spark takes a job for them, and can do more."""
+
+FEW_PLACES = 500_000
+"""Up to so many quarantined rows, their places are sent to every task rather than the probe's rows shuffled."""
 
 _FOLDER = "_disposition=quarantine"
 
@@ -138,3 +143,30 @@ def _by_spark(
         found.append(path.rename(staged[0].with_name(path.name)))
     shutil.rmtree(beside)
     return found
+
+
+# --- the landed rows behind quarantined ones --------------------------------------------------------------------------
+
+
+def landed_again(spark: SparkSession, probe: Path, quarantine: Path, plan: ReleasePlan) -> DataFrame:
+    """The rows of the probe's table that lie in the plan's lots."""
+    lots = plan.lots
+    first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
+    after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
+    kept = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
+    places = kept.select(*(F.col(name).alias(f"_kept{name}") for name in PLACE))
+    if sum(lot.rows for lot in lots) <= FEW_PLACES:
+        places = F.broadcast(places)
+    landed = lake_rows.between(spark, probe, plan.probe_generation, after, upto)
+    same = [landed[name] == places[f"_kept{kept}"] for kept, name in PLACE.items()]
+    return landed.join(places, reduce(Column.__and__, same), "left_semi")
+
+
+def in_lots(lots: Sequence[Lot]) -> Column:
+    """Whether a quarantined row is in one of the lots. Reasons are literals of the expression, never text of a query;
+    it is halved again and again, as deep expressions are walked by recursion."""
+    if len(lots) > 1:
+        middle = len(lots) // 2
+        return in_lots(lots[:middle]) | in_lots(lots[middle:])
+    lot = lots[0]
+    return (F.col("_reason") == F.lit(lot.reason)) & F.col("_epoch").between(lot.first, lot.last)

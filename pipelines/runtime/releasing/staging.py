@@ -24,11 +24,10 @@ from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
-from tidegate.pipelines.runtime.releasing.quarantined_probes import probe_column, with_probes
-from tidegate.pipelines.runtime.releasing.requeued import landed_again
+from tidegate.pipelines.runtime.releasing.quarantined_probes import landed_again, probe_column, with_probes
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sql.model import Insert
 

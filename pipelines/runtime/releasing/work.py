@@ -20,13 +20,13 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.staging import Stager
 
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.epochs import ReleasePlan
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.verifying.constraints import VIOLATION
 from tidegate.pipelines.runtime.verifying.recompute import (
     Views,

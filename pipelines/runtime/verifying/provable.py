@@ -14,7 +14,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.gone import gone as removed_of
 from tidegate.pipelines.runtime.accounting import rows_in_words
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.report import EpochState
 from tidegate.pipelines.sql.canonical import computed

@@ -19,7 +19,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.accounting import rows_in_words
 from tidegate.pipelines.runtime.definitions import as_defined, covered
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
 from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved

@@ -18,7 +18,7 @@ from tidegate.orchestration.console.views import of_published, published_line, r
 from tidegate.pipelines.commands import AS_WRITTEN
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.runtime.continuous import Tick
-from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
 from tidegate.quality_checks.against_source import RowDifference
 

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tidegate.pipelines.joins import Joining
 from tidegate.pipelines.lake import StagedRow
-from tidegate.pipelines.runtime.releasing import InsertRunner, Waiting
+from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 

@@ -13,7 +13,7 @@ import pytest
 from tidegate.pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
 from tidegate.pipelines.pictures import bar_of, markdown, outcomes, watermarks
 from tidegate.pipelines.runtime.epochs import StreamPlan
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 PLAN = StreamPlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")

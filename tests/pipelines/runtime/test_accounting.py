@@ -18,7 +18,7 @@ from tidegate.pipelines.runtime.epochs import (
     StreamRequeue,
     TimeSpan,
 )
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 
 
 @pytest.fixture

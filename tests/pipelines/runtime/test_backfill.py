@@ -16,8 +16,8 @@ from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import upkeep
-from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.releasing import Waiting
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Released
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness

@@ -23,8 +23,8 @@ from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.opening import refresh
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.verifying.verify import verify

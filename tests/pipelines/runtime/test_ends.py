@@ -19,7 +19,8 @@ from tidegate.pipelines.runtime.epochs import (
     StreamPlan,
     TimeSpan,
 )
-from tidegate.pipelines.runtime.releasing import End, Published
+from tidegate.pipelines.runtime.epochs.position import End
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
 
 PLAN = StreamPlan("enriched_click", 1, 1, "release", 0, "click_event", 1, 0, 3, (), "quarantine", "")

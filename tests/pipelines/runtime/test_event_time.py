@@ -15,9 +15,9 @@ from tests.pipelines.runtime.crashing import dying
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.accounting import left_waiting, where_rows_are
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.releasing import Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

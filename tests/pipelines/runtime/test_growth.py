@@ -54,13 +54,13 @@ from tidegate.pipelines.runtime.epochs import (
     StreamRequeue,
     source_row,
 )
-from tidegate.pipelines.runtime.history import history_of, newest_epochs
+from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.opening import refresh
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status

@@ -46,12 +46,12 @@ from tidegate.pipelines.runtime.epochs import (
     insert_owner,
     source_row,
 )
-from tidegate.pipelines.runtime.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landed_retention import LandedRetention, refuse_removed
 from tidegate.pipelines.runtime.maintenance import Maintenance
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.pipeline import Pipeline

@@ -26,7 +26,7 @@ from tidegate.pipelines.lake.lake import KEEP, mark
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
@@ -35,7 +35,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_rows,
     refuse_lost_source,
 )
-from tidegate.pipelines.runtime.releasing import InsertRunner
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 

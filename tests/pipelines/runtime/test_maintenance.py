@@ -17,7 +17,7 @@ from tests.pipelines.runtime.test_random_histories import SCRIPT
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness

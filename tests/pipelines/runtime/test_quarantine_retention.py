@@ -23,11 +23,11 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.runtime import quarantine_retention
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.quarantine.quarantined import chosen, kept_out, lots_of, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile

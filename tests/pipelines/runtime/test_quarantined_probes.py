@@ -107,7 +107,7 @@ def test_a_quarantined_row_holds_the_probes_columns(
 
 
 def open_of(harness: Harness) -> list[Any]:
-    from tidegate.pipelines.runtime.history import history_of
+    from tidegate.pipelines.runtime.epochs.history import history_of
 
     history = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
     return [item for item in kept_out(history) if item.state == "open"]

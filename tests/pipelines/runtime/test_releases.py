@@ -14,9 +14,9 @@ from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.history import history_of
-from tidegate.pipelines.runtime.releasing import Waiting
 from tidegate.pipelines.runtime.runner import Released, Runner
 from tidegate.pipelines.testing import Harness
 

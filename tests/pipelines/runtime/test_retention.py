@@ -32,10 +32,10 @@ from tidegate.pipelines.runtime.epochs import (
     insert_owner,
     stored_plan,
 )
-from tidegate.pipelines.runtime.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

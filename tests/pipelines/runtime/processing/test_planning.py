@@ -15,6 +15,7 @@ from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processing.outputs import OutputsTime
@@ -22,8 +23,7 @@ from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.state import FACT, StateFiles, state_before
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
 from tidegate.pipelines.runtime.processing.work import ProcessWork
-from tidegate.pipelines.runtime.releasing import InsertRunner
-from tidegate.pipelines.runtime.releasing.position import InsertOnLake, Position, Waiting
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
 from tidegate.pipelines.runtime.accounting import where_rows_are
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.testing import Harness

@@ -14,7 +14,7 @@ from tidegate.pipelines.lake import VerdictRow
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.processing.work import ProcessWork
-from tidegate.pipelines.runtime.releasing import InsertRunner
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 
 NOTHING: Any = None
 

@@ -11,7 +11,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import Kept, chosen, kept_out, lots_of
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"

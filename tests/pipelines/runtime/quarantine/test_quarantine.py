@@ -18,9 +18,9 @@ from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.history import history_of
+from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
-from tidegate.pipelines.runtime.releasing import Published
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.quality_checks.reconcile import reconcile_all

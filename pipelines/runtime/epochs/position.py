@@ -15,7 +15,7 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.runtime.epochs import ReleasePlan, RequeuePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.history import State, state_of
+from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.sql.options import on_unmatched
