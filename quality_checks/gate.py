@@ -46,7 +46,7 @@ READABLE = ("counts-complete", "staged-files")
 
 def written_by_the_user(pipeline: Pipeline, insert: Insert) -> tuple[str, ...]:
     """Those of the checks that the script itself asks for: constraints of a target, and its suite."""
-    targets = [pipeline.table(name) for name in ([insert.target] if insert.process is None else insert.process.outputs)]
+    targets = [pipeline.table(name) for name in insert.outputs]
     asked = {"constraints": any(map(_constrained, targets)), "suite": any(table.suite for table in targets)}
     return tuple(name for name, is_asked in asked.items() if is_asked)
 

@@ -40,11 +40,7 @@ class Compaction:
     def of(self, table: Table) -> Callable[[Path], None]:
         """How the files of a source table are put together: waiting rows apart, where an INSERT joins them in event
         time."""
-        probing = [
-            insert
-            for insert in self.pipeline.inserts
-            if insert.probe == table.name and insert.process is None and insert.time == "event"
-        ]
+        probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
         return (lambda path: self._apart(path, probing)) if probing else compact
 
     def _apart(self, path: Path, probing: Sequence[Insert]) -> None:

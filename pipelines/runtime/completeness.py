@@ -96,9 +96,7 @@ def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection
     found = status(lake, pipeline, clock, moved)
     rows = [_of_source(source) for source in found.sources]
     for insert in found.inserts:
-        process = pipeline.insert(insert.insert).process
-        targets = [pipeline.insert(insert.insert).target] if process is None else process.outputs
-        rows += [_of_target(lake, pipeline, insert, target) for target in targets]
+        rows += [_of_target(lake, pipeline, insert, target) for target in pipeline.insert(insert.insert).outputs]
     return rows
 
 

@@ -173,7 +173,7 @@ class Maintenance:
         found = self._published(name, inserts)
         for insert in inserts:
             if insert.process is not None:
-                for second in insert.process.outputs[1:]:
+                for second in insert.outputs[1:]:
                     found += self._published(second, [insert])
                 newest = newest_epochs(self.lake, insert.id, self.lake.target_path(self.pipeline.table(insert.target)))
                 if all(item.published for item in newest):  # those before it are over

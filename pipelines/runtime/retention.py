@@ -208,8 +208,7 @@ class Retention(OldRows):
                         return f"{plan.insert} still reads generation {span.generation}"
                     found[plan.insert] = span.after
         for insert in self.pipeline.inserts:
-            inputs = insert.process.inputs if insert.process is not None else ()
-            if insert.id not in found and any(item.table == table for item in inputs):
+            if insert.process and insert.id not in found and table in insert.inputs:
                 return f"{insert.id} has not read anything yet"
         return found
 

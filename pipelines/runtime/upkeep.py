@@ -210,8 +210,7 @@ class Upkeep:
             yield _Place(self.lake.rejected_path(table.name), (table.name,), own=True)
         owners: dict[str, list[Insert]] = {}
         for insert in self.pipeline.inserts:
-            outputs = [insert.target] if insert.process is None else insert.process.outputs
-            for name in outputs:
+            for name in insert.outputs:
                 owners.setdefault(name, []).append(insert)
         for name, inserts in owners.items():
             target = self.pipeline.table(name)
@@ -235,11 +234,7 @@ class Upkeep:
     def _released(self, name: str) -> Read | None:
         """Of a table that INSERTs release in event time: the files of which no row waits for its time any more. The
         others stay apart, as a release looks for what is due by the statistics of files. None: of any other, all."""
-        probing = [
-            insert
-            for insert in self.pipeline.inserts
-            if insert.probe == name and insert.process is None and insert.time == "event"
-        ]
+        probing = [insert for insert in self.pipeline.inserts if insert.probe == name and insert.time == "event"]
         if not probing:
             return None
 
@@ -272,8 +267,7 @@ class Upkeep:
         if row is None:
             return
         newest = folder_prefix(stored_plan(row))
-        outputs: Sequence[str] = [insert.target] if insert.process is None else insert.process.outputs
-        for target in map(self.pipeline.table, outputs):
+        for target in map(self.pipeline.table, insert.outputs):
             live = live_files(self.lake.target_path(target)) | live_files(self.lake.quarantine_path(target, insert))
             for place in self.lake.staged_paths(target, insert).values():
                 for _ in remove_dead(place, live, keep=self.keep, hidden=True, without=newest):

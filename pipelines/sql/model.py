@@ -110,6 +110,16 @@ class Insert:
         return tuple(dict.fromkeys(read))
 
     @property
+    def probes(self) -> tuple[str, ...]:
+        """The names of the tables whose rows it takes one by one: the probe; of a process, all inputs."""
+        return self.inputs if self.process else (self.probe,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the tables that it writes: the target; of a process, one or two."""
+        return tuple(self.process.outputs) if self.process else (self.target,)
+
+    @property
     def proofs(self) -> tuple[tuple[str, str], ...]:
         """For each join, the columns of the target that hold the epoch and the seq of the version that a row met.
 

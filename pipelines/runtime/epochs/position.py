@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidegate.pipelines.connectors.table import Options, Table
-from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sql.canonical import computes
@@ -90,6 +91,18 @@ class InsertOnLake:
     @property
     def target(self) -> Table:
         return self.pipeline.table(self.insert.target)
+
+    @property
+    def process(self) -> ProcessSpec:
+        """Of a process: its function, what it reads and what it writes. Raises PlanningError of any other INSERT."""
+        if self.insert.process is None:
+            raise PlanningError(
+                f"{self.insert.id} is an INSERT of the script, and no process",
+                where=f"line {self.insert.location.line} of the script",
+                state="nothing was changed",
+                next_command="give the process back to the pipeline, or give the INSERT another target",
+            )
+        return self.insert.process
 
     @cached_property
     def computes(self) -> str:

@@ -38,9 +38,7 @@ class ProcessPlanner(ReleasePlanner):
 
     @property
     def spec(self) -> ProcessSpec:
-        spec = self.on_lake.insert.process
-        assert spec is not None
-        return spec
+        return self.on_lake.process
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
         spans = self._spans(last)

@@ -35,9 +35,7 @@ class ProcessTables:
 
     @property
     def spec(self) -> ProcessSpec:
-        spec = self.on_lake.insert.process
-        assert spec is not None
-        return spec
+        return self.on_lake.process
 
     @property
     def targets(self) -> tuple[Table, ...]:

@@ -71,8 +71,7 @@ class InsertRunner(InsertOnLake):
 
     def end(self) -> End:
         """Where a run ends that begins now."""
-        inputs = self.insert.inputs if self.insert.process is not None else (self.insert.probe,)
-        rows = [(name, self.lake.watermarks.last(name)) for name in inputs]
+        rows = [(name, self.lake.watermarks.last(name)) for name in self.insert.probes]
         landed = {name: (row.generation, row.epoch) for name, row in rows if row is not None}
         return End(landed, self.planner.reach(self.position().plan))
 
@@ -147,10 +146,12 @@ class InsertRunner(InsertOnLake):
         """Take the lease; from now on the INSERT is what this script says."""
         self.leases.acquire(self.owner)
         self._log_again()
-        self.refuse_lost()
+        missing = self.refuse_lost()
         if self.work.definitions is not None:
             self.work.definitions.take_up(self.owner)
-        self._add_again()
+        for plan, part in missing:
+            with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
+                part.make(self.lake, plan)
 
     def _own_position(self) -> Position:
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
@@ -160,12 +161,14 @@ class InsertRunner(InsertOnLake):
             raise held(self.insert, position)
         return position
 
-    def refuse_lost(self) -> None:
-        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned."""
+    def refuse_lost(self) -> list[tuple[ReleasePlan, FileCommit]]:
+        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned. Returns what
+        can be made again: the last commit of a table beside the target, which a power cut has taken though the target
+        has its own of that epoch, or of a later one; the staged files are still there."""
         refuse_lost_insert(self.lake, self.owner, self.target_path)
         for target in self.work.targets:
             refuse_lost_files(self.lake, target, self.insert)
-        self._missing(self.position())
+        return self._missing(self.position())
 
     def _log_again(self) -> None:
         """Make the commits again that follow publishing, of which a crash may have left some unmade."""
@@ -174,13 +177,6 @@ class InsertRunner(InsertOnLake):
             commits = self.work.commits(position.plan, position.staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
                 self._made(position.plan, commit)
-
-    def _add_again(self) -> None:
-        """Make the last commit of a table beside the target again, where a power cut has taken it, though the target
-        has its own of that epoch, or of a later one; the staged files are still there."""
-        for plan, part in self._missing(self.position()):
-            with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
-                part.make(self.lake, plan)
 
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """What published epochs had put beside the target and is not there, one commit a table at most. Raises
