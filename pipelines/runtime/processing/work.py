@@ -43,6 +43,10 @@ class ProcessWork(EpochWork):
     def targets(self) -> tuple[Table, ...]:
         return self.stager.targets
 
+    @property
+    def logged(self) -> tuple[str, ...]:
+        return self.on_lake.insert.outputs
+
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         found: list[Commit] = []
         for target in self.targets[1:]:

@@ -17,7 +17,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
@@ -171,12 +171,24 @@ class InsertRunner(InsertOnLake):
         return self._missing(self.position())
 
     def _log_again(self) -> None:
-        """Make the commits again that follow publishing, of which a crash may have left some unmade."""
+        """Make the commits again that follow publishing, of which a crash or a power cut may have left some unmade: the
+        next epoch's would leave a gap."""
         position = self.position()
-        if position.state == "published" and position.plan is not None and position.staged is not None:
-            commits = self.work.commits(position.plan, position.staged)
+        plan, staged = position.plan, position.staged
+        if plan is None or all(self._logged(name, plan) >= position.published for name in self.work.logged):
+            return
+        if position.state != "published":
+            number = position.published
+            last = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
+            plan, staged = last[-1].plan, last[-1].staged
+        if staged is not None:
+            commits = self.work.commits(plan, staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
-                self._made(position.plan, commit)
+                self._made(plan, commit)
+
+    def _logged(self, table: str, plan: ReleasePlan) -> int:
+        """The last epoch of an output that its watermark log has."""
+        return self.lake.watermarks.version(self.lake.application(table, "watermark", plan.generation))
 
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """What published epochs had put beside the target and is not there, one commit a table at most. Raises

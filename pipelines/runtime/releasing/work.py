@@ -75,6 +75,11 @@ class EpochWork(ABC):
         """The table of each output."""
         return (self.on_lake.target,)
 
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """The tables whose watermark log its epochs write."""
+        return ()
+
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """What an epoch commits, in this order. That to the INSERT's target publishes it: what comes before lies beside

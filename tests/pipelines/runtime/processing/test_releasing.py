@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.processing.test_planning import Log
 from tidegate.pipelines.lake import VerdictRow
 from tidegate.pipelines.runtime.epochs import ReleasePlan
@@ -45,3 +48,29 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing._made(plan, work.commits(plan, staged)[-1])
     assert failed.value.state == "the epoch is published; its watermark is told with the next run"
+
+
+def test_a_log_row_that_is_lost_is_written_before_the_next_epoch_s(tmp_path: Path) -> None:
+    """Of a published epoch whose next one is planned already, as a power cut may leave the lake."""
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    first = log.next()
+    assert isinstance(first, ReleasePlan)
+    log.planned(first)
+    log.staged(first, watermark=5)
+    yes = VerdictRow(log.on_lake.owner, 1, 1, first.digest, 1, True, [], [])
+    log.lake.verdicts.settle(yes, application="verdict/1")
+    HandmadeLake._commit(
+        log.on_lake.target_path,
+        pa.schema([pa.field("k", pa.string())]),
+        log.lake.application(log.on_lake.owner, "publish", 1),
+        1,
+    )
+    log.planned(replace(first, epoch=2))
+    assert log.lake.watermarks.last("paired") is None
+    log.releasing()._log_again()
+    row = log.lake.watermarks.last("paired")
+    assert row is not None
+    assert (row.epoch, row.timestamp) == (1, 5)
+    log.releasing()._log_again()
+    assert len(log.lake.watermarks.rows("paired")) == 1
