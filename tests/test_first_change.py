@@ -1,0 +1,119 @@
+"""CONTRIBUTING.md, "A first change": its lines do what it says, and every file and name in it is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from scripts.options import filled
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.sql.test_expressions import translated
+from tests.quality_checks.staged import Given, stage
+from tests.quality_checks.test_gate import no_spark
+from tidegate.orchestration.commands import app as commands
+from tidegate.pipelines.connectors import registry
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import compile_script, functions
+from tidegate.quality_checks import builtin, gate
+from tidegate.quality_checks.evidence import Check
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text().partition("## A first change")[2].partition("\n## ")[0]
+
+
+def made(kind: str, name: str = "first") -> ModuleType:
+    """The module that the page shows."""
+    found = re.search(f"<!-- first {kind} -->\n```python\n(.*?)```", TEXT, re.DOTALL)
+    assert found is not None
+    module = ModuleType(name)
+    exec(compile(found[1], "CONTRIBUTING.md", "exec"), vars(module))
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w./]+(?:\.\w+|/))`", TEXT)) - {"CONTRIBUTING.md"}))
+def test_each_file_is_there(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("name", "path"), re.findall(r"`([A-Z]\w+)` (?:of|in)\s+`([\w./]+)\.py`", TEXT))
+def test_each_name_is_in_its_file(name: str, path: str) -> None:
+    assert hasattr(import_module(f"tidegate.{path.replace('/', '.')}"), name)
+
+
+@pytest.mark.parametrize(("dropped", "held"), [(4, []), (6, ["dropped-ratio"])])
+def test_a_check_holds_an_epoch(dropped: int, held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = made("check")
+    assert module.NAME not in gate.QUESTIONS
+    monkeypatch.setattr(builtin, "CHECKS", (*builtin.CHECKS, Check(module.NAME, module.check)))
+    staged = stage(tmp_path, Given({"matched": 10 - dropped, "dropped:where": dropped}))
+    verdict = gate.judge(staged, no_spark)
+    assert [check.name for check in verdict.checks if not check.passed] == held
+    assert verdict.passed is (not held)
+
+
+def test_a_function_is_known_to_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    square = made("function").SQUARE
+    assert square.signature == "SQUARE(number)"
+    for name in square.names:
+        assert name not in functions.FUNCTIONS
+        monkeypatch.setitem(functions.FUNCTIONS, name, square)
+    value = translated("SQUARE(i)")
+    assert (str(value.type.null()), value.sql.startswith("power(")) == ("DOUBLE", True)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink of the page, by an entry point."""
+    monkeypatch.setitem(sys.modules, "bell", made("sink", "bell"))
+    points = {**registry._points(), "bell": EntryPoint("bell", "bell:CONNECTOR", registry.GROUP)}
+    monkeypatch.setattr(registry, "_points", lambda: points)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_sink_is_a_target_and_nothing_else() -> None:
+    script = """
+    CREATE TABLE clicks (id INT) WITH ('connector' = 'datagen');
+    CREATE TABLE rung (id INT) WITH ('connector' = 'bell');
+    INSERT INTO rung SELECT id FROM clicks
+    """
+    rung = compile_script(script).table("rung")
+    assert (rung.role, rung.connector) == ("sink", "bell")
+    context = SimpleNamespace(table=rung)
+    with pytest.raises(PlanningError, match="rung cannot be read: bell is a target only"):
+        registry.connector("bell").source(context)  # type: ignore[arg-type]
+    assert filled("<!-- options: bell -->\n<!-- /options -->").startswith("<!-- options: bell -->\n| option | type |")
+
+
+def test_each_connector_is_an_entry_point_with_a_section_and_tests_of_its_own() -> None:
+    """What the page says of a connector, of all that there are; docs/connectors.md has one, with a test."""
+    settings, page = (ROOT / "pyproject.toml").read_text(), (ROOT / "docs" / "sources.md").read_text()
+    tested = "".join(path.read_text() for path in (ROOT / "tests" / "pipelines").rglob("test_*conn*.py"))
+    tested += "".join(path.read_text() for path in (ROOT / "tests" / "pipelines").rglob("test_conformance.py"))
+    classes = set(re.findall(r"^Test(\w+) = connector_tests\(", tested, re.MULTILINE))
+    for name in registry.names():
+        assert f'{name} = "tidegate.' in settings
+        assert f"<!-- options: {name} -->" in page
+        if registry.connector(name).spec.source:
+            assert name.replace("-", "") in {each.lower() for each in classes}
+
+
+def test_a_command_is_listed_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = made("command", "tables")
+    monkeypatch.setattr(commands.app, "registered_commands", [*commands.app.registered_commands])
+    commands.app.command(epilog=module.EPILOG)(module.tables)
+    listed = CliRunner().invoke(commands.app, ["--help"])
+    assert "List what has landed." in listed.output
+    made_by_hand = HandmadeLake(tmp_path / "lake")
+    made_by_hand.landed("users", 1, 3, flip=1)
+    made_by_hand.landed("clicks", 1, 3)
+    told = CliRunner().invoke(commands.app, ["tables", "--lake", str(tmp_path / "lake")])
+    assert (told.exit_code, told.output.split()) == (0, ["clicks", "users"])
+    helped = CliRunner().invoke(commands.app, ["tables", "--help"])
+    assert (helped.exit_code, "tidegate tables" in helped.output) == (0, True)
