@@ -18,7 +18,7 @@ from tidegate.orchestration.words import seconds
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
-from tidegate.pipelines.runtime.epochs.history import history
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.nearest import missed_keys
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 
@@ -131,6 +131,11 @@ def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str)
     return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url, watched.staged)
 
 
+def _epochs(lake: Lake, watched: WatchedInsert, generation: int, since: int) -> list[ReleasedEpoch]:
+    found = history(lake, watched.insert, watched.places.target, since)
+    return [item for item in found if item.plan.generation == generation]
+
+
 def growing_quarantine(
     watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, now: int, known: Collection[str] = ()
 ) -> Incident | None:
@@ -146,9 +151,11 @@ def growing_quarantine(
     late = [*takewhile(lambda row: row.staged_at >= since, newest_first)]
     if sum(row.counts.get("to:quarantine", 0) for row in late) <= options.quarantine_rows:
         return None
-    epochs = [
-        item for item in history(lake, watched.insert, watched.places.target) if item.plan.generation == generation
-    ]
+    first = late[-1].epoch
+    epochs = _epochs(lake, watched, generation, first)
+    fills = [item.plan.backfill for item in epochs if isinstance(item.plan, BackfillPlan)]
+    if replaced := [low for fill in fills for low, _ in fill.replaces]:
+        epochs = _epochs(lake, watched, generation, min(first, *replaced))
     had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
     # What is released again was there before: what is left of it is no growth.

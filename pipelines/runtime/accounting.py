@@ -194,10 +194,13 @@ def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_
 
 
 def looked_back(lake: Lake, insert: str, target: Path) -> bool:
-    """Whether an epoch since the newest checkpoint has looked back, and is in the target."""
+    """Whether an epoch since the newest checkpoint has looked back, and is in the target; not where another checkpoint
+    is to be made in any case."""
     owner = insert_owner(insert)
-    stored = lake.ledger.last(owner)
-    plans = map(stored_plan, lake.epochs.rows(owner, since=stored.epoch + 1 if stored else 0))
+    newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
+    if newest is None or stored is None or newest.epoch - stored.epoch > CHECKPOINT:
+        return False
+    plans = map(stored_plan, lake.epochs.rows(owner, since=stored.epoch + 1))
     back = [plan.epoch for plan in plans if not plan.follows]
     return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.test_growth import decoded, grown
 from tests.quality_checks.staged import Given, stage
 from tidegate.assets import build_pipeline_definitions
 from tidegate.orchestration.alerts import AlertOptions
@@ -43,6 +46,28 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
     assert found is not None
     assert (found.details["rows"], found.counts) == (512, {"key-absent@u": 512})
     assert [missed.key["id"] for missed in found.keys] == [7, *range(100, 109)]
+
+
+def test_a_look_at_a_quarantine_that_grows_reads_the_epochs_of_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    options = AlertOptions(quarantine_rows=5, quarantine_window=timedelta(seconds=20))
+    for epochs in (40, 400):
+        made = grown(tmp_path / str(epochs), epochs)  # staged long ago
+        for epoch in range(epochs + 1, epochs + 11):
+            plan = made.planned(epoch, epoch - 1, epoch)
+            made.staged(plan, matched=1, unmatched_deleted_u=2)
+            made.judged(plan)
+            made.published(plan)
+        definitions = build_pipeline_definitions(made.pipeline, lake=made.root)
+        (insert,) = watched(definitions.get_repository_def()).inserts
+        with dg.DagsterInstance.ephemeral() as instance, decoded(monkeypatch) as rows:
+            found = growing_quarantine(insert, instance, options, now=(epochs + 10) * 1000)
+        assert found is not None
+        assert found.details["rows"] == 20
+        seen.append(sum(rows.values()))
+    assert seen[1] <= seen[0]
 
 
 def _lose(table: Path) -> None:
