@@ -27,8 +27,6 @@ from tidegate.pipelines.sql.model import Insert, Join
 if TYPE_CHECKING:  # with Spark, which whoever asks for outcomes does without
     from tidegate.pipelines.joins.query import Query
 
-Disposition = Literal["publish", "quarantine", "drop"]
-
 KEY_NULL = "key-null"
 KEY_ABSENT = "key-absent"
 DELETED = "deleted"
@@ -91,13 +89,6 @@ class Outcomes:
     def dropped_sql(self, outcome: str = "_outcome") -> str:
         """SQL: whether a row with this outcome is only counted."""
         return f"{outcome} >= {self.number(WHERE)}"
-
-    def disposition_sql(self, kind: Disposition, *, publish_unmatched: bool) -> str:
-        """SQL: whether this is where a row with `_outcome` goes."""
-        last = self.last_published(publish_unmatched=publish_unmatched)
-        if kind == "publish":
-            return f"_outcome <= {last}"
-        return self.dropped_sql() if kind == "drop" else f"(_outcome > {last} AND NOT {self.dropped_sql()})"
 
     def last_published(self, *, publish_unmatched: bool) -> int:
         """The greatest number of an outcome that is published."""

@@ -69,17 +69,13 @@ class Joining:
     @cached_property
     def _types(self) -> dict[str, Columns]:
         """By alias, the columns that some expression names."""
-        named = {self.insert.probe_alias: self.tables[self.insert.probe]}
-        named |= {join.alias: self.tables[join.build] for join in self.insert.joins}
-        text = "\n".join(self._expressions()).lower()
-        return {
-            alias: {
-                column.name: column.spark_type
-                for column in table.stored_columns
-                if f"{quoted(alias)}.{quoted(column.name)}".lower() in text
-            }
-            for alias, table in named.items()
+        tables = {self.insert.probe_alias: self.tables[self.insert.probe]}
+        tables |= {join.alias: self.tables[join.build] for join in self.insert.joins}
+        stored = {
+            alias: {column.name: column.spark_type for column in table.stored_columns}
+            for alias, table in tables.items()
         }
+        return {alias: _named(alias, columns, self._expressions()) for alias, columns in stored.items()}
 
     def _expressions(self, *, keys: bool = True) -> list[str]:
         insert = self.insert
@@ -121,10 +117,7 @@ class Joining:
         later = [
             key.probe for number, join in enumerate(insert.joins) for key in join.keys if number not in self._groups[0]
         ]
-        text = "\n".join([*self._expressions(keys=False), *later]).lower()
-        found = {
-            name: kind for name, kind in self._types[probe].items() if f"{quoted(probe)}.{quoted(name)}".lower() in text
-        }
+        found = _named(probe, self._types[probe], [*self._expressions(keys=False), *later])
         return {**{flat(probe, name): kind for name, kind in found.items()}, **self._own()}
 
     @cached_property
@@ -300,12 +293,19 @@ class Joining:
         items = {quoted(item.name): guard.replace("{}", item.expression) for item in insert.projections}
         query.select("projected", items, keep=own)
         if insert.constraints:
-            ask(query, insert, known.disposition_sql("publish", publish_unmatched=release.on_unmatched == "publish"))
+            last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
+            ask(query, insert, f"_outcome <= {last}")
 
     @property
     def _drops(self) -> bool:
         inner = any(join.kind == "INNER" for join in self.insert.joins)
         return bool(self.insert.conditions) or (inner and self.release.on_unmatched == "publish")
+
+
+def _named(alias: str, columns: Columns, expressions: Sequence[str]) -> Columns:
+    """The columns of a table that some expression names."""
+    text = "\n".join(expressions).lower()
+    return {name: kind for name, kind in columns.items() if f"{quoted(alias)}.{quoted(name)}".lower() in text}
 
 
 def _mapped(

@@ -64,20 +64,18 @@ class Writer:
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
         other files, so that what a task has told of stays as it is. Raises OSError."""
-        counts, known = Counts(self.insert, self.release), Outcomes(self.insert)
-        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
-        first_dropped, name = known.number(WHERE), f"part-{uuid.uuid4().hex}.parquet"
+        counts, name = Counts(self.insert, self.release), f"part-{uuid.uuid4().hex}.parquet"
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
             for kind, folder in self.folders.items():
                 place = Path(folder) / f"_disposition={kind}" / name
                 files[kind] = open_files.enter_context(BatchWriter(place))
             for frame in frames:
-                outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, known)
+                outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, counts.known)
                 counts.add(frame, outcome)
-                published = outcome <= last
+                published = outcome <= counts.last_published
                 files["publish"].write(self._staged(frame, outcome, published, kept_out=False))
-                kept_out = ~published & (outcome < first_dropped)
+                kept_out = ~published & (outcome < counts.first_dropped)
                 if kept_out.any():
                     files["quarantine"].write(self._staged(frame, outcome, kept_out, kept_out=True))
         written = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
@@ -162,11 +160,13 @@ class Counts:
     insert: Insert
     release: Release
     rows: int = 0
-    numbers: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     facts: Found = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.numbers = np.zeros(len(Outcomes(self.insert).names), np.int64)
+        self.known = Outcomes(self.insert)
+        self.last_published = self.known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
+        self.first_dropped = self.known.number(WHERE)
+        self.numbers = np.zeros(len(self.known.names), np.int64)
         if self.insert.time == "event":
             probe = self.insert.probe_alias
             self.facts = {
@@ -200,16 +200,12 @@ class Counts:
 
     def found(self) -> Found:
         """All of them, by name."""
-        known = Outcomes(self.insert)
-        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
-        dropped = int(self.numbers[known.number(WHERE) :].sum())
-        published = int(self.numbers[: last + 1].sum())
+        retained = self.release.retained
+        dropped = int(self.numbers[self.first_dropped :].sum())
+        published = int(self.numbers[: self.last_published + 1].sum())
         return {
             "rows": self.rows,
-            **{
-                name: int(self.numbers[known.number(name)])
-                for name in outcomes(self.insert, retained=self.release.retained)
-            },
+            **{name: int(self.numbers[self.known.number(name)]) for name in outcomes(self.insert, retained=retained)},
             "to:publish": published,
             "to:quarantine": self.rows - published - dropped,
             "to:drop": dropped,

@@ -90,14 +90,14 @@ def shard_of(hashes: Hashes, shards: int) -> Numbers:
     return (hashes & np.uint64(shards - 1)).astype(np.int64)
 
 
-def make(made: Made, attempt: int = 0) -> None:
+def make(made: Made) -> None:
     """Write a run, whole or not at all. Raises OSError."""
     folder = Path(made.folder)
     rows, count = _read(made)
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
     unfinished.mkdir(parents=True)
     try:
-        _write(unfinished, made, rows, count, SALT if attempt == 0 else secrets.randbits(64))
+        _write(unfinished, made, rows, count)
         shutil.rmtree(folder, ignore_errors=True)  # one that was not whole
         os.replace(unfinished, folder)
     finally:
@@ -126,7 +126,7 @@ def _of_shard(batch: pa.RecordBatch, made: Made) -> pa.RecordBatch:
     return batch.filter(pa.array(own | truncates))
 
 
-def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> None:
+def _write(folder: Path, made: Made, rows: pa.Table, count: int) -> None:
     truncates = rows.filter(pc.equal(rows["_op"], "t")).select(["_rowtime", "_epoch", "_seq"])  # type: ignore[attr-defined]
     _save(folder / "truncates.arrow", truncates)
     is_version = pc.not_equal(rows["_op"], "t")  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int, salt: int) -> N
         rows = rows.filter(is_version)
     parts = words([_whole(rows[key]) for key in made.keys])
     times = times_of(rows["_rowtime"])
-    rank = _rank(seq_parts(_whole(rows["_seq"])))
+    rank, salt = _rank(seq_parts(_whole(rows["_seq"]))), SALT
     while True:
         hashes = hashed(parts, salt)
         order = _ordered(hashes, times, rank)
@@ -319,10 +319,6 @@ class Run:
         self.places: Numbers | None = None
         self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
 
-    def at(self, pin: int) -> Run:
-        """The run as a pin sees it that knows no later epoch."""
-        return self if self.upto <= pin else self.of(np.flatnonzero(self.epochs <= pin), pin)
-
     def of(self, places: Numbers, upto: int) -> Run:
         """The same keys, with the versions at these places alone (in their order; none is of an epoch after `upto`)."""
         seen = object.__new__(Run)
@@ -475,9 +471,9 @@ def whole_at(folder: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _seen(run: Run, pin: int) -> Run:
-    return run.at(pin)
+    return run.of(np.flatnonzero(run.epochs <= pin), pin)
 
 
 def seen(run: Run, pin: int) -> Run:
-    """`Run.at`, once for a pin."""
+    """A run as a pin sees it that knows no later epoch."""
     return run if run.upto <= pin else _seen(run, pin)

@@ -15,7 +15,9 @@ from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
-from tidegate.pipelines.joins import Build, Joining, Probe, Release, Staged, dealt, row_groups
+from tidegate.pipelines.joins.release import Build, Joining, Probe
+from tidegate.pipelines.joins.task import dealt, row_groups
+from tidegate.pipelines.joins.writer import Release, Staged
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import footers_of, surveyed

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
-from tidegate.pipelines.joins import Joining
+from tidegate.pipelines.joins.release import Joining
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
-from tidegate.pipelines.joins import Joining
+from tidegate.pipelines.joins.release import Joining
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
