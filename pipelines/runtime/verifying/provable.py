@@ -40,8 +40,9 @@ class Provable:
     environment: Mapping[str, str] | None = None
 
     def counts(self, spark: SparkSession) -> Counts:
-        """Rows of every table that is looked at, by generation and epoch, in one job."""
-        places = {f"table {table}": self.lake.table_path(table) for table in (self.insert.probe, *self.insert.builds)}
+        """Rows of every table that is looked at, by generation and epoch, in one job; and those that landed and are not
+        in its table any more, as `gone <table>`."""
+        places = {f"table {table}": self.lake.table_path(table) for table in self._tables}
         target = self.pipeline.table(self.insert.target)
         places |= {
             "target": self.lake.target_path(target),
@@ -54,13 +55,17 @@ class Provable:
         found: Counts = {place: {} for place in places}
         for row in reduce(DataFrame.unionByName, frames).collect():
             found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
-        return found
+        gone = {f"gone {table}": self._gone(table, found[f"table {table}"]) for table in self._tables}
+        return found | gone
+
+    @property
+    def _tables(self) -> set[str]:
+        return {self.insert.probe, *self.insert.builds}
 
     def unproved(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Unproved:
         """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
         found: Unproved = {}
-        tables = {self.insert.probe, *self.insert.builds}
-        gone = {table: self._gone(table, counts[f"table {table}"]) for table in tables}
+        gone = {table: counts[f"gone {table}"] for table in self._tables}
         retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
         reach = cache(partial(removed_of, self.lake))
         for epoch in epochs:

@@ -65,6 +65,7 @@ from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.runtime.verifying.provable import Provable
 
 ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""
@@ -336,6 +337,19 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
+
+
+def test_what_can_be_recomputed_is_told_of_any_epochs_by_one_look_at_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grown(tmp_path, 60)
+    epochs = history_of(made.lake, made.pipeline, made.insert)
+    provable = Provable(made.pipeline, made.lake, made.insert)
+    with decoded(monkeypatch) as rows:
+        assert provable.unproved({"gone clicks": {}, "gone users": {}}, epochs) == {}
+        found = provable.unproved({"gone clicks": {(1, 7): 2}, "gone users": {}}, epochs)
+    assert {key: state for key, (state, _) in found.items()} == {(1, 7): "rows lost"}
+    assert rows["watermarks"] == 0
 
 
 def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:
