@@ -164,7 +164,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     )
 
 
-CHECKPOINT = 1_000
+CHECKPOINT = 100
 """Epochs of an INSERT from checkpoint to checkpoint; twice as many at most are read for one."""
 
 

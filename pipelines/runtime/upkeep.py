@@ -188,6 +188,8 @@ class Upkeep:
                 yield
         while checkpoint(self.lake, insert.id, target, self.clock()):
             yield
+        while self.lake.ledger.together(insert_owner(insert.id)) > 0:
+            yield
 
     def _dead_of_control(self) -> Iterator[None]:
         if not self._due("control", CONTROL_KEEP):

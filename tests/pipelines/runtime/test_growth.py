@@ -439,7 +439,7 @@ print([name for name in {NOT_FOR_A_LOOK!r} if name in sys.modules])
 
 def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
-    made = grown(tmp_path, 3 * CHECKPOINT)
+    made = grown(tmp_path, 3_000)
     lake, owner = made.lake, made.owner
     for table in (lake.epochs, lake.verdicts):
         expired(table.path, 1_000)
@@ -480,7 +480,7 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
     assert Lake(tmp_path).staged.rows(owner) == expected
     stored = lake.ledger.last(owner)
     assert stored is not None
-    assert 3 * CHECKPOINT - stored.epoch <= CHECKPOINT
+    assert 3_000 - stored.epoch <= CHECKPOINT
     history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
     assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history
 
