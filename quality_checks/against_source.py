@@ -147,7 +147,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
             next_command="tidegate run SCRIPT   (then reconcile again)",
         )
     opened = source_after(runner.lake, table, landed, runner.environment, runner.clock, runner.progress)
-    with opened as source:
+    with opened as (source, position):
         if not isinstance(source, Comparable):
             raise PlanningError(
                 f"{table.name} cannot be read again beside its log: its connector is {table.connector}",
@@ -155,7 +155,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
                 state="nothing was read",
                 next_command="tidegate reconcile SCRIPT --table TABLE   (tables of mysql-cdc can be)",
             )
-        yield source.comparison(), landed
+        yield source.comparison(position), landed
 
 
 @dataclass

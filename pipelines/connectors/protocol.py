@@ -38,8 +38,8 @@ class Step:
         summary: a few words for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
         quiet: the runtime's own: nothing is read, only the time goes on (a split has fallen idle). `ranges` are those
             of the step before.
-        blocked: the runtime's own: the splits that alignment held back when it was planned, `SourceContext.held` too.
-        next_rowtimes: the runtime's own: `SourceContext.held` once it was planned.
+        blocked: the runtime's own: the splits that alignment held back when it was planned, `Planned.held` too.
+        next_rowtimes: the runtime's own: `Planned.held` once it was planned, and what is still known of blocked splits.
     """
 
     ranges: Json
@@ -83,26 +83,15 @@ class SplitStore(Protocol):
         ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class SourceContext:
-    """What a source may use. `previous` and `first` are the last and the first stored step of this generation; `peers`
-    are all source tables of the pipeline, this one among them. `environment` is where `${VAR}` is looked up.
+    """What a source may use; the same for as long as it is open. `peers` are all source tables of the pipeline, this
+    one among them. `environment` is where `${VAR}` is looked up.
 
-    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` gives the committed rows of all
+    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` returns the committed rows of all
     steps of the generation before a step.
 
-    For `Source.plan` under watermark alignment (FLIP-182): the splits in `blocked` get no range in the next step, and
-    where the source can tell times, no row whose rowtime is past `limit` (ms, UTC) should be in it. A split that is not
-    `ahead` of the group's least watermark gets something at least: the group may wait for that one. One that is gets
-    nothing past the limit. Where a split has a row past the limit right behind what it gets, if it gets anything, the
-    source puts that row's rowtime (ms, UTC) into `held`. `max_rows` is about how many rows the step may have
-    ('scan.max-rows-per-epoch'). All of these may change from plan to plan. A source all of whose splits are blocked is
-    not asked.
-
     `answer_within` (s): who asks cannot wait longer for any one answer of the server; None: as long as it takes.
-
-    `start_at` (ms, UTC), for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first
-    row of this time, by the source's own clock, whatever the options say.
     """
 
     table: Table
@@ -112,21 +101,63 @@ class SourceContext:
     scratch: str
     clock: Clock
     lake: str = ""
-    previous: StoredStep | None = None
-    first: StoredStep | None = None
-    flipped: bool = False
     peers: Sequence[Table] = ()
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
     earlier_rows: Callable[[StoredStep], DataFrame] | None = None
-    blocked: frozenset[str] = frozenset()
-    ahead: frozenset[str] = frozenset()
-    held: dict[str, int] = field(default_factory=dict)
-    limit: int | None = None
-    max_rows: int | None = None
-    start_at: int | None = None
     answer_within: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePosition:
+    """How far a generation of a table has come: its last and its first stored step (None before the first is planned),
+    and whether it has flipped."""
+
+    previous: StoredStep | None = None
+    first: StoredStep | None = None
+    flipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest(SourcePosition):
+    """What `Source.plan` plans: the step after `previous`.
+
+    Attributes:
+        ends: as `Source.ends` returned them at the run's start; the step goes no further.
+        instant: the plan's clock reading (ms, UTC).
+        max_rows: about how many rows the step may have ('scan.max-rows-per-epoch'); None: as the source likes.
+        blocked: splits that get no range: watermark alignment (FLIP-182) holds them back. A source all of whose splits
+            are blocked is not asked.
+        limit: where the source can tell times, no row whose rowtime is past it (ms, UTC) should be in the step. None:
+            any may.
+        ahead: splits that nobody in their group waits for: they get nothing past the limit. Any other gets something
+            at least, for the group may wait for that one.
+        start_at: for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first row of
+            this time (ms, UTC), by the source's own clock, whatever the options say.
+    """
+
+    ends: Json
+    instant: int
+    max_rows: int | None = None
+    blocked: frozenset[str] = frozenset()
+    limit: int | None = None
+    ahead: frozenset[str] = frozenset()
+    start_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `Source.plan` returns.
+
+    Attributes:
+        step: the next step; None when there is nothing left to do.
+        held: the rowtime (ms, UTC) of the row that comes next in a split, by split, where that is past the limit of
+            the request and the split stops for it.
+    """
+
+    step: Step | None = None
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -161,19 +192,16 @@ class Landed:
 class Source(Protocol):
     """One table of one connector. Made new for every run by `Connector.source`; keeps no state that matters."""
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """Check that the source can be read exactly. Raises SourceError whose text names the fix."""
         ...
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         """The ends of all splits now. A run takes them once, at its start, and stops there."""
         ...
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        """The next step after `context.previous`, up to `ends`; None when there is nothing left to do.
-
-        `instant` (ms, UTC) is the plan's clock reading. Must not depend on anything that a restart would lose.
-        """
+    def plan(self, request: PlanRequest) -> Planned:
+        """The next step, by the request alone. Must not depend on anything that a restart would lose."""
         ...
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
@@ -253,8 +281,8 @@ class LogRetention:
 class KeepsALog(Protocol):
     """A source whose log goes by age, so that a table that is not read for long cannot go on."""
 
-    def retention(self) -> LogRetention | None:
-        """As of now, after `context.previous`; None before the first step. Raises SourceError."""
+    def retention(self, position: SourcePosition) -> LogRetention | None:
+        """As of now, after the last step; None before the first. Raises SourceError."""
         ...
 
 
@@ -285,8 +313,8 @@ class Unread:
 class KnowsItsEnd(Protocol):
     """A source that can be asked, without a row being read and without Spark, whether all that it has has landed."""
 
-    def unread(self) -> Unread | None:
-        """What there is after `context.previous`, now; None before the first step, and where nobody knows. Raises
+    def unread(self, position: SourcePosition) -> Unread | None:
+        """What there is after the last step, now; None before the first, and where nobody knows. Raises
         SourceError."""
         ...
 
@@ -342,7 +370,7 @@ class Comparison(Protocol):
 class Comparable(Protocol):
     """A source whose table can be read again beside its log."""
 
-    def comparison(self) -> Comparison:
+    def comparison(self, position: SourcePosition) -> Comparison:
         """Raises SourceError where the changelog is no image of the table."""
         ...
 

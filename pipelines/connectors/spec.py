@@ -66,7 +66,7 @@ class ConnectorSpec:
     `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
     `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
-    `start_options`: its options that say where a table begins, if it can begin at a time (`SourceContext.start_at`).
+    `start_options`: its options that say where a table begins, if it can begin at a time (`PlanRequest.start_at`).
     `comparable`: the source's table can be read again beside its log, to be compared with the changelog
     (`Comparable`).
     """

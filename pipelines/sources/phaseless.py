@@ -5,14 +5,14 @@ Those ends are kept in the first step, so that every later run measures against 
 
 from __future__ import annotations
 
-from tidegate.pipelines.connectors.protocol import Json, SourceContext
+from tidegate.pipelines.connectors.protocol import Json, PlanRequest
 
 _FIRST_ENDS = "first_ends"
 
 
-def first_ends(context: SourceContext, ends: Json) -> Json:
-    """The ends as of the first plan of this generation; `ends` if this is that plan."""
-    return ends if context.first is None else context.first.step.ranges[_FIRST_ENDS]
+def first_ends(request: PlanRequest) -> Json:
+    """The ends as of the first plan of this generation; those of `request` if this is that plan."""
+    return request.ends if request.first is None else request.first.step.ranges[_FIRST_ENDS]
 
 
 def is_first(ranges: Json) -> bool:
@@ -20,6 +20,6 @@ def is_first(ranges: Json) -> bool:
     return _FIRST_ENDS in ranges
 
 
-def ranges(context: SourceContext, ends: Json, **own: object) -> Json:
-    """The ranges of a step: the connector's `own`, and with the first plan its ends."""
-    return {**own, _FIRST_ENDS: ends} if context.first is None else own
+def ranges(request: PlanRequest, ends: Json, **own: object) -> Json:
+    """The ranges of a step: the connector's `own`, and with the first plan its `ends`."""
+    return {**own, _FIRST_ENDS: ends} if request.first is None else own

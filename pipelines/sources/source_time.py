@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.protocol import PlanRequest
 from tidegate.pipelines.connectors.table import Column, Table
 
 
-def limit(context: SourceContext, metadata: str | None = None) -> int | None:
+def limit(request: PlanRequest, table: Table, metadata: str | None = None) -> int | None:
     """The time (ms, UTC) that no row of the next step should be past: alignment's, where the source's own time is the
     table's rowtime and the table has flipped; else None. `metadata` as of `is_rowtime`."""
-    return context.limit if context.flipped and is_rowtime(context.table, metadata) else None
+    return request.limit if request.flipped and is_rowtime(table, metadata) else None
 
 
 def is_rowtime(table: Table, metadata: str | None = None) -> bool:

@@ -62,7 +62,7 @@ class Rule:
 
 
 def run_that_does_not_end(trace: Trace) -> Found:
-    """`plan` ends with None: within a run, and at once where nothing has arrived since."""
+    """`plan` ends with no step: within a run, and at once where nothing has arrived since."""
     if trace.failure is not None:
         yield trace.doing, f"it stopped: {_cause(trace.failure)}"
     if trace.endless:
@@ -217,7 +217,7 @@ RULES: Mapping[str, Rule] = {
         Rule(
             "a_run_ends",
             "a run comes to its ends, and where nothing has arrived there is no step",
-            "let `plan` return None once `previous` has reached `ends`",
+            "let `plan` return `Planned()` once `request.previous` has reached `request.ends`",
             run_that_does_not_end,
         ),
         Rule(
@@ -229,7 +229,7 @@ RULES: Mapping[str, Rule] = {
         Rule(
             "a_restart_plans_the_same_step",
             "a plan depends on what is stored, and on nothing that a restart loses",
-            "plan from the context's `previous` and `first`, `ends` and `instant`; keep no cursor in the object",
+            "plan from the request, and what the splits store; keep no cursor in the object",
             plan_of_what_is_lost,
         ),
         Rule(

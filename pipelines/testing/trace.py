@@ -31,7 +31,7 @@ from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.drafts import DraftSplits
-from tidegate.pipelines.runtime.landing.opening import refresh
+from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.watermarking import strategy_of
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -158,9 +158,9 @@ class Observer:
         trace, before = self.trace, len(self.trace.steps)
         with self._opened() as (source, context):
             trace.doing = "preflight"
-            source.preflight()
+            source.preflight(position_of(context, self.lake))
             trace.doing = "ends"
-            ends = self._as_json("what `ends` returned", source.ends())
+            ends = self._as_json("what `ends` returned", source.ends(position_of(context, self.lake)))
             while not trace.unlike and len(trace.steps) - before < self.max_steps:
                 seen = self._planned(source, context, ends)
                 if seen is None:
@@ -168,12 +168,11 @@ class Observer:
                 trace.steps.append(seen)
                 self._read(source, seen)
                 self._landed(seen, ends)
-                refresh(context, self.lake)
         trace.endless = len(trace.steps) - before >= self.max_steps
         if not trace.unlike and not trace.endless:
             trace.doing = "plan with nothing left"
             with self._opened(DraftSplits) as (source, context):
-                trace.overdue = self._draft(source, context, source.ends())
+                trace.overdue = self._draft(source, context, source.ends(position_of(context, self.lake)))
 
     def _as_json(self, what: str, value: Any) -> Any:
         """`value` as it is stored; None, and noted, where it comes back as another."""
@@ -195,17 +194,16 @@ class Observer:
             drafted = self._draft(anew, own, ends)
         if drafted is not None and self._as_json("the step's `ranges`", drafted.ranges) is None:
             return None
-        stored = self._runner().planner.plan(source, context, ends)
+        stored = self._runner().planner.plan(source, context, position_of(context, self.lake), ends)
         if stored is not None and stored.step.quiet:
             self._advance(ends)
             return None
         if stored is None:
             return None
-        refresh(context, self.lake)
         return StepSeen(stored, drafted)
 
     def _draft(self, source: Source, context: SourceContext, ends: Json) -> Step | None:
-        step = self._runner().planner.draft(source, context, ends, self.now)
+        step = self._runner().planner.draft(source, context, position_of(context, self.lake), ends, self.now)
         return None if step is None or step.quiet else step
 
     def _read(self, source: Source, seen: StepSeen) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, Unread
+from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, LogRetention, Source, SourcePosition, Unread
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
@@ -31,8 +32,8 @@ def source_after(
     clock: Clock = system_clock,
     progress: Progress | None = None,
     answer_within: str | None = None,
-) -> Iterator[Source]:
-    """The source of `table` as it is after a landed epoch; it is closed in the end.
+) -> Iterator[tuple[Source, SourcePosition]]:
+    """The source of `table`, and its position after a landed epoch; it is closed in the end.
 
     `answer_within`: a duration in place of the script's 'connect.timeout', for who cannot wait; each later answer of
     the server may take as long. One that takes the connection and says nothing is bounded by it as well.
@@ -40,14 +41,15 @@ def source_after(
     with Mask.of([table], environment).over():
         plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
         context = context_of(lake, table, landed.generation, environment, clock, progress or SilentProgress())
-        context.previous = stored_step(plans[0]) if plans else None
-        context.flipped = landed.flip_epoch is not None
+        previous = stored_step(plans[0]) if plans else None
         if answer_within is not None:
-            context.answer_within = parse_duration(answer_within).total_seconds()
+            options = context.options
             if any(option.name == CONNECT_TIMEOUT for option in connector(table.connector).spec.options):
-                context.options = {**context.options, CONNECT_TIMEOUT: answer_within}
+                options = {**options, CONNECT_TIMEOUT: answer_within}
+            within = parse_duration(answer_within).total_seconds()
+            context = replace(context, options=options, answer_within=within)
         with opened(context) as source:
-            yield source
+            yield source, SourcePosition(previous=previous, flipped=landed.flip_epoch is not None)
 
 
 def log_retention(
@@ -66,8 +68,8 @@ def log_retention(
     if last.kept is not None:
         left = max((last.kept["until"] - clock()) / 1000, MAY_BE_GONE_S)
         return LogRetention(left, last.kept["for_ms"] / 1000, last.position)
-    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
-        return source.retention() if isinstance(source, KeepsALog) else None
+    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as (source, position):
+        return source.retention(position) if isinstance(source, KeepsALog) else None
 
 
 def unread(
@@ -80,5 +82,5 @@ def unread(
 ) -> Unread | None:
     """What the source of `table` has beyond the landed epoch `last`; None where it cannot be asked without being read.
     Raises SourceError."""
-    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as source:
-        return source.unread() if isinstance(source, KnowsItsEnd) else None
+    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as (source, position):
+        return source.unread(position) if isinstance(source, KnowsItsEnd) else None

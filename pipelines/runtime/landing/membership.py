@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.protocol import Json, PlanRequest, SourceContext, SourcePosition
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.landing import alignment
@@ -37,24 +37,34 @@ class Membership:
         splits = stored_splits(self.own.last(generation))
         return self._standing(self.strategy.alignment, self.clock(), splits)
 
-    def hold_back(self, context: SourceContext) -> bool:
-        """Tell the source which splits its group holds back; whether those are all that it has.
+    def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
+        """What the source is to plan next, with what its group lets it have.
 
         A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
         waits for its flip.
         """
-        context.blocked, context.ahead, context.limit, context.held = frozenset(), frozenset(), None, {}
-        told = context.options.get(MAX_ROWS)
-        context.max_rows = None if told is None else int(told)
+        written = context.options.get(MAX_ROWS)
+        request = PlanRequest(
+            previous=position.previous,
+            first=position.first,
+            flipped=position.flipped,
+            ends=ends,
+            instant=instant,
+            max_rows=None if written is None else int(written),
+        )
         stands = self.now(context.generation)
         phases = connector(self.own.table.connector).spec.phases
-        if stands is None or (not context.flipped and phases(context.options)):
-            return False
-        context.blocked, context.limit, context.ahead = stands.too_far, stands.reach, frozenset(stands.ahead)
-        if context.max_rows is None and context.limit is not None:
-            context.max_rows = ALIGNED_ROWS
-        splits = counting(stored_splits(self.own.last(context.generation)))
-        return bool(context.blocked) and context.blocked >= {split.split for split in splits if not split.ended}
+        if stands is None or (not position.flipped and phases(context.options)):
+            return request
+        most = ALIGNED_ROWS if request.max_rows is None and stands.reach is not None else request.max_rows
+        return replace(
+            request, blocked=stands.too_far, limit=stands.reach, ahead=frozenset(stands.ahead), max_rows=most
+        )
+
+    def stops(self, request: PlanRequest, generation: int) -> bool:
+        """Whether the group holds back all splits that the table has."""
+        splits = counting(stored_splits(self.own.last(generation))) if request.blocked else ()
+        return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
 
     def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
         """An epoch's log row with where it leaves the table in its group. `next_rowtimes`: what its plan said."""
@@ -75,8 +85,3 @@ class Membership:
         generator = self.strategy.generator_factory()
         delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
         return alignment.group_position(self.members, self.own.name, aligned, at, splits, next_rowtimes, delay)
-
-
-def held_back(context: SourceContext) -> tuple[str, ...]:
-    """The splits that alignment lets have no row, or none past their limit."""
-    return tuple(sorted(context.blocked | context.held.keys()))

@@ -1,4 +1,4 @@
-"""A source opened for work on one generation of its table, and what it is told of how far that has come."""
+"""A source opened for work on one generation of its table, and how far that has come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.connectors.protocol import Source, SourceContext, StoredStep
+from tidegate.pipelines.connectors.protocol import Source, SourceContext, SourcePosition, StoredStep
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
@@ -26,7 +26,7 @@ def context_of(
     clock: Clock,
     progress: Progress,
 ) -> SourceContext:
-    """What the source of `table` may use, with its options resolved; told of no step yet. Raises SourceError."""
+    """What the source of `table` may use, with its options resolved. Raises SourceError."""
     return SourceContext(
         table=as_delivered(table),
         options=resolve_options(table, connector(table.connector).spec, environment, defaults=False),
@@ -50,21 +50,21 @@ def opened(context: SourceContext) -> Iterator[Source]:
         source.close()
 
 
-def refresh(context: SourceContext, lake: Lake) -> None:
-    """Tell the source how far its generation has come: what is planned of it, and whether it has flipped."""
+def position_of(context: SourceContext, lake: Lake) -> SourcePosition:
+    """How far the source's generation has come by now: what is planned of it, and whether it has flipped."""
     name, generation = context.table.name, context.generation
     plans = lake.epochs.last(name, generation)
     landed = lake.watermarks.last(name, generation)
-    context.previous = stored_step(plans) if plans else None
     first = lake.epochs.first(name, generation)
-    context.first = stored_step(deepcopy(first)) if first else None
-    context.flipped = landed is not None and landed.flip_epoch is not None
-    if isinstance(context.splits, Splits):
-        context.splits.epoch = plans.epoch if plans else 0
+    return SourcePosition(
+        previous=stored_step(plans) if plans else None,
+        first=stored_step(deepcopy(first)) if first else None,
+        flipped=landed is not None and landed.flip_epoch is not None,
+    )
 
 
-def unfinished(context: SourceContext, landed: WatermarkRow | None) -> StoredStep | None:
+def unfinished(position: SourcePosition, landed: WatermarkRow | None) -> StoredStep | None:
     """The step that is planned and has not landed, where a crash has left one. `landed`: the last that has."""
-    if context.previous is None or (landed and landed.epoch >= context.previous.epoch):
+    if position.previous is None or (landed and landed.epoch >= position.previous.epoch):
         return None
-    return context.previous
+    return position.previous

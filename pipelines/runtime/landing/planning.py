@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    Source,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.errors import ConcurrentRun
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
 from tidegate.pipelines.runtime.landing.failures import place
-from tidegate.pipelines.runtime.landing.membership import Membership, held_back
+from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
@@ -32,24 +41,29 @@ class EpochPlanner:
     clock: Clock
     definition: Callable[[], int] | None = None
 
-    def draft(self, source: Source, context: SourceContext, ends: Json, instant: int) -> Step | None:
+    def draft(
+        self, source: Source, context: SourceContext, position: SourcePosition, ends: Json, instant: int
+    ) -> Step | None:
         """The next step up to `ends`, which is not stored; None where there is nothing to land, or to say."""
-        step = None if self.membership.hold_back(context) else source.plan(ends, instant)
-        step = step or self._quiet(context, instant)
+        request = self.membership.request(context, position, ends, instant)
+        planned = Planned() if self.membership.stops(request, context.generation) else source.plan(request)
+        # The splits that alignment lets have no row, or none past their limit.
+        blocked = tuple(sorted(request.blocked | planned.held.keys()))
+        step = planned.step or self._quiet(context.generation, position, blocked, planned.held, instant)
         if step is None:
             return None
         told = next_rowtimes_of(self.own.last(context.generation))
         # Of a split that was not asked for, what was known of its next row still holds.
-        known = {split: at for split, at in told.items() if split in context.blocked}
-        return replace(step, blocked=held_back(context), next_rowtimes={**known, **context.held})
+        known = {split: at for split, at in told.items() if split in request.blocked}
+        return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
 
-    def plan(self, source: Source, context: SourceContext, ends: Json) -> StoredStep | None:
+    def plan(self, source: Source, context: SourceContext, position: SourcePosition, ends: Json) -> StoredStep | None:
         """The next step, stored. Raises SourceError, and ConcurrentRun where another runner has planned the epoch."""
         instant = self.clock()
-        step = self.draft(source, context, ends, instant)
+        step = self.draft(source, context, position, ends, instant)
         if step is None:
             return None
-        planned = StoredStep(step, context.generation, next_epoch(context), instant)
+        planned = StoredStep(step, context.generation, next_epoch(position), instant)
         number = self.definition() if self.definition else None
         row = source_row(self.own.name, planned.generation, planned.epoch, instant, step, number)
         application = self.own.lake.application(self.own.name, "plan", planned.generation)
@@ -66,25 +80,32 @@ class EpochPlanner:
             self.definition()
         return stored_step(stands)
 
-    def _quiet(self, context: SourceContext, instant: int) -> Step | None:
+    def _quiet(
+        self,
+        generation: int,
+        position: SourcePosition,
+        blocked: tuple[str, ...],
+        held: Mapping[str, int],
+        instant: int,
+    ) -> Step | None:
         """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
         has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
-        last = self.own.last(context.generation)
-        if context.previous is None or last is None:
+        last = self.own.last(generation)
+        if position.previous is None or last is None:
             return None
-        step = replace(context.previous.step, flips=False, quiet=True, blocked=held_back(context))
-        if context.held.keys() - next_rowtimes_of(last).keys():
+        step = replace(position.previous.step, flips=False, quiet=True, blocked=blocked)
+        if held.keys() - next_rowtimes_of(last).keys():
             return replace(step, summary="no rows: at the limit of its group")
         if self.strategy.idle_timeout is None:
             return None
         step = replace(step, summary="no rows: idle")
-        planned = StoredStep(step, context.generation, last.epoch + 1, instant)
+        planned = StoredStep(step, generation, last.epoch + 1, instant)
         time = EpochTime(self.own.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
         after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock), instant)
         return step if any(split.idle and not before.get(split.split) for split in after) else None
 
 
-def next_epoch(context: SourceContext) -> int:
+def next_epoch(position: SourcePosition) -> int:
     """The number of the epoch after all that are planned."""
-    return context.previous.epoch + 1 if context.previous else 1
+    return position.previous.epoch + 1 if position.previous else 1

@@ -37,7 +37,7 @@ from tidegate.pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.landing.membership import Membership
-from tidegate.pipelines.runtime.landing.opening import context_of, opened, refresh, unfinished
+from tidegate.pipelines.runtime.landing.opening import context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
@@ -116,23 +116,24 @@ class SourceRunner:
 
         def land(planned: StoredStep) -> Generator[EpochWriter, Writing, None]:
             epochs.append((yield from self._land(source, planned)))
-            refresh(context, self.lake)
             if on_epoch is not None:
                 on_epoch(epochs[-1])
 
         with self.opened(generation) as (source, context):
-            left_over = unfinished(context, self.own.last(generation))
+            position = position_of(context, self.lake)
+            left_over = unfinished(position, self.own.last(generation))
             if left_over is not None:
                 yield from land(left_over)
+                position = position_of(context, self.lake)
             else:
-                source.preflight()
-            limit = source.ends() if ends is None else ends
+                source.preflight(position)
+            limit = source.ends(position) if ends is None else ends
             while max_epochs is None or len(epochs) < max_epochs:
-                planned = self.planner.plan(source, context, limit)
+                planned = self.planner.plan(source, context, position, limit)
                 if planned is None:
                     break
-                refresh(context, self.lake)
                 yield from land(planned)
+                position = position_of(context, self.lake)
             aligned = self.membership.now(generation)
         return Advance(self.table.name, generation, tuple(epochs), self.own.last(generation), aligned, limit)
 
@@ -143,12 +144,13 @@ class SourceRunner:
             refuse_second_release(self.lake, self.table.name)
         name, generation = self.table.name, self._generation(resnapshot)
         with self.opened(generation, DraftSplits) as (source, context):
-            left_over = unfinished(context, self.own.last(generation))
+            position = position_of(context, self.lake)
+            left_over = unfinished(position, self.own.last(generation))
             if left_over is not None:
                 return SourceDraft(name, generation, left_over.epoch, left_over.step, True)
-            source.preflight()
-            step = self.planner.draft(source, context, source.ends(), self.clock())
-            return SourceDraft(name, generation, next_epoch(context), step)
+            source.preflight(position)
+            step = self.planner.draft(source, context, position, source.ends(position), self.clock())
+            return SourceDraft(name, generation, next_epoch(position), step)
 
     def _generation(self, resnapshot: bool) -> int:
         newest = self.lake.epochs.last(self.table.name)
@@ -160,16 +162,19 @@ class SourceRunner:
     def opened(
         self, generation: int, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
-        """The source and what it is told, as of the last planned step; what is raised meanwhile shows no secret."""
+        """The source and what it may use; what is raised meanwhile shows no secret."""
         masked = Mask.of([self.table, *self.peers], self.environment).over()
         with masked, own_way_out(self.lake, self.table.name):
             refuse_lost_source(self.lake, self.table.name, generation)
             context = context_of(self.lake, self.table, generation, self.environment, self.clock, self.progress)
-            context.splits = kept(context.splits)
-            context.peers, context.spark = self.peers, self.spark
-            context.earlier_rows = lambda step: self.own.rows_before(self.spark(), step)
+            context = replace(
+                context,
+                splits=kept(context.splits),
+                peers=self.peers,
+                spark=self.spark,
+                earlier_rows=lambda step: self.own.rows_before(self.spark(), step),
+            )
             with opened(context) as source:
-                refresh(context, self.lake)
                 yield source, context
 
     def _land(self, source: Source, stored: StoredStep) -> Generator[EpochWriter, Writing, LandedEpoch]:

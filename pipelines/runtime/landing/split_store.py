@@ -19,7 +19,6 @@ class Splits:
     lake: Lake
     owner: str
     generation: int
-    epoch: int = 0
     prefix: str = ""
 
     def rows(self) -> list[dict[str, Any]]:
@@ -44,8 +43,10 @@ class Splits:
 
     def cut(self, cuts: Mapping[str, Json]) -> None:
         known = {row["split"]: row for row in self.rows()}
+        planned = self.lake.epochs.last(self.owner, self.generation)
+        epoch = planned.epoch if planned else 1
         new = [
-            SplitRow(self.owner, self.generation, max(self.epoch, 1), name, known[name]["ordinal"], None, cut)
+            SplitRow(self.owner, self.generation, epoch, name, known[name]["ordinal"], None, cut)
             for name, cut in cuts.items()
             if known[name]["cut"] is None
         ]

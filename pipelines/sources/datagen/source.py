@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+    Unread,
+)
 from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
@@ -43,31 +54,32 @@ class DatagenSource:
                 next_command="correct the option, and run again",
             ) from error
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """There is nothing that could be missing."""
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         return {"at": self._context.clock()}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        if SPLIT in self._context.blocked:
-            return None
-        first, previous = self._context.first, self._context.previous
-        base = first.step.ranges["base"] if first else instant
+    def plan(self, request: PlanRequest) -> Planned:
+        if SPLIT in request.blocked:
+            return Planned()
+        first, previous = request.first, request.previous
+        base = first.step.ranges["base"] if first else request.instant
         start = previous.step.ranges["to"] if previous else 0
-        first_end = self._schedule.count(phaseless.first_ends(self._context, ends)["at"] - base)
-        due = self._schedule.count(ends["at"] - base)
-        if first_end and not self._context.flipped:
+        first_end = self._schedule.count(phaseless.first_ends(request)["at"] - base)
+        due = self._schedule.count(request.ends["at"] - base)
+        if first_end and not request.flipped:
             due = min(due, first_end)
-        stop = max(min(due, start + (self._context.max_rows or MAX_STEP_ROWS)), start)
+        stop = max(min(due, start + (request.max_rows or MAX_STEP_ROWS)), start)
         if stop == start and first is not None:
-            return None
+            return Planned()
         limit = self._schedule.limit
-        return Step(
-            phaseless.ranges(self._context, ends, base=base, **{"from": start, "to": stop}),
-            flips=not self._context.flipped and stop >= first_end and (stop > 0 or stop == limit),
+        step = Step(
+            phaseless.ranges(request, request.ends, base=base, **{"from": start, "to": stop}),
+            flips=not request.flipped and stop >= first_end and (stop > 0 or stop == limit),
             summary=_summary(start, stop, limit),
         )
+        return Planned(step)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         base, start, stop = (step.step.ranges[name] for name in ("base", "from", "to"))
@@ -96,11 +108,11 @@ class DatagenSource:
         ended = frozenset({SPLIT}) if stop == self._schedule.limit else frozenset()
         return Landed(lag_ms=lag, position=f"row {stop}", splits=frozenset({SPLIT}), ended=ended)
 
-    def unread(self) -> Unread | None:
+    def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: the rows that are due by now and have not been made."""
-        if self._context.previous is None:
+        if position.previous is None:
             return None
-        base, stop = (self._context.previous.step.ranges[name] for name in ("base", "to"))
+        base, stop = (position.previous.step.ranges[name] for name in ("base", "to"))
         rest = self._schedule.count(self._context.clock() - base) - stop
         if rest <= 0:
             return Unread()

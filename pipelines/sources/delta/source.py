@@ -16,7 +16,18 @@ from urllib.parse import unquote
 from sqlglot import exp
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+    Unread,
+)
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
@@ -59,7 +70,7 @@ class DeltaSource:
         if why := paths.delta_problem(self._log.path):
             raise self._error(f"'path': {why}", next_command="give the table's folder another name, and run again")
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """The table is there, and has the script's columns in the script's types."""
         if not self._log.exists():
             raise self._error("there is no Delta table here", next_command="correct 'path', or make the table first")
@@ -82,31 +93,31 @@ class DeltaSource:
                     next_command="write the table's type into the script, and cast in the SELECT",
                 )
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         return {"version": self._log.latest(), "id": self._log.id()}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        latest, first, previous = ends["version"], self._context.first, self._context.previous
+    def plan(self, request: PlanRequest) -> Planned:
+        ends, first, previous = request.ends, request.first, request.previous
+        latest = ends["version"]
         if first is None or previous is None:
             columns = self._columns(self._log.schema(latest))
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
-            return Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}")
-        if SPLIT in self._context.blocked:
-            return None
+            return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
+        if SPLIT in request.blocked:
+            return Planned()
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"] or latest < start:
             raise self._error(
                 f"another Delta table lies here than the one that was read up to version {start}",
                 next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads it anew)",
             )
-        mode, stop = self._next(start, latest)
+        mode, stop, late = self._next(start, latest, request)
+        held = {} if late is None else {SPLIT: late}
         if stop == start:
-            return None
+            return Planned(held=held)
         columns = self._same_columns(previous.step.ranges, start + 1)
-        return Step(
-            {"mode": mode, "from": start, "to": stop, COLUMNS: columns},
-            summary=f"versions {start + 1}-{stop} of {latest}",
-        )
+        ranges = {"mode": mode, "from": start, "to": stop, COLUMNS: columns}
+        return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)
 
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
         """Who the script's columns are, by their paths."""
@@ -134,30 +145,28 @@ class DeltaSource:
                 )
         return columns
 
-    def _next(self, start: int, latest: int) -> tuple[str, int]:
+    def _next(self, start: int, latest: int, request: PlanRequest) -> tuple[str, int, int | None]:
         """The longest run of commits after `start` that one reader can read in one step, and which reader: none of them
         but the first changes the table itself, its columns, their names or whether it has a feed. One commit
         with rows at least, whatever alignment's limit is, unless others are behind this table: the slowest of the group
-        may be this one."""
+        may be this one. Where the next commit is past that limit, its time too."""
         mode, files, rows = "nothing", 0, 0
-        most, limit = self._context.max_rows, source_time.limit(self._context)
+        most, limit = request.max_rows, source_time.limit(request, self._table)
         for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
             commit = self._log.commit(version)
             files, rows = files + len(commit.added), rows + commit.rows
             other = mode != "nothing" and commit.effect not in (mode, "nothing")
             many = files > MAX_STEP_FILES or (most is not None and rows > most)
             late = limit is not None and commit.timestamp > limit
-            late = late and (mode != "nothing" or (SPLIT in self._context.ahead and commit.effect != "nothing"))
-            if late and commit.effect != "nothing":
-                self._context.held[SPLIT] = commit.timestamp
+            late = late and (mode != "nothing" or (SPLIT in request.ahead and commit.effect != "nothing"))
             anew = commit.schema is not None
             if other or late or ((many or anew) and version > start + 1):
-                return mode, version - 1
+                return mode, version - 1, commit.timestamp if late and commit.effect != "nothing" else None
             if commit.effect == "changed":
                 self._check_feed(commit)
             if commit.effect != "nothing":
                 mode = commit.effect
-        return mode, min(latest, start + MAX_STEP_VERSIONS)
+        return mode, min(latest, start + MAX_STEP_VERSIONS), None
 
     def _check_feed(self, commit: Commit) -> None:
         what = f"version {commit.version} ({commit.operation}) of the Delta table changed or removed rows"
@@ -199,11 +208,11 @@ class DeltaSource:
         lag = 0 if since is None else max(self._context.clock() - since, 0)
         return Landed(lag_ms=lag, position=f"version {stop}", splits=frozenset({SPLIT}))
 
-    def unread(self) -> Unread | None:
+    def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: the versions after the last step."""
-        if self._context.previous is None:
+        if position.previous is None:
             return None
-        stop, latest = self._context.previous.step.ranges["to"], self._log.latest()
+        stop, latest = position.previous.step.ranges["to"], self._log.latest()
         if latest <= stop:
             return Unread()
         return Unread(latest - stop, "version", self._timestamp(stop + 1))

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.connectors.protocol import Json, Landed, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+    Unread,
+)
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import phaseless, source_time
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
@@ -50,55 +60,49 @@ class FilesystemSource:
         settle = parse_duration(options.get("source.settle-time", SETTLE_TIME))
         self._catalog = Catalog(self._folder, context.splits, int(settle.total_seconds() * 1000))
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """The folder is there."""
         if not self._folder.path.exists():
             raise self._folder.error("is not there", "correct 'path', or make the folder, and run again")
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         """How many files were taken up, and the names of those that are not finished. A generation's first plan waits
         for these for as long as the settle time."""
-        if self._context.previous is not None:
-            self._catalog.same_folder(self._context.previous.step.ranges.get("folder"))
+        if position.previous is not None:
+            self._catalog.same_folder(position.previous.step.ranges.get("folder"))
         waiting = self._catalog.take_up()
-        if waiting and self._context.first is None:
+        if waiting and position.first is None:
             self._catalog.wait(waiting)
             waiting = self._catalog.take_up()
         return {"files": len(self._catalog), "waiting": waiting}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        context = self._context
-        if SPLIT in context.blocked:
-            return None
-        first_ends = phaseless.first_ends(context, ends)
-        start = context.previous.step.ranges["to"] if context.previous else 0
-        end = ends["files"]
-        if not context.flipped and start < first_ends["files"]:
+    def plan(self, request: PlanRequest) -> Planned:
+        if SPLIT in request.blocked:
+            return Planned()
+        first_ends = phaseless.first_ends(request)
+        start = request.previous.step.ranges["to"] if request.previous else 0
+        end = request.ends["files"]
+        if not request.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
-        limit = source_time.limit(context, "file.modification-time")
-        stop = start + len(self._fitting(self._in_time(self._catalog.files[start:end], limit)))
+        limit = source_time.limit(request, self._table, "file.modification-time")
+        in_time = _in_time(self._catalog.files[start:end], limit, ahead=SPLIT in request.ahead)
+        stop = start + len(self._fitting(in_time, request.max_rows))
+        held: dict[str, int] = {}
         if stop < end and _past(self._catalog.files[stop], limit):
-            context.held[SPLIT] = _rowtime(self._catalog.files[stop])
-        flips = not context.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
-        if stop == start and context.first is not None and not flips:
-            return None
-        ranges = phaseless.ranges(context, ends, **{"from": start, "to": stop, "folder": self._folder.id()})
-        return Step(ranges, flips=flips, summary=self._summary(start, stop))
+            held[SPLIT] = _rowtime(self._catalog.files[stop])
+        flips = not request.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
+        if stop == start and request.first is not None and not flips:
+            return Planned(held=held)
+        ranges = phaseless.ranges(request, request.ends, **{"from": start, "to": stop, "folder": self._folder.id()})
+        return Planned(Step(ranges, flips=flips, summary=self._summary(start, stop)), held)
 
-    def _in_time(self, files: list[File], limit: int | None) -> list[File]:
-        """The first of `files`, up to one that is past the `limit` of the table's alignment group; one at least, unless
-        others are behind this table: the slowest of the group may be this one."""
-        late = (place for place, file in enumerate(files) if _past(file, limit))
-        ahead = SPLIT in self._context.ahead
-        return files[: max(next(late, len(files)), 0 if ahead else 1)]
-
-    def _fitting(self, files: list[File]) -> list[File]:
+    def _fitting(self, files: list[File], max_rows: int | None) -> list[File]:
         """The first of `files`, as many as one step may have, but one at least."""
         rows = size = 0
         for place, file in enumerate(files):
-            rows += self._rows_of(file) if self._context.max_rows else 0
+            rows += self._rows_of(file) if max_rows else 0
             size += file.size
-            many = place >= MAX_STEP_FILES or size > MAX_STEP_BYTES or rows > (self._context.max_rows or rows)
+            many = place >= MAX_STEP_FILES or size > MAX_STEP_BYTES or rows > (max_rows or rows)
             if place and many:
                 return files[:place]
         return files
@@ -159,11 +163,11 @@ class FilesystemSource:
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
         return Landed(lag_ms=lag, position=f"{stop} file{'' if stop == 1 else 's'}", splits=frozenset({SPLIT}))
 
-    def unread(self) -> Unread | None:
+    def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: the finished files that are not read. None is taken up."""
-        if self._context.previous is None:
+        if position.previous is None:
             return None
-        rest = self._catalog.left(self._context.previous.step.ranges["to"])
+        rest = self._catalog.left(position.previous.step.ranges["to"])
         if not rest:
             return Unread()
         oldest = min(file.modified for file in rest) // 1_000_000
@@ -224,3 +228,10 @@ def _rowtime(file: File) -> int:
 
 def _past(file: File, limit: int | None) -> bool:
     return limit is not None and _rowtime(file) > limit
+
+
+def _in_time(files: list[File], limit: int | None, *, ahead: bool) -> list[File]:
+    """The first of `files`, up to one that is past the `limit` of the table's alignment group; one at least, unless
+    others are behind this table: the slowest of the group may be this one."""
+    late = (place for place, file in enumerate(files) if _past(file, limit))
+    return files[: max(next(late, len(files)), 0 if ahead else 1)]

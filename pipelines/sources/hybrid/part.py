@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, SplitStore, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    SplitStore,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
@@ -66,42 +77,46 @@ class Part:
         # When the bounded phase is over is the hybrid table's to tell.
         self.source.delegate_watermark_periodic_emit(lambda: None)
 
-    def at(self, step: StoredStep | None = None) -> Source:
-        """The part's source, told where it stands: at a stored step of the part, else behind the last one."""
-        whole, context = self.whole, self.context
-        last = step or whole.previous
-        before = last if last is not None and last.step.ranges["part"] == self.place else None
-        first = None if before is None else before.step.ranges["first"] or _told(before)
-        context.previous = None if before is None else self.stored(before)
-        context.first = None if first is None else _made(first, whole.generation)
-        context.flipped = before is not None and (before.step.ranges["flipped"] or (not step and flips(before)))
-        context.blocked = frozenset(name.removeprefix(self.prefix) for name in whole.blocked if self._owns(name))
-        context.ahead = frozenset(name.removeprefix(self.prefix) for name in whole.ahead if self._owns(name))
-        context.limit, context.max_rows, context.held = whole.limit, whole.max_rows, {}
-        return self.source
+    def position(self, whole: SourcePosition) -> SourcePosition:
+        """How far the part has come, where that is how far the hybrid table has."""
+        last = whole.previous
+        if last is None or last.step.ranges["part"] != self.place:
+            return SourcePosition()
+        first = _made(last.step.ranges["first"] or _told(last), last.generation)
+        flipped = last.step.ranges["flipped"] or flips(last)
+        return SourcePosition(previous=self.stored(last), first=first, flipped=flipped)
 
-    def plan(self, ends: Json, instant: int, start: int | None = None) -> Step | None:
-        """The part's next step, as one of the hybrid table. None when there is nothing left to do. `start` (ms, UTC):
-        where the part begins, whatever its options say."""
-        source = self.at()
-        self.context.start_at = start
-        step = source.plan(ends, instant)
-        self.whole.held |= {self.prefix + split: at for split, at in self.context.held.items()}
-        if step is None:
-            return None
-        first = self.context.first
+    def plan(self, whole: PlanRequest, start: int | None = None) -> Planned:
+        """The part's next step, as one of the hybrid table. `start` (ms, UTC): where the part begins, whatever its
+        options say."""
+        position = self.position(whole)
+        request = replace(
+            whole,
+            previous=position.previous,
+            first=position.first,
+            flipped=position.flipped,
+            ends=whole.ends["parts"][str(self.place)],
+            blocked=self._own_splits(whole.blocked),
+            ahead=self._own_splits(whole.ahead),
+            start_at=start,
+        )
+        planned = self.source.plan(request)
+        held = {self.prefix + split: at for split, at in planned.held.items()}
+        if planned.step is None:
+            return Planned(held=held)
         ranges = {
             "part": self.place,
-            "step": step.ranges,
-            "first": None if first is None else _told(first, first.step.ranges),
-            "flipped": self.context.flipped,
-            "flips": step.flips,
+            "step": planned.step.ranges,
+            "first": None if position.first is None else _told(position.first, position.first.step.ranges),
+            "flipped": position.flipped,
+            "flips": planned.step.flips,
         }
         begins = ""
         if start is not None:
             ranges["start_at"] = start  # for people: the part's own ranges say what is read
             begins = f"begins at {spoken(start)}: "
-        return replace(step, ranges=ranges, summary=f"{self.table.name}: {begins}{step.summary}")
+        summary = f"{self.table.name}: {begins}{planned.step.summary}"
+        return Planned(replace(planned.step, ranges=ranges, summary=summary), held)
 
     def stored(self, step: StoredStep) -> StoredStep:
         """A stored step of the hybrid table, as the part's own source planned it."""
@@ -114,7 +129,7 @@ class Part:
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source says of a committed step, in the words of the hybrid table."""
-        landed = self.at(step).landed(self.stored(step), None if rows is None else self._own(rows))
+        landed = self.source.landed(self.stored(step), None if rows is None else self._own(rows))
         watermarks = landed.watermarks
         return replace(
             landed,
@@ -134,8 +149,8 @@ class Part:
     def _own(self, rows: DataFrame) -> DataFrame:
         return _moved(rows, f"substring(_split, {len(self.prefix) + 1})", -PHASES * self.place)
 
-    def _owns(self, split: str) -> bool:
-        return split.startswith(self.prefix)
+    def _own_splits(self, splits: frozenset[str]) -> frozenset[str]:
+        return frozenset(name.removeprefix(self.prefix) for name in splits if name.startswith(self.prefix))
 
 
 def _moved(rows: DataFrame, split: str, phases: int) -> DataFrame:

@@ -17,9 +17,11 @@ from tidegate.pipelines.connectors.protocol import (
     KnowsItsEnd,
     Landed,
     LogRetention,
+    Planned,
+    PlanRequest,
     ReadsAlone,
     SourceContext,
-    Step,
+    SourcePosition,
     StoredStep,
     Unread,
 )
@@ -42,50 +44,46 @@ class HybridSource:
     def _last(self) -> int:
         return len(self._context.table.parts) - 1
 
-    @property
-    def _current(self) -> int:
+    def _current(self, position: SourcePosition) -> int:
         """The place of the part that the next step is of."""
-        previous = self._context.previous
+        previous = position.previous
         if previous is None:
             return 0
         place = previous.step.ranges["part"]
         return place + 1 if flips(previous) and place < self._last else place
-
-    def _begins(self, place: int) -> bool:
-        """Whether the next step is the last part's first."""
-        previous = self._context.previous
-        return place == self._last and previous is not None and previous.step.ranges["part"] != place
 
     def _part(self, place: int) -> Part:
         if place not in self._parts:
             self._parts[place] = Part(self._context, self._context.table.parts[place], place)
         return self._parts[place]
 
-    def _ahead(self) -> list[Part]:
-        """The parts that are not over."""
-        return [self._part(place) for place in range(self._current, self._last + 1)]
+    def _not_over(self, position: SourcePosition) -> list[Part]:
+        return [self._part(place) for place in range(self._current(position), self._last + 1)]
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """Every part that is not over can be read."""
-        for part in self._ahead():
-            part.at().preflight()
+        for part in self._not_over(position):
+            part.source.preflight(part.position(position))
 
-    def ends(self) -> Json:
-        return {"parts": {str(part.place): part.at().ends() for part in self._ahead()}}
+    def ends(self, position: SourcePosition) -> Json:
+        return {
+            "parts": {str(part.place): part.source.ends(part.position(position)) for part in self._not_over(position)}
+        }
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        place = self._current
-        start = start_at(self._context, instant) if self._begins(place) else None
-        step = self._part(place).plan(ends["parts"][str(place)], instant, start)
-        if step is None:
-            return None
+    def plan(self, request: PlanRequest) -> Planned:
+        place, previous = self._current(request), request.previous
+        begins = place == self._last and previous is not None and previous.step.ranges["part"] != place
+        planned = self._part(place).plan(request, start_at(self._context, request) if begins else None)
+        if planned.step is None:
+            return planned
         if place == self._last:
-            return replace(step, flips=False)
-        return replace(step, phase="bounded", flips=step.flips and place == self._last - 1)
+            return replace(planned, step=replace(planned.step, flips=False))
+        flips_with = planned.step.flips and place == self._last - 1
+        return replace(planned, step=replace(planned.step, phase="bounded", flips=flips_with))
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         part = self._of(step)
-        return part.landable(part.at(step).read(spark, part.stored(step)))
+        return part.landable(part.source.read(spark, part.stored(step)))
 
     def reads_alone(self, step: StoredStep) -> bool:
         """`protocol.ReadsAlone`: as the part's own source has it."""
@@ -102,15 +100,15 @@ class HybridSource:
         kept = landed if part.tells_time else replace(landed, watermarks=None, idle={})
         return replace(kept, splits=frozenset(), ended=frozenset())
 
-    def retention(self) -> LogRetention | None:
+    def retention(self, position: SourcePosition) -> LogRetention | None:
         """`protocol.KeepsALog`: of the part that the next step is of."""
-        source = self._part(self._current).at()
-        return source.retention() if isinstance(source, KeepsALog) else None
+        part = self._part(self._current(position))
+        return part.source.retention(part.position(position)) if isinstance(part.source, KeepsALog) else None
 
-    def unread(self) -> Unread | None:
+    def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: of the part that the next step is of, where that can be asked."""
-        source = self._part(self._current).at()
-        return source.unread() if isinstance(source, KnowsItsEnd) else None
+        part = self._part(self._current(position))
+        return part.source.unread(part.position(position)) if isinstance(part.source, KnowsItsEnd) else None
 
     def _of(self, step: StoredStep) -> Part:
         return self._part(step.step.ranges["part"])

@@ -8,21 +8,21 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.protocol import PlanRequest, SourceContext
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.types import quoted
 
 
-def start_at(context: SourceContext, instant: int) -> int | None:
+def start_at(context: SourceContext, request: PlanRequest) -> int | None:
     """The time (ms, UTC) that the last table begins at; None where its own options say it, or no row came before.
 
-    `context` is the hybrid table's, whose last step is that of the table before. Raises SourceError when the time lies
-    past `instant`: all that is live would be left out.
+    Both are the hybrid table's, whose last step is that of the table before. Raises SourceError when the time lies past
+    the plan's instant: all that is live would be left out.
     """
     if context.options.get("hybrid.switch", "options") != "rowtime":
         return None
-    previous, watermark = context.previous, context.table.watermark
+    previous, instant, watermark = request.previous, request.instant, context.table.watermark
     assert previous is not None
     assert watermark is not None
     assert context.earlier_rows is not None

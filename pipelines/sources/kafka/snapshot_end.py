@@ -96,7 +96,7 @@ class SnapshotEnd:
         told, ended = self._told(stored, step, again), self._ended()
         for name in step.topics:
             tables = {told.get(_alias(step, name, "first")), told.get(_alias(step, name, "other")), ended.get(name)}
-            self._check_tables(name, sorted(tables - {None}))
+            self._check_tables(name, sorted(tables - {None}), flipped=had_flipped(stored))
         for name in missing:
             if told.get(_alias(step, name, "ended")):
                 stops = ends([Partition(name, number) for number in step.topics[name].spans])
@@ -112,11 +112,11 @@ class SnapshotEnd:
         rows = [row["detail"] for row in self._context.splits.rows() if row["split"].startswith(_NAME)]
         return {row["topic"]: row["table"] for row in rows if row.get("table")}
 
-    def _check_tables(self, topic: str, tables: list[str | None]) -> None:
+    def _check_tables(self, topic: str, tables: list[str | None], *, flipped: bool) -> None:
         if len(tables) < 2:
             return
         state = "the table has not flipped, and nothing that joins to it was released"
-        if self._context.flipped:
+        if flipped:
             state = (
                 "the table flipped at the end of the first, so rows that joined to it since may have left without a "
                 "match; these rows are committed, and nothing reads them"
@@ -127,7 +127,7 @@ class SnapshotEnd:
             where=f"topic {topic}",
             state=state,
             next_command="give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the "
-            "topic has all of them" + (", and read it again with --resnapshot" if self._context.flipped else ""),
+            "topic has all of them" + (", and read it again with --resnapshot" if flipped else ""),
         )
 
     def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
@@ -137,6 +137,12 @@ class SnapshotEnd:
 
         found = again(step).agg(*[F.expr(sql) for sql in _marks(step)]).collect()[0].asDict()  # one row
         return found
+
+
+def had_flipped(step: StoredStep) -> bool:
+    """Whether a table with a snapshot had flipped before `step`: until then its steps are bounded, but the one that
+    flips it."""
+    return step.step.phase == "unbounded" and not step.step.flips
 
 
 def _alias(step: KafkaStep, topic: str, what: str) -> str:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from tidegate.pipelines.connectors.protocol import Json, Kept, Landed, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Kept,
+    Landed,
+    Planned,
+    PlanRequest,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import empty_frame
@@ -25,7 +35,7 @@ from tidegate.pipelines.sources.kafka.key_partitions import check_keys
 from tidegate.pipelines.sources.kafka.options import Startup, parse
 from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.retention import kept
-from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, waits_for_marker
+from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.start import earliest_offsets, first_offsets
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, next_step, step_of
 from tidegate.pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
@@ -71,20 +81,21 @@ class KafkaSource:
 
     # --- before a run --------------------------------------------------------------------------------------------
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """The cluster answers, and has the topics."""
-        self._found = self._topics()
+        self._found = self._topics(position)
 
-    def _topics(self) -> tuple[dict[str, Topic], tuple[str, ...]]:
+    def _topics(self, position: SourcePosition) -> tuple[dict[str, Topic], tuple[str, ...]]:
         """All topics of the table as they are now, checked against those that were read; and of those the ones that are
         followed no more."""
-        before = step_of(self._context.previous.step.ranges) if self._context.previous else None
+        before = step_of(position.previous.step.ranges) if position.previous else None
+        reached = position.previous is not None and bool(position.previous.step.ranges["reached"])
         pattern = self._options.pattern
         names = self._options.topics if pattern is None else self._cluster.matching(pattern)
         topics = self._cluster.topics([*names, *(before.topics if before else ())])
         left: tuple[str, ...] = ()
         if before is not None:
-            left = tuple(name for name in sorted(before.topics) if self._let_go(name, names, topics))
+            left = tuple(name for name in sorted(before.topics) if self._let_go(name, names, topics, reached=reached))
             check_topics(before, topics, self._table.name, self._where, left)
             topics = {name: topic for name, topic in topics.items() if name not in left}
         missing = [name for name in names if name not in topics]
@@ -98,67 +109,63 @@ class KafkaSource:
             )
         return topics, left
 
-    def _let_go(self, name: str, names: Collection[str], topics: Mapping[str, Topic]) -> bool:
+    def _let_go(self, name: str, names: Collection[str], topics: Mapping[str, Topic], *, reached: bool) -> bool:
         """Whether a topic that was read is none of the table's any more: the script does not name it, or its pattern
-        fits one that was read to its end before it went."""
+        fits one that was read to its end (`reached`) before it went."""
         if self._options.pattern is None or name in topics:
             return name not in names
-        assert self._context.previous is not None
-        return bool(self._context.previous.step.ranges["reached"])
+        return reached
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         """Where every partition of every topic ends now: committed messages only, unless the script says otherwise."""
-        (topics, left), self._found = self._found or self._topics(), None
+        (topics, left), self._found = self._found or self._topics(position), None
         at = self._context.clock()
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
         stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
-        if self._context.previous is not None:
-            positions = step_of(self._context.previous.step.ranges).stops
+        if position.previous is not None:
+            positions = step_of(position.previous.step.ranges).stops
             kept = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
             check_ends(kept, stops, self._table.name, self._where)
         return Ends({name: topic.id for name, topic in topics.items()}, stops, at, left).to_json()
 
     # --- a step --------------------------------------------------------------------------------------------------
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
+    def plan(self, request: PlanRequest) -> Planned:
         """The next offsets of every partition. See `protocol.Source.plan`."""
-        context = self._context
-        before = step_of(context.previous.step.ranges) if context.previous else None
-        limit = ends_of(ends).over(before)
-        starts = self._starts(before, limit)
-        late = self._late(starts, limit)
+        before = step_of(request.previous.step.ranges) if request.previous else None
+        limit = ends_of(request.ends).over(before)
+        starts = self._starts(before, limit, request.start_at)
+        late = self._late(starts, limit, request)
         step = next_step(
             before,
             starts,
             limit,
-            blocked=context.blocked,
-            max_rows=context.max_rows,
-            caps=self._caps(starts, late),
+            blocked=request.blocked,
+            max_rows=request.max_rows,
+            caps=_caps(starts, late, request.ahead),
         )
-        context.held |= {
-            str(partition): at for partition, (offset, at) in late.items() if step.stops[partition] == offset
-        }
-        flips = not context.flipped and self._flips(step, limit)
-        times = self._since(step, limit)
+        held = {str(partition): at for partition, (offset, at) in late.items() if step.stops[partition] == offset}
+        flips = not request.flipped and self._flips(step, request)
+        times = self._since(step, limit, request)
         lasts = self._cluster.tombstones(step.topics) if before is not None and self._upserts else {}
         if before is not None and not step.read and not flips and not grows_old(times, lasts, step):
-            return None
+            return Planned(held=held)
         if before is not None:
             self._check_deletes(step, times)
-        bounded = self._snapshot is not None and not context.flipped and not flips
+        bounded = self._snapshot is not None and not request.flipped and not flips
         own: dict[str, Any] = {"topics": step.to_json(), "seen_at": limit.at, "reached": step.stops == limit.stops}
         if before is not None and limit.left:
             own["left"] = [str(partition) for partition in before.stops if partition.topic in limit.left]
         if times:
             own[SINCE] = times
-        ranges = phaseless.ranges(context, limit.to_json(), **own)
-        return Step(ranges, "bounded" if bounded else "unbounded", flips, str(step))
+        ranges = phaseless.ranges(request, limit.to_json(), **own)
+        return Planned(Step(ranges, "bounded" if bounded else "unbounded", flips, str(step)), held)
 
-    def _since(self, step: KafkaStep, limit: Ends) -> Since:
+    def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
         """`tombstones.since` of a table whose tombstones mean something."""
         if not self._upserts:
             return {}
-        previous, first = self._context.previous, self._context.first
+        previous, first = position.previous, position.first
         return since(previous and previous.step.ranges, first and first.step.ranges, step, limit)
 
     def _check_deletes(self, step: KafkaStep, times: Since) -> None:
@@ -172,11 +179,12 @@ class KafkaSource:
         found = self._reader.messages(self._session(), step).groupBy("topic", "partition").count().collect()
         return {Partition(row["topic"], row["partition"]): row["count"] for row in found}
 
-    def _starts(self, before: KafkaStep | None, ends: Ends) -> dict[Partition, int]:
-        """Where each partition goes on. One that came after the first plan is read from its first message."""
+    def _starts(self, before: KafkaStep | None, ends: Ends, at: int | None) -> dict[Partition, int]:
+        """Where each partition goes on; first of all `at` that time (ms, UTC), where there is one. One that came after
+        the first plan is read from its first message."""
         name = self._table.name
         if before is None:
-            at, options = self._context.start_at, self._options
+            options = self._options
             if at is not None:
                 options = replace(options, startup=Startup("timestamp", at))
             return first_offsets(self._cluster, options, ends.stops, name)
@@ -185,7 +193,7 @@ class KafkaSource:
         check_available(followed, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
-    def _late(self, starts: dict[Partition, int], ends: Ends) -> dict[Partition, tuple[int, int]]:
+    def _late(self, starts: dict[Partition, int], ends: Ends, request: PlanRequest) -> dict[Partition, tuple[int, int]]:
         """The offset and the time of each partition's first record that alignment does not want yet, as far as the
         broker can tell: by record times.
 
@@ -193,19 +201,12 @@ class KafkaSource:
         in quarantine, say) nothing is known of what comes next, and the partition is read as one whose times nobody
         can tell.
         """
-        context = self._context
-        if context.limit is None or not self._record_time_is_rowtime:
+        if request.limit is None or not self._record_time_is_rowtime:
             return {}
-        going = {partition: stop for partition, stop in ends.stops.items() if str(partition) not in context.blocked}
+        going = {partition: stop for partition, stop in ends.stops.items() if str(partition) not in request.blocked}
         behind = [partition for partition, stop in going.items() if stop > starts[partition]]
-        found = self._cluster.first_after(behind, context.limit)
+        found = self._cluster.first_after(behind, request.limit)
         return {partition: record for partition, record in found.items() if record[0] >= starts[partition]}
-
-    def _caps(self, starts: dict[Partition, int], late: dict[Partition, tuple[int, int]]) -> dict[Partition, int]:
-        """Where the partitions are to stop. After one message at least of those that nobody is behind: the slowest of
-        the group may be this one, and its next message past the limit."""
-        least = {partition: 0 if str(partition) in self._context.ahead else 1 for partition in late}
-        return {partition: max(offset, starts[partition] + least[partition]) for partition, (offset, _) in late.items()}
 
     @property
     def _record_time_is_rowtime(self) -> bool:
@@ -214,10 +215,10 @@ class KafkaSource:
         changelog = column is not None and column.source_time and self._reader.layout.changelog
         return not changelog and source_time.is_rowtime(self._table, "timestamp")
 
-    def _flips(self, step: KafkaStep, ends: Ends) -> bool:
+    def _flips(self, step: KafkaStep, request: PlanRequest) -> bool:
         if self._snapshot is not None:
             return self._snapshot.passed(step)
-        first = ends_of(phaseless.first_ends(self._context, ends.to_json()))
+        first = ends_of(phaseless.first_ends(request))
         stops = step.stops
         return all(stops[partition] >= stop for partition, stop in first.stops.items() if partition in stops)
 
@@ -283,7 +284,7 @@ class KafkaSource:
 
     def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:
         """What is still to come before the table flips, where all there was has been read."""
-        if self._snapshot is None or self._context.flipped or not step.step.ranges["reached"]:
+        if self._snapshot is None or had_flipped(step) or not step.step.ranges["reached"]:
             return ""
         unmarked = self._snapshot.unmarked(ranges)
         return (
@@ -318,3 +319,12 @@ def _position(step: KafkaStep, behind: int) -> str:
     told = ", ".join(f"{partition}:{stop}" for partition, stop in stops[:4])
     more = f" and {len(stops) - 4} more partitions" if len(stops) > 4 else ""
     return f"{told}{more}" + (f"; {behind:,} offsets behind" if behind > 0 else "")
+
+
+def _caps(
+    starts: Mapping[Partition, int], late: Mapping[Partition, tuple[int, int]], ahead: Collection[str]
+) -> dict[Partition, int]:
+    """Where the partitions are to stop. After one message at least of those that nobody is behind: the slowest of the
+    group may be this one, and its next message past the limit."""
+    least = {partition: 0 if str(partition) in ahead else 1 for partition in late}
+    return {partition: max(offset, starts[partition] + least[partition]) for partition, (offset, _) in late.items()}

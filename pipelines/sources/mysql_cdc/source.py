@@ -17,7 +17,18 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.connectors.protocol import Json, Landed, LogRetention, SourceContext, Step, StoredStep, Unread
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    LogRetention,
+    Planned,
+    PlanRequest,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+    Unread,
+)
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import Task
@@ -104,20 +115,24 @@ class MysqlCdcSource:
 
     # --- before a run --------------------------------------------------------------------------------------------
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """Settings, grants, engine, key, cascades, retention, columns. Raises SourceError that names the fixes."""
-        before = step_of(self.context.previous.step.ranges) if self.context.previous else None
+        self._preflight(step_of(position.previous.step.ranges) if position.previous else None)
+
+    def _preflight(self, before: SnapshotStep | BinlogStep | None) -> SourceTable:
+        """The preflight after the step `before`; the table as the server has it."""
         followed = {column.name for column in before.columns} if isinstance(before, BinlogStep) else set()
         with self._session.cursor() as cursor:
             checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
         for note in checked.notes:
             _say_once(note)
+        return checked.table
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         """Where the server's binlog ends now. Raises SourceError if it is not the log that the plans before are of."""
-        if self.context.previous is not None:
-            self._check_log(step_of(self.context.previous.step.ranges))
+        if position.previous is not None:
+            self._check_log(step_of(position.previous.step.ranges))
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
         return end.to_json()
@@ -142,51 +157,51 @@ class MysqlCdcSource:
     def _uuid(self) -> str:
         return self._server_facts().variables.get("server_uuid", "")
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
+    def plan(self, request: PlanRequest) -> Planned:
         """The next batch of chunks, or piece of the binlog. See `protocol.Source.plan`."""
-        end = BinlogPosition.from_json(ends)
-        previous = self.context.previous
+        end = BinlogPosition.from_json(request.ends)
+        previous = request.previous
         before = self._whole(step_of(previous.step.ranges)) if previous else None
         if before is None:
             self._log_checked = True  # this very log is what the steps will be of
         with self._session.cursor() as cursor:
             if before is None and self.options.startup.phases:
-                return self._snapshot(
-                    first_batch(cursor, self.context, self.options, self._table_facts(), self._cut_rule())
-                )
+                table = self._table_facts(None)
+                return self._snapshot(first_batch(cursor, self.context, self.options, table, self._cut_rule()))
             if isinstance(before, SnapshotStep) and not before.done:
                 return self._snapshot(next_batch(before, self.options))
             if before is None:
-                before = from_options(cursor, self.options, self.context.table, self._table_facts(), end, instant)
+                table = self._table_facts(None)
+                before = from_options(cursor, self.options, self.context.table, table, end, request.instant)
             elif isinstance(before, SnapshotStep):
-                began_at = self.context.first.planned_at if self.context.first else 0
+                began_at = request.first.planned_at if request.first else 0
                 before = from_snapshot(before, greatest_cut(self.context, before, self.options.where), began_at)
-            elif before.flips or self.context.flipped:
+            elif before.flips or request.flipped:
                 before = replace(before, flip_at=None)
-            latest = self.context.limit if self._commit_time_is_rowtime else None
-            ahead = latest is not None and SPLIT in self.context.ahead
+            latest = request.limit if self._commit_time_is_rowtime else None
+            ahead = latest is not None and SPLIT in request.ahead
             piece = next_piece(
                 cursor,
                 self.options,
                 self.context.table.name,
                 before,
                 end,
-                instant,
+                request.instant,
                 self._spool(before.birth),
                 latest,
-                self.context.max_rows,
+                request.max_rows,
                 least=not ahead,
             )
-        if piece.late is not None:
-            self.context.held[SPLIT] = piece.late
+        held = {} if piece.late is None else {SPLIT: piece.late}
         step = piece.step
         if step is None:
-            return None
-        return Step(replace(step, server=self._uuid).to_json(), "unbounded", step.flips, f"binlog {step}")
+            return Planned(held=held)
+        ranges = replace(step, server=self._uuid).to_json()
+        return Planned(Step(ranges, "unbounded", step.flips, f"binlog {step}"), held)
 
-    def _snapshot(self, step: SnapshotStep) -> Step:
+    def _snapshot(self, step: SnapshotStep) -> Planned:
         self._bar("snapshot", "chunks", step.total, step.first)
-        return Step(replace(step, server=self._uuid).to_json(), "bounded", False, str(step))
+        return Planned(Step(replace(step, server=self._uuid).to_json(), "bounded", False, str(step)))
 
     def _whole(self, step: SnapshotStep | BinlogStep) -> SnapshotStep | BinlogStep:
         """A step with every declared column. Those that a table without rows was given after its generation began are
@@ -194,7 +209,7 @@ class MysqlCdcSource:
         known = {column.name for column in step.columns}
         if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
             return step
-        declared = declared_columns(self._table_facts(), self.context.table)
+        declared = declared_columns(self._table_facts(step), self.context.table)
         return replace(step, columns=(*step.columns, *(column for column in declared if column.name not in known)))
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
@@ -393,33 +408,33 @@ class MysqlCdcSource:
         at = log_time(self.options.server, step)
         return None if at is None else [(SPLIT, Watermark(at - 1))]
 
-    def retention(self) -> LogRetention | None:
+    def retention(self, position: SourcePosition) -> LogRetention | None:
         """`protocol.KeepsALog`: how long the server still has the binlog after the last step."""
-        if self.context.previous is None:
+        if position.previous is None:
             return None
-        step = step_of(self.context.previous.step.ranges)
+        step = step_of(position.previous.step.ranges)
         with self._session.cursor() as cursor:
             return retention(
                 cursor, self._server_facts(), self.options.server, position_after(step), self.context.clock()
             )
 
-    def unread(self) -> Unread | None:
+    def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: how much of the binlog lies after the last step, of whichever tables it is."""
-        if self.context.previous is None:
+        if position.previous is None:
             return None
-        step = step_of(self.context.previous.step.ranges)
-        if self.options.startup.mode == "snapshot" and self.context.flipped:
+        step = step_of(position.previous.step.ranges)
+        if self.options.startup.mode == "snapshot" and position.flipped:
             return Unread()  # it is read no further
         with self._session.cursor() as cursor:
             end = status_position(cursor, self._server_facts())
             behind = log_files(cursor).bytes_between(position_after(step), end)
         return Unread(behind, "byte", of="the server's binlog") if behind > 0 else Unread()
 
-    def comparison(self) -> MysqlComparison:
+    def comparison(self, position: SourcePosition) -> MysqlComparison:
         """`protocol.Comparable`: the table as it is now."""
-        return MysqlComparison(
-            self._session, self.options, self.context, self._server_facts(), self._table_facts(), self._cut_rule()
-        )
+        server = self._server_facts()
+        table = self._table_facts(step_of(position.previous.step.ranges) if position.previous else None)
+        return MysqlComparison(self._session, self.options, self.context, server, table, self._cut_rule())
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
@@ -443,12 +458,9 @@ class MysqlCdcSource:
                 self._server = read_server(cursor)
         return self._server
 
-    def _table_facts(self) -> SourceTable:
-        if self._table is None:
-            self.preflight()
-        if self._table is None:
-            raise SourceError("preflight found no table", where=self.options.where)
-        return self._table
+    def _table_facts(self, before: SnapshotStep | BinlogStep | None) -> SourceTable:
+        """The table as the server has it. `before`: a step that was read, whose columns it may have dropped since."""
+        return self._table or self._preflight(before)
 
     def _cut_rule(self) -> CutRule:
         if self._rule is None:

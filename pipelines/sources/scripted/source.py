@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
@@ -46,34 +56,35 @@ class ScriptedSource:
         self._log = EventLog(context.scratch)
         self._tells_time = tells_time(context.options)
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """Whatever was told can be read."""
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         return {"to": len(self._log)}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        if SPLIT in self._context.blocked:
-            return None
-        start = self._context.previous.step.ranges["to"] if self._context.previous else 0
-        stop = ends["to"]
+    def plan(self, request: PlanRequest) -> Planned:
+        if SPLIT in request.blocked:
+            return Planned()
+        start = request.previous.step.ranges["to"] if request.previous else 0
+        stop = request.ends["to"]
         if start >= stop:
-            return None
-        if self._context.max_rows is not None:
-            stop = self._log.within(start, stop, self._context.max_rows)
+            return Planned()
+        if request.max_rows is not None:
+            stop = self._log.within(start, stop, request.max_rows)
         flips = False
         if not self._tells_time and not CONNECTOR.spec.phases(self._context.options):
-            flips = not self._context.flipped
-        elif not self._context.flipped:
+            flips = not request.flipped
+        elif not request.flipped:
             flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
             if flip is not None:
                 stop, flips = flip + 1, True
-        return Step(
+        step = Step(
             {"from": start, "to": stop},
-            phase="unbounded" if self._context.flipped else "bounded",
+            phase="unbounded" if request.flipped else "bounded",
             flips=flips,
             summary=f"events {start + 1}-{stop}",
         )
+        return Planned(step)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         from pyspark.sql.types import StructType

@@ -19,7 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors import registry
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake
@@ -53,44 +63,46 @@ class TapeSource:
     def tape(self) -> Tape:
         return json.loads(self.path.read_text()) if self.path.exists() else {}
 
-    def preflight(self) -> None:
+    def preflight(self, position: SourcePosition) -> None:
         """It can be read."""
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         return {split: len(rows) for split, rows in self.tape().items()}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        previous = self.context.previous.step.ranges["splits"] if self.context.previous else {}
-        first_ends = phaseless.first_ends(self.context, ends)
+    def plan(self, request: PlanRequest) -> Planned:
+        previous = request.previous.step.ranges["splits"] if request.previous else {}
+        first_ends, ends = phaseless.first_ends(request), request.ends
         loading = self.bounded and any(previous.get(split, [0, 0])[1] < self.bounded for split in ends)
         splits: dict[str, list[int]] = {}
+        held: dict[str, int] = {}
         for split, end in ends.items():
             start = previous.get(split, [0, 0])[1]
             stop = min(end, self.bounded) if loading else end
-            most = min(self.steps.get(split, stop), self.context.max_rows or stop)
-            stop = start if split in self.context.blocked else max(start, min(stop, start + most))
-            splits[split] = [start, self.in_time(split, start, stop)]
-        if self.context.first is not None and all(start == stop for start, stop in splits.values()):
-            return None
+            most = min(self.steps.get(split, stop), request.max_rows or stop)
+            stop = start if split in request.blocked else max(start, min(stop, start + most))
+            allowed = self.in_time(request, split, start, stop)
+            if allowed < stop:
+                held[split] = self.tape()[split][allowed]["_rowtime"]
+            splits[split] = [start, allowed]
+        if request.first is not None and all(start == stop for start, stop in splits.values()):
+            return Planned(held=held)
         goal = dict.fromkeys(ends, self.bounded) if self.bounded else first_ends
-        flips = not self.context.flipped and all(splits[split][1] >= goal[split] for split in goal if split in splits)
-        return Step(
-            phaseless.ranges(self.context, ends, splits=splits),
+        flips = not request.flipped and all(splits[split][1] >= goal[split] for split in goal if split in splits)
+        step = Step(
+            phaseless.ranges(request, ends, splits=splits),
             phase="bounded" if loading else "unbounded",
             flips=flips,
             summary=str(splits),
         )
+        return Planned(step, held)
 
-    def in_time(self, split: str, start: int, stop: int) -> int:
+    def in_time(self, request: PlanRequest, split: str, start: int, stop: int) -> int:
         """`stop`, or the first row that is past the limit of the table's alignment group."""
-        limit = source_time.limit(self.context)
+        limit = source_time.limit(request, self.context.table)
         if limit is None or start == stop:
             return stop
-        rows, least = self.tape()[split], start + (split not in self.context.ahead)
-        allowed = next((place for place in range(least, stop) if rows[place]["_rowtime"] > limit), stop)
-        if allowed < stop:
-            self.context.held[split] = rows[allowed]["_rowtime"]
-        return allowed
+        rows, least = self.tape()[split], start + (split not in request.ahead)
+        return next((place for place in range(least, stop) if rows[place]["_rowtime"] > limit), stop)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         columns = {

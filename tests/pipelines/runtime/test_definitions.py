@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.console.lake_state import lake_state
-from tidegate.pipelines.connectors.protocol import Step
+from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, Difference, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.landing.opening import refresh
+from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.verifying.verify import verify
@@ -281,10 +281,10 @@ def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path
     landing = Runner(old.pipeline, old.lake, clock=lambda: 0).landing("clicks")
     planner = replace(landing.planner, definition=number)
     with landing.opened(1) as (_, context):
-        refresh(context, old.lake)
-        step = SimpleNamespace(plan=lambda ends, instant: Step({"from": 0, "to": 0}))
+        position = position_of(context, old.lake)
+        step = SimpleNamespace(plan=lambda request: Planned(Step({"from": 0, "to": 0})))
         with pytest.raises(ConcurrentRun, match="has changed the definition of clicks"):
-            planner.plan(cast(Any, step), context, {})
+            planner.plan(cast(Any, step), context, position, {})
 
 
 def fill(definitions: Definitions, table: str, *, rows: int, log: bool) -> None:

@@ -56,7 +56,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.landing.opening import refresh
+from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
@@ -154,8 +154,7 @@ def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Coun
     with decoded(monkeypatch) as tick:
         splits = Splits(lake, "clicks", 1)
         context = SourceContext(made.pipeline.table("clicks"), {}, 1, splits, "", system_clock)
-        refresh(context, lake)
-        assert context.first is not None
+        assert position_of(context, lake).first is not None
         refuse_lost_source(lake, "clicks", 1)
         on_lake = InsertOnLake(lake, made.pipeline, made.insert)
         position = on_lake.position()

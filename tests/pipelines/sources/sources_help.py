@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.pipelines.connectors.protocol import Json, Source, SourceContext, SplitStore, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    SplitStore,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.table import Column, Options, Role, Table, WatermarkSpec
 
 SPARK_TYPES = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP", "BYTES": "BINARY"}
@@ -106,15 +115,12 @@ class Bench:
             splits=self.splits,
             scratch=self.scratch,
             clock=lambda: self.now,
-            previous=self.steps[-1] if self.steps else None,
-            first=self.steps[0] if self.steps else None,
-            flipped=self.flipped,
-            blocked=self.blocked,
-            max_rows=self.max_rows,
-            limit=self.limit,
-            ahead=self.ahead,
-            held=self.held,
         )
+
+    @property
+    def position(self) -> SourcePosition:
+        first, last = (self.steps[0], self.steps[-1]) if self.steps else (None, None)
+        return SourcePosition(previous=last, first=first, flipped=self.flipped)
 
     def source(self) -> Source:
         """A new source, as after a restart."""
@@ -122,8 +128,20 @@ class Bench:
 
     def plan(self, ends: Json | None = None) -> Step | None:
         """Plan the next step, and store it."""
-        source = self.source()
-        step = source.plan(source.ends() if ends is None else ends, self.now)
+        source, at = self.source(), self.position
+        request = PlanRequest(
+            previous=at.previous,
+            first=at.first,
+            flipped=at.flipped,
+            ends=source.ends(at) if ends is None else ends,
+            instant=self.now,
+            max_rows=self.max_rows,
+            blocked=self.blocked,
+            limit=self.limit,
+            ahead=self.ahead,
+        )
+        planned = source.plan(request)
+        step, self.held = planned.step, dict(planned.held)
         if step is not None:
             self.steps.append(StoredStep(step, self.generation, len(self.steps) + 1, self.now))
             self.flipped = self.flipped or step.flips

@@ -13,7 +13,7 @@ import pytest
 
 from tests.pipelines.sources.sources_help import NoSplits, table
 from tidegate.pipelines.connectors import registry
-from tidegate.pipelines.connectors.protocol import Connector, Source, SourceContext
+from tidegate.pipelines.connectors.protocol import Connector, Source, SourceContext, SourcePosition
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.testing import Harness
 
@@ -96,7 +96,7 @@ def test_it_is_what_the_protocol_asks_for(module: ModuleType, tmp_path: Path) ->
     )
     assert isinstance(made.source(context), Source)
     with pytest.raises(SourceError, match="there is no folder"):
-        made.source(context).preflight()
+        made.source(context).preflight(SourcePosition())
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:

@@ -14,7 +14,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.connectors import registry
-from tidegate.pipelines.connectors.protocol import Json, Landed, SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.testing import RuleBroken, connector_tests
@@ -30,17 +39,23 @@ class Counted:
     def __init__(self, owner: Connector, context: SourceContext) -> None:
         self.owner, self.context = owner, context
 
-    def preflight(self) -> None: ...
+    def preflight(self, position: SourcePosition) -> None: ...
 
-    def ends(self) -> Json:
+    def ends(self, position: SourcePosition) -> Json:
         return {"to": self.owner.there}
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        previous = self.context.previous
-        start, stop = previous.step.ranges["to"] if previous else 0, ends["to"]
+    def plan(self, request: PlanRequest) -> Planned:
+        previous = request.previous
+        start, stop = previous.step.ranges["to"] if previous else 0, request.ends["to"]
         if previous and start == stop:
-            return None
-        return Step({"from": start, "to": stop}, "unbounded" if previous else "bounded", not previous, f"to {stop}")
+            return Planned()
+        phase = "unbounded" if previous else "bounded"
+        return Planned(Step({"from": start, "to": stop}, phase, not previous, f"to {stop}"))
+
+    def planned(self, request: PlanRequest, ranges: Json, **more: Any) -> Planned:
+        """The next step with `ranges` beside its own, and with `more`."""
+        step = Counted.plan(self, request).step
+        return Planned(step and replace(step, ranges={**step.ranges, **ranges}, **more))
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         rows = spark.range(step.step.ranges["from"], step.step.ranges["to"], 1, 1)
@@ -103,9 +118,10 @@ def judged(made: type[Counted], tmp_path: Path, **more: Any) -> dict[str, RuleBr
 class NeverEnds(Counted):
     """Plans a step though nothing is left."""
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        done = self.context.previous.step.ranges if self.context.previous else None
-        return super().plan(ends, instant) or Step({**(done or {}), "from": ends["to"]}, summary="nothing")
+    def plan(self, request: PlanRequest) -> Planned:
+        done = request.previous.step.ranges if request.previous else {}
+        step = super().plan(request).step
+        return Planned(step or Step({**done, "from": request.ends["to"]}, summary="nothing"))
 
 
 class Needs(Counted):
@@ -122,32 +138,27 @@ class Cursor(Counted):
 
     number = 0
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        step = super().plan({"to": min(ends["to"], self.done + 2)}, instant)
-        if step is None:
-            return None
-        self.number += 1
-        return replace(step, ranges={**step.ranges, "number": self.number})
-
-    @property
-    def done(self) -> int:
-        return self.context.previous.step.ranges["to"] if self.context.previous else 0
+    def plan(self, request: PlanRequest) -> Planned:
+        done = request.previous.step.ranges["to"] if request.previous else 0
+        planned = self.planned(
+            replace(request, ends={"to": min(request.ends["to"], done + 2)}), {"number": self.number + 1}
+        )
+        self.number += planned.step is not None
+        return planned
 
 
 class Tuples(Counted):
     """Its ranges come back from JSON as others."""
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        step = super().plan(ends, instant)
-        return step and replace(step, ranges={**step.ranges, "span": (1, 2)})
+    def plan(self, request: PlanRequest) -> Planned:
+        return self.planned(request, {"span": (1, 2)})
 
 
 class Tells(Counted):
     """Stores its password."""
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        step = super().plan(ends, instant)
-        return step and replace(step, ranges={**step.ranges, "url": f"me:{self.context.options['password']}@there"})
+    def plan(self, request: PlanRequest) -> Planned:
+        return self.planned(request, {"url": f"me:{self.context.options['password']}@there"})
 
 
 class Narrow(Counted):
@@ -182,17 +193,15 @@ class Counts(Counted):
 class Twice(Counted):
     """Flips with every step."""
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        step = super().plan(ends, instant)
-        return step and replace(step, flips=True)
+    def plan(self, request: PlanRequest) -> Planned:
+        return self.planned(request, {}, flips=True)
 
 
 class Never(Counted):
     """Does not say that its bounded phase is over."""
 
-    def plan(self, ends: Json, instant: int) -> Step | None:
-        step = super().plan(ends, instant)
-        return step and replace(step, flips=False)
+    def plan(self, request: PlanRequest) -> Planned:
+        return self.planned(request, {}, flips=False)
 
 
 class Again(Counted):

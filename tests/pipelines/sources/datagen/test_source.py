@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
-from tidegate.pipelines.connectors.protocol import Landed, Source, Unread
+from tidegate.pipelines.connectors.protocol import Landed, Source, SourcePosition, Unread
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
@@ -31,7 +31,7 @@ def test_rows_become_due_at_a_rate(tmp_path):
     source = run.source()
     assert isinstance(source, Source)
     assert not source.delegate_watermark_periodic_emit(lambda: None)
-    source.preflight()
+    source.preflight(SourcePosition())
     run.plan()
     assert run.plan() is None
     run.now += 1550
@@ -55,19 +55,19 @@ def test_rows_that_are_due_at_the_start_flip_the_table():
 
 def test_what_is_due_and_not_made_is_told_without_making_it():
     run = bench(rows_per_second="10", number_of_rows="30")
-    assert run.source().unread() is None, "nothing is planned yet"
+    assert run.source().unread(run.position) is None, "nothing is planned yet"
     run.now += 1000
     run.plan()
-    assert run.source().unread() == Unread()
+    assert run.source().unread(run.position) == Unread()
     run.now += 1550
     base = run.steps[0].step.ranges["base"]
     done = run.steps[-1].step.ranges["to"]
-    found = run.source().unread()
+    found = run.source().unread(run.position)
     assert found == Unread(15, "row", base + done * 100)
     run.now += 60_000
     run.plan()
     run.plan()
-    assert run.source().unread() == Unread(), "all that there will ever be"
+    assert run.source().unread(run.position) == Unread(), "all that there will ever be"
 
 
 def test_the_flip_is_at_the_ends_as_of_the_first_plan_however_late_it_is(monkeypatch):
@@ -104,7 +104,7 @@ def test_a_run_stops_at_the_ends_that_it_took():
     run = bench(rows_per_second="10")
     run.plan()
     run.now += 1000
-    ends = run.source().ends()
+    ends = run.source().ends(run.position)
     run.now += 1000
     run.plan(ends)
     assert run.plan(ends) is None
@@ -138,13 +138,12 @@ def test_landed_tells_how_far_behind_the_step_was():
 
 def test_a_step_has_as_many_rows_as_the_runtime_allows():
     run = bench(rows_at_start="100")
-    context = run.context()
-    context.max_rows = 30
-    step = CONNECTOR.source(context).plan({"at": START}, START)
+    run.max_rows = 30
+    step = run.plan({"at": START})
     assert step is not None
     assert (step.ranges["from"], step.ranges["to"], step.flips) == (0, 30, False)
-    context.blocked = SPLITS
-    assert CONNECTOR.source(context).plan({"at": START}, START) is None
+    run.blocked = SPLITS
+    assert run.plan({"at": START}) is None
 
 
 @pytest.mark.parametrize(("role", "op"), [("probe", "+I"), ("build", "c")])

@@ -140,7 +140,7 @@ def test_column_mapping_is_followed(spark, tmp_path):
     assert bench.plan().flips
     spark.sql(f"ALTER TABLE {name} RENAME COLUMN k TO key")
     spark.range(1, 2).withColumnRenamed("id", "key").write.format("delta").mode("append").save(str(tmp_path / "t"))
-    bench.source().preflight()
+    bench.source().preflight(bench.position)
     bench.plan()
     assert [(row["_op"], row["key"]) for row in read(spark, bench, 1).collect()] == [("c", 1)]
 

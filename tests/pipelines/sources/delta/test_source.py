@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.pipelines.sources.sources_help import Bench, table
 from tidegate.pipelines import paths
-from tidegate.pipelines.connectors.protocol import Source, Unread
+from tidegate.pipelines.connectors.protocol import Source, SourcePosition, Unread
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources.delta import CONNECTOR
@@ -57,7 +57,7 @@ def test_the_snapshot_first_then_what_commits_added(lake):
     source = bench.source()
     assert isinstance(source, Source)
     assert not source.delegate_watermark_periodic_emit(lambda: None)
-    source.preflight()
+    source.preflight(SourcePosition())
     first = bench.plan()
     assert (first.phase, first.flips, first.summary) == ("bounded", True, "snapshot of version 1")
     assert bench.plan() is None
@@ -77,7 +77,7 @@ def test_the_snapshot_first_then_what_commits_added(lake):
 def test_a_run_stops_at_the_ends_that_it_took(lake):
     lake.append(1)
     bench = lake.bench()
-    ends = bench.source().ends()
+    ends = bench.source().ends(bench.position)
     lake.append(2)
     bench.plan(ends)
     assert bench.plan(ends) is None
@@ -155,7 +155,7 @@ def test_a_column_that_is_another_under_the_same_name_is_refused(lake):
         action = {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": fields})}}
         (lake.path / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(action))
 
-    ends = {**bench.source().ends(), "version": 5}
+    ends = {**bench.source().ends(bench.position), "version": 5}
     committed(2, k="k", p="p")
     committed(3, k="k", q="p")
     committed(4, k="k", p="p")
@@ -267,7 +267,7 @@ def test_the_one_commit_past_the_limit_has_rows(lake):
 def test_only_inside_of_the_allowed_folders_where_they_are_named(lake, monkeypatch, tmp_path):
     lake.append(1)
     monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
-    lake.bench().source().preflight()
+    lake.bench().source().preflight(SourcePosition())
     monkeypatch.setenv(paths.VARIABLE, str(tmp_path / "other"))
     with pytest.raises(SourceError, match="outside of"):
         lake.bench().source()
@@ -296,30 +296,30 @@ def test_lag_is_since_the_first_commit_that_is_not_read(lake):
     written = (lake.path / "_delta_log" / f"{1:020d}.json").stat().st_mtime
     bench.now = int(written * 1000) + 1234
     assert bench.source().landed(bench.steps[0], None).lag_ms == 1234
-    assert bench.source().unread() == Unread(2, "version", int(written * 1000))
+    assert bench.source().unread(bench.position) == Unread(2, "version", int(written * 1000))
 
 
 def test_what_is_unread_is_told_without_reading_it(lake):
     lake.append(1)
     bench = lake.bench()
-    assert bench.source().unread() is None, "nothing is planned yet"
+    assert bench.source().unread(bench.position) is None, "nothing is planned yet"
     bench.plan()
-    assert bench.source().unread() == Unread()
+    assert bench.source().unread(bench.position) == Unread()
     lake.append(2)
-    assert bench.source().unread().rest == "1 version"
+    assert bench.source().unread(bench.position).rest == "1 version"
 
 
 def test_preflight_compares_the_columns(lake):
     lake.append(1)
     with pytest.raises(SourceError, match="no column missing"):
-        lake.bench(columns={"missing": "INT"}).source().preflight()
+        lake.bench(columns={"missing": "INT"}).source().preflight(SourcePosition())
     with pytest.raises(SourceError, match="column k is bigint in the Delta table, INT in the script"):
-        lake.bench(columns={"k": "INT"}).source().preflight()
+        lake.bench(columns={"k": "INT"}).source().preflight(SourcePosition())
 
 
 def test_preflight_finds_no_table(lake):
     with pytest.raises(SourceError, match="there is no Delta table here"):
-        lake.bench().source().preflight()
+        lake.bench().source().preflight(SourcePosition())
 
 
 @pytest.mark.parametrize("path", ["", "s3://bucket/table"])

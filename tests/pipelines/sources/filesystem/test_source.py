@@ -35,7 +35,7 @@ def test_what_is_there_first_then_what_comes(files: Files) -> None:
     bench = files.bench()
     assert isinstance(bench.source(), Source)
     assert not bench.source().delegate_watermark_periodic_emit(lambda: None)
-    bench.source().preflight()
+    bench.source().preflight(bench.position)
     assert bench.plan().summary == "files 1-2 of 2"
     assert bench.plan() is None
     files.write("c.json", ROW)
@@ -48,7 +48,7 @@ def test_what_is_there_first_then_what_comes(files: Files) -> None:
 
 def test_an_empty_folder_flips_and_a_run_stops_at_its_ends(files: Files) -> None:
     bench = files.bench()
-    ends = bench.source().ends()
+    ends = bench.source().ends(bench.position)
     files.write("a.json", ROW)
     assert bench.plan(ends).summary == "no file yet"
     assert bench.plan(ends) is None
@@ -97,7 +97,7 @@ def test_steps_are_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> Non
         files.write(f"{number}.json", ROW)
     bench = files.bench()
     monkeypatch.setattr(filesystem, "MAX_STEP_FILES", 2)
-    ends = bench.source().ends()
+    ends = bench.source().ends(bench.position)
     files.write("6.json", ROW)
     while bench.plan(ends):
         pass
@@ -107,13 +107,13 @@ def test_steps_are_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lag > 10**9
     monkeypatch.setattr(filesystem, "MAX_STEP_BYTES", 1)
     files.write("7.json", ROW)
-    before = bench.source().unread()
+    before = bench.source().unread(bench.position)
     assert (before.rest, before.since) == ("2 files", (LONG_AGO + 6) * 1000)
     assert spans(bench)[3:] == [], "what is looked at is not taken up"
     while bench.plan():
         pass
     assert spans(bench)[3:] == [(5, 6, False), (6, 7, False)]
-    assert bench.source().unread() == Unread()
+    assert bench.source().unread(bench.position) == Unread()
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -191,7 +191,7 @@ def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
     with (files.path / "a.json").open("a") as opened:
         opened.write('{"id": 2}\n')
     with pytest.raises(SourceError, match="taken up: 10 bytes then, 20 now") as told:
-        bench.source().ends()
+        bench.source().ends(bench.position)
     assert told.value.what.startswith("t: the file a.json changed after it")
     assert "--resnapshot t" in told.value.next_command
     assert told.value.where.endswith("a.json")
@@ -229,7 +229,9 @@ def test_a_time_in_the_future_is_refused_and_nothing_is_taken_up(files: Files) -
     files.touch("b.json", time.time() - 5)
     bench.plan()
     files.write("c.json", ROW, age=-7200)
-    assert bench.source().unread().rest == "1 file", "so that a schedule runs, and the run says what is wrong"
+    assert bench.source().unread(bench.position).rest == "1 file", (
+        "so that a schedule runs, and the run says what is wrong"
+    )
 
 
 @pytest.mark.parametrize("name", ["b.json", "below/a.json"])
@@ -272,7 +274,7 @@ def test_links_give_no_row_twice(files: Files) -> None:
     bench = files.bench()
     assert bench.plan().summary == "file 1: a.json"
     assert bench.plan() is None
-    assert bench.source().unread() == Unread()
+    assert bench.source().unread(bench.position) == Unread()
     (files.path / "0.json").symlink_to(path)
     assert bench.plan() is None
 
@@ -301,7 +303,7 @@ def test_a_link_into_another_partition_is_refused(files: Files) -> None:
 def test_no_folder(files: Files) -> None:
     bench = files.bench(path=str(files.path / "gone"))
     with pytest.raises(SourceError, match="t: the folder is not there"):
-        bench.source().preflight()
+        bench.source().preflight(bench.position)
 
 
 def test_only_inside_of_the_root(files: Files) -> None:
@@ -339,7 +341,7 @@ def test_another_folder_in_the_place_of_the_one_that_was_read(files: Files, tmp_
     files.path.mkdir()
     files.write("b.json", ROW)
     with pytest.raises(SourceError, match="is another one than was read: none of the 1 files") as raised:
-        bench.source().ends()
+        bench.source().ends(bench.position)
     assert "--lake DIR" in raised.value.next_command
     shutil.copy2(tmp_path / "old" / "a.json", files.path)  # a copy that was brought back
     assert bench.plan().summary == "file 2: b.json"

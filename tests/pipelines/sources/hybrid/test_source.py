@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
 from tidegate.pipelines import paths
-from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, Source, Unread
+from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, PlanRequest, Source, Unread
 from tidegate.pipelines.sources.hybrid import CONNECTOR
 from tidegate.pipelines.sql import compile_script
 
@@ -49,8 +50,8 @@ def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
     two.write("b.json", [{"id": 2}])
     table = bench(root, "one, two, live")
     assert isinstance(table.source(), Source)
-    table.source().preflight()
-    ends = table.source().ends()
+    table.source().preflight(table.position)
+    ends = table.source().ends(table.position)
     while table.plan(ends):
         assert len(table.steps) < 10
     assert told(table) == [
@@ -63,7 +64,7 @@ def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
     table.now += 1000
     table.plan()
     assert told(table)[3:] == [(2, "live: rows 6-15", "unbounded", False)]
-    assert list(table.source().ends()["parts"]) == ["2"]
+    assert list(table.source().ends(table.position)["parts"]) == ["2"]
 
 
 def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
@@ -110,21 +111,21 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     source: Any = table.source()
     assert isinstance(source, KnowsItsEnd)
     assert isinstance(source, KeepsALog)
-    assert source.unread() is None, "nothing is planned yet"
+    assert source.unread(table.position) is None, "nothing is planned yet"
     while table.plan():
         pass
     source = table.source()
-    assert (source.unread(), source.retention()) == (Unread(), None)
+    assert (source.unread(table.position), source.retention(table.position)) == (Unread(), None)
     one.write("later.json", [{"id": 3}])
     two.write("more.json", [{"id": 4}])
-    assert table.source().unread().rest == "1 file"  # type: ignore[attr-defined]
+    assert table.source().unread(table.position).rest == "1 file"  # type: ignore[attr-defined]
     live = bench(root, "one, live")
     live.plan()
     live.plan()
-    assert live.source().unread() == Unread()  # type: ignore[attr-defined]
+    assert live.source().unread(live.position) == Unread()  # type: ignore[attr-defined]
     of_now: Any = live.source()
     monkeypatch.setattr("tidegate.pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
-    assert of_now.unread() is None, "nobody knows of a part that cannot be asked"
+    assert of_now.unread(live.position) is None, "nobody knows of a part that cannot be asked"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,21 @@ def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
     assert (table.plan(), set(table.held)) == (None, {"two/0"} if stop < 4 else set())
 
 
+def test_a_plan_follows_from_its_request_alone(root: Path) -> None:
+    """Nothing of an earlier request is left in a source that is asked again: no limit, no blocked split, no start."""
+    one = Files(root / "one")
+    one.write("a.json", [{"id": 1}])
+    table = bench(root, "one, live")
+    source, at = table.source(), table.position
+    request = PlanRequest(ends=source.ends(at), instant=table.now)
+    blocked = replace(request, blocked=frozenset({"one/0"}))
+    asked = [source.plan(item) for item in (request, blocked, request, blocked)]
+    assert [planned.step is None for planned in asked] == [False, True, False, True]
+    assert asked[0] == asked[2] == table.source().plan(request)
+    with pytest.raises(FrozenInstanceError):
+        table.context().flipped = True  # type: ignore[misc]
+
+
 def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
     one = Files(root / "one")
     one.write("a.json", [{"id": 1}])
@@ -177,7 +193,7 @@ def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
 def test_errors_are_those_of_the_part(root: Path) -> None:
     table = bench(root, "one, live")
     with pytest.raises(Exception, match="one: the folder is not there"):
-        table.source().preflight()
+        table.source().preflight(table.position)
     Files(root / "one").write("a.json", "x")
     table.plan()
     source: Any = table.source()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.pipelines.connectors.protocol import SourceContext, Step, StoredStep
+from tidegate.pipelines.connectors.protocol import PlanRequest, SourceContext, Step, StoredStep
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.source import KafkaSource
@@ -67,10 +67,13 @@ def test_a_plan_stops_at_the_first_unread_record_past_the_limit(
     source._cluster = cast(Any, MadeUp(times))
     ends = {"topics": {"t": {"id": "I", "partitions": {"0": len(times)}}}, "at": 0}
     read = {"topics": {"t": {"id": "I", "ordinal": 0, "partitions": {"0": [0, READ]}}}, "ends": ends, "seen_at": 0}
-    context.previous = context.first = StoredStep(Step({**read, "reached": False}), 1, 1, 0)
-    context.flipped, context.limit, context.max_rows = True, 60, 100
-    context.ahead = frozenset({"t-0"}) if ahead else frozenset()
-    step = source.plan(ends, 0)
-    assert step is not None
-    assert step.ranges["topics"]["t"]["partitions"] == {"0": [READ, stop]}
-    assert context.held == held
+    before = StoredStep(Step({**read, "reached": False}), 1, 1, 0)
+    planned = source.plan(
+        PlanRequest(
+            previous=before, first=before, flipped=True, ends=ends, instant=0, max_rows=100, limit=60,
+            ahead=frozenset({"t-0"}) if ahead else frozenset(),
+        )
+    )  # fmt: skip
+    assert planned.step is not None
+    assert planned.step.ranges["topics"]["t"]["partitions"] == {"0": [READ, stop]}
+    assert planned.held == held

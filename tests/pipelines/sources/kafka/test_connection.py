@@ -13,7 +13,7 @@ from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tests.pipelines.sources.sources_help import NoSplits
-from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
+from tidegate.pipelines.connectors.protocol import PlanRequest, SourceContext, SourcePosition, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.source import KafkaSource
 
@@ -63,7 +63,7 @@ def test_a_plan_of_spark_shows_no_secret(
         ),
         "kafka",
     )
-    step = source.plan(source.ends(), 0)
+    step = source.plan(PlanRequest(ends=source.ends(SourcePosition()), instant=0)).step
     assert step is not None
     told = source.read(spark, StoredStep(step, 1, 1, 0))._jdf.queryExecution().toString()
     source.close()

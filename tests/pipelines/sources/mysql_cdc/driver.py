@@ -12,7 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.connectors.protocol import Json, Landed, Source, SourceContext, StoredStep, WritesFiles
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    PlanRequest,
+    Source,
+    SourceContext,
+    SourcePosition,
+    StoredStep,
+    WritesFiles,
+)
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, struct_type
 from tidegate.pipelines.progress import Progress, SilentProgress
@@ -97,7 +106,6 @@ class Driver:
         """Epochs at whose landing the source told its watermark."""
 
     def context(self) -> SourceContext:
-        flipped = any(stored.step.flips for stored in self.steps[: len(self.landed)])
         return SourceContext(
             table=self.table,
             options=self.table.options.resolve({}),
@@ -105,16 +113,28 @@ class Driver:
             splits=self.splits,
             scratch=str(self.directory.parent / "scratch" / self.table.name),
             peers=self.peers,
-            limit=self.limit,
-            ahead=self.ahead,
-            held=self.held,
-            max_rows=self.max_rows,
             clock=self.clock,
-            previous=self.steps[-1] if self.steps else None,
-            first=self.steps[0] if self.steps else None,
-            flipped=flipped,
             progress=self.progress,
             spark=lambda: self.spark,
+        )
+
+    @property
+    def position(self) -> SourcePosition:
+        flipped = any(stored.step.flips for stored in self.steps[: len(self.landed)])
+        first, last = (self.steps[0], self.steps[-1]) if self.steps else (None, None)
+        return SourcePosition(previous=last, first=first, flipped=flipped)
+
+    def request(self, ends: Json, instant: int) -> PlanRequest:
+        at = self.position
+        return PlanRequest(
+            previous=at.previous,
+            first=at.first,
+            flipped=at.flipped,
+            ends=ends,
+            instant=instant,
+            max_rows=self.max_rows,
+            limit=self.limit,
+            ahead=self.ahead,
         )
 
     def run(
@@ -131,32 +151,25 @@ class Driver:
             if len(self.landed) < len(self.steps):
                 self._land(source, self.steps[-1], crash)
                 done.append(self.steps[-1])
-                self._refresh(source)
             elif preflight:
-                source.preflight()
-            ends = json.loads(json.dumps(source.ends()))
+                source.preflight(self.position)
+            ends = json.loads(json.dumps(source.ends(self.position)))
             while max_steps is None or len(done) < max_steps:
                 instant = self.clock()
-                step = source.plan(ends, instant)
+                planned = source.plan(self.request(ends, instant))
+                step, self.held = planned.step, dict(planned.held)
                 if step is None:
                     return done
                 stored = StoredStep(
                     replace(step, ranges=json.loads(json.dumps(step.ranges))), 1, len(self.steps) + 1, instant
                 )
                 self.steps.append(stored)
-                self._refresh(source)
                 self._point(crash, "planned", stored)
                 self._land(source, stored, crash)
-                self._refresh(source)
                 done.append(stored)
             return done
         finally:
             source.close()
-
-    def _refresh(self, source: Any) -> None:
-        fresh = self.context()
-        for name in ("previous", "first", "flipped", "limit", "max_rows"):
-            setattr(source.context, name, getattr(fresh, name))
 
     def _land(self, source: Source, stored: StoredStep, crash: Callable[[str, StoredStep], bool]) -> None:
         assert source.delegate_watermark_periodic_emit(lambda: self.told.append(stored.epoch))

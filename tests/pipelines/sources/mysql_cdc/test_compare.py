@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
-from tidegate.pipelines.connectors.protocol import Comparable, SourceContext
+from tidegate.pipelines.connectors.protocol import Comparable, SourceContext, SourcePosition
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
 from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
@@ -70,7 +70,7 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
     columns = {column: TYPES.get(column, kind) for column in (*key, "v")}
     with closing(opened(database, key, columns, tmp_path)) as source:
         assert isinstance(source, Comparable)
-        comparison = source.comparison()
+        comparison = source.comparison(SourcePosition())
         assert comparison.exact
         assert comparison.columns == [*key, "v"]
         assert comparison._condition([wanted]) == condition
@@ -86,7 +86,7 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
 def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
     database.execute("CREATE TABLE item (at DATETIME PRIMARY KEY)")
     with closing(opened(database, ("at",), {"at": "TIMESTAMP(3)"}, tmp_path)) as source:
-        assert source.comparison()._condition([{"at": "2020-01-01"}]) == "TRUE"
+        assert source.comparison(SourcePosition())._condition([{"at": "2020-01-01"}]) == "TRUE"
 
 
 def test_a_changelog_without_the_whole_table_is_refused(database: Database, tmp_path: Path):
@@ -94,4 +94,4 @@ def test_a_changelog_without_the_whole_table_is_refused(database: Database, tmp_
     more = {"scan.startup.mode": "latest-offset"}
     with closing(opened(database, ("id",), {"id": "INT"}, tmp_path, **more)) as source:  # noqa: SIM117
         with pytest.raises(SourceError, match="is no image of the table"):
-            source.comparison()
+            source.comparison(SourcePosition())

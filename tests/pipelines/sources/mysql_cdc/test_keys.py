@@ -14,7 +14,7 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
-from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
 from tidegate.pipelines.sources.mysql_cdc import preflight
 from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
@@ -42,7 +42,7 @@ def by_snapshot(database: Database, kind: str, folder: Path) -> pa.Table:
         clock=system_clock,
     )  # fmt: skip
     with closing(MysqlCdcSource(context)) as source:
-        compared = source.comparison()
+        compared = source.comparison(SourcePosition())
         return pa.Table.from_batches(read_chunk(Work.of(compared._reader, compared._query(), [WHOLE], "TRUE"), 0))
 
 
@@ -133,8 +133,8 @@ def test_a_person_is_told_once(database: Database, tmp_path: Path, caplog: pytes
         clock=system_clock,
     )  # fmt: skip
     with closing(MysqlCdcSource(context)) as source, caplog.at_level(logging.WARNING):
-        source.preflight()
-        source.preflight()
+        source.preflight(SourcePosition())
+        source.preflight(SourcePosition())
     assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == [
         f"told_{database.name}: the server compares the key column k"
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
-from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
@@ -28,7 +28,7 @@ def preflight(table: Table) -> None:
     )  # fmt: skip
     source = CONNECTOR.source(context)
     try:
-        source.preflight()
+        source.preflight(SourcePosition())
     finally:
         source.close()
 

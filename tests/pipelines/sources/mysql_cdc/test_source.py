@@ -129,7 +129,7 @@ def test_what_is_unread_is_told_without_reading_it(spark: SparkSession, database
         source = CONNECTOR.source(driver.context())
         assert isinstance(source, KnowsItsEnd)
         try:
-            return source.unread()
+            return source.unread(driver.position)
         finally:
             source.close()
 

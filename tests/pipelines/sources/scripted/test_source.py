@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
-from tidegate.pipelines.connectors.protocol import Landed, Source, StoredStep
+from tidegate.pipelines.connectors.protocol import Landed, Source, SourcePosition, StoredStep
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.scripted import CONNECTOR, ScriptedInput
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, PROCESSING_TIME, Watermark
@@ -29,7 +29,7 @@ def test_it_is_a_source(tmp_path):
     source = bench.source()
     assert isinstance(source, Source)
     assert source.delegate_watermark_periodic_emit(lambda: None)
-    source.preflight()
+    source.preflight(SourcePosition())
     source.close()
 
 
@@ -86,7 +86,7 @@ def test_the_rule_is_the_same_with_and_without_phases(tmp_path, phases):
 def test_a_run_stops_at_the_ends_that_it_took(tmp_path):
     hand, bench = hand_and_bench(tmp_path, PROCESSING)
     hand.rows([{"k": 1}])
-    ends = bench.source().ends()
+    ends = bench.source().ends(bench.position)
     hand.rows([{"k": 2}])
     bench.plan(ends)
     assert bench.plan(ends) is None
@@ -227,18 +227,17 @@ def test_a_step_has_as_many_rows_as_the_runtime_allows(tmp_path):
     hand.watermark(5)
     for count in (2, 1, 4):
         hand.rows([{"k": 1}] * count)
-    context = bench.context()
-    context.max_rows = 3
-    step = CONNECTOR.source(context).plan({"to": 4}, 0)
+    bench.max_rows = 3
+    step = bench.plan({"to": 4})
     assert step is not None
     assert (step.ranges["to"], step.flips) == (1, True)  # the flip still ends a step
-    bench.plan()
-    context = bench.context()
-    context.max_rows = 3
-    step = CONNECTOR.source(context).plan({"to": 4}, 0)
+    step = bench.plan({"to": 4})
     assert step is not None
     assert step.ranges == {"from": 1, "to": 3}
-    context.max_rows = 1  # what was pushed at once is not torn
-    assert CONNECTOR.source(context).plan({"to": 4}, 0).ranges == {"from": 1, "to": 2}  # type: ignore[union-attr]
-    context.blocked = frozenset({"0"})
-    assert CONNECTOR.source(context).plan({"to": 4}, 0) is None
+    bench.steps.pop()
+    bench.max_rows = 1  # what was pushed at once is not torn
+    step = bench.plan({"to": 4})
+    assert step is not None
+    assert step.ranges == {"from": 1, "to": 2}
+    bench.blocked = frozenset({"0"})
+    assert bench.plan({"to": 4}) is None
