@@ -7,13 +7,15 @@ of a gate of one's own, stand beside it; they do not block, for the verdict is t
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import quote
 
 import dagster as dg
 
-from tidegate.assets.data_docs import linked
 from tidegate.assets.names import ADDS_UP, GATE, identifier
 from tidegate.assets.text import in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
@@ -21,11 +23,32 @@ from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.quality_checks.docs import QUALITY
 from tidegate.quality_checks.gate import QUESTIONS, written_by_the_user
-from tidegate.quality_checks.words import many
+from tidegate.quality_checks.sentences import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
+
+DOCS_VARIABLE = "TIDEGATE_DOCS_URL"
+"""The address that a lake's folder of pages is served at; `tidegate ui` sets it."""
+
+
+def linked(page: str | None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Metadata that leads to a page: where it lies, and a link where it is served. None of it without a page.
+
+    A browser follows no file link of a page that came over HTTP, so there is none.
+    """
+    if not page:
+        return {}
+    links: dict[str, Any] = {"data docs file": dg.MetadataValue.path(page)}
+    base = (os.environ if environment is None else environment).get(DOCS_VARIABLE, "")
+    if base:
+        parts = Path(page).parts
+        below = parts[len(parts) - parts[::-1].index(QUALITY) :] if QUALITY in parts else parts[-1:]
+        links["data docs"] = dg.MetadataValue.url(f"{base.rstrip('/')}/{quote(str(PurePosixPath(*below)))}")
+    return links
+
 
 IN_DAGSTER = (
     "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
@@ -37,7 +60,7 @@ NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
 
 def check_names() -> tuple[str, ...]:
-    """The names of the checks that the installed gate is made of; none when it does not tell them."""
+    """The names of the checks that the installed gate is made of; none when it does not say."""
     return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 

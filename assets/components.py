@@ -167,7 +167,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         list[str],
         Field(
             default_factory=list,
-            description="Source tables and INSERTs that get assets, by name (`*` stands for any text), with all that "
+            description="Source tables and INSERTs that get assets, by name (`*` matches any text), with all that "
             "these INSERTs read; everything when left out.",
             examples=[["enriched_click"]],
         ),
@@ -321,8 +321,9 @@ def _say_at_load(context: dg.ComponentLoadContext, pipelines: list[str]) -> None
     )
     if not context.component_tree.get_all_components(of_type=Alerting):
         log.warning(
-            "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody hears "
-            "of held gates, failed runs and lag of %s. Next: put `type: tidegate.TidegateAlerts` into a defs.yaml.",
+            "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody is "
+            "alerted to held gates, failed runs and lag of %s. Next: put `type: tidegate.TidegateAlerts` into a "
+            "defs.yaml.",
             ", ".join(pipelines),
         )
 

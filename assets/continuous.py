@@ -106,14 +106,14 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
     """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it."""
     graph = repository.asset_graph
     found = []
-    for staged, told in gated(repository):
-        for child in sorted(graph.get(staged).child_keys) if told[PIPELINE] in pipelines else ():
+    for staged, values in gated(repository):
+        for child in sorted(graph.get(staged).child_keys) if values[PIPELINE] in pipelines else ():
             own = values_of(graph.get(child).metadata)
-            if (own.get(LAKE), own.get(INSERT)) == (told[LAKE], told[INSERT]):
+            if (own.get(LAKE), own.get(INSERT)) == (values[LAKE], values[INSERT]):
                 names = sorted(key.name for key in graph.asset_check_keys if key.asset_key == staged)
                 checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
-                lake, script, path = str(told[LAKE]), str(told.get(SCRIPT, "")), Path(str(own["path"]))
-                found.append(Target(str(told[INSERT]), lake, script, staged, child, checks, path))
+                lake, script, path = str(values[LAKE]), str(values.get(SCRIPT, "")), Path(str(own["path"]))
+                found.append(Target(str(values[INSERT]), lake, script, staged, child, checks, path))
     return found
 
 
@@ -165,11 +165,11 @@ class _Look:
         application = self.lake.application(self.target.owner, "publish", newest.generation)
         published = newest.generation, committed(self.target.path, application)
         events: list[Event] = []
-        if published[1] > 0 and published > known.place and self._may_be_told(known):
+        if published[1] > 0 and published > known.place and self._may_be_reported(known):
             if self._run_of_dagster():
                 return [], known
             known = self._by_history(known, newest.generation)
-            if published > known.place and self._may_be_told(known):
+            if published > known.place and self._may_be_reported(known):
                 events += self._published(known.place, self._plan(newest, published[1]))
                 known = replace(known, generation=published[0], epoch=published[1], at=self.now)
         if newest.epoch <= published[1]:
@@ -181,7 +181,7 @@ class _Look:
             events += self._checked(verdict, "held")
         return events, replace(known, held=newest.digest)
 
-    def _may_be_told(self, known: Reported) -> bool:
+    def _may_be_reported(self, known: Reported) -> bool:
         """Whether the last materialisation is as long ago as it has to be."""
         return self.now - known.at >= PACE_S
 
@@ -253,5 +253,5 @@ class _Look:
 
 def _facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What metadata says, by name, with its folded details."""
-    told = values_of(metadata)
-    return {**told, **told.get("details", {})}
+    values = values_of(metadata)
+    return {**values, **values.get("details", {})}

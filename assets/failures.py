@@ -34,10 +34,10 @@ StepContext = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpEx
 def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure:
     """The failure of a step, with the state that is kept and the next command as metadata."""
     command = commands.filled(error.next_command)
-    told = {"where": error.where, "state": error.state, "next": command}
+    facts = {"where": error.where, "state": error.state, "next": command}
     return dg.Failure(
         description=error.what,
-        metadata={ERROR_KIND: type(error).__name__, **{name: text for name, text in told.items() if text}},
+        metadata={ERROR_KIND: type(error).__name__, **{name: text for name, text in facts.items() if text}},
         allow_retries=not isinstance(error, FINAL),
     )
 
@@ -65,7 +65,7 @@ class Waits:
         raise dg.RetryRequested(max_retries=tries + 1, seconds_to_wait=seconds) from error
 
     def _since(self) -> int:
-        """When this step of this run was first told to wait (ms, UTC); now, if it has not been."""
+        """When this step of this run first had to wait (ms, UTC); now, if it has not been."""
         if self.context.retry_number:
             key = self.context.get_step_execution_context().step.key
             for record in self.context.instance.all_logs(

@@ -45,7 +45,7 @@ def staged_asset(
 ) -> dg.AssetsDefinition:
     """Plans the next epoch (or takes up the unfinished one) and stages it.
 
-    Waiting for a build to flip, and an epoch that is still held, are told in the metadata: neither is this asset's
+    Waiting for a build to flip, and an epoch that is still held, are shown in the metadata: neither is this asset's
     failure. A held epoch fails the gate's check, again, until the config says what becomes of it.
     """
     spec, commands = staged_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)

@@ -25,8 +25,8 @@ def references(expression: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _told_of(insert: Insert) -> dict[str, list[tuple[str, str]]]:
-    """Of SQL's windows: what the function tells, by the (alias, column) pairs that it is made of."""
+def _parts_of(insert: Insert) -> dict[str, list[tuple[str, str]]]:
+    """Of SQL's windows: what the function emits, by the (alias, column) pairs that it is made of."""
     query = insert.windowed
     if query is None:
         return {}
@@ -36,11 +36,11 @@ def _told_of(insert: Insert) -> dict[str, list[tuple[str, str]]]:
 
 def _made_of(insert: Insert, expression: str) -> list[tuple[str, str]]:
     """The (alias, column) pairs that a projection is made of."""
-    told = _told_of(insert)
-    if not told:
+    parts_of = _parts_of(insert)
+    if not parts_of:
         return references(expression)
     tree = sqlglot.parse_one(expression, dialect="spark")
-    found = [pair for column in tree.find_all(exp.Column, bfs=False) for pair in told.get(column.name, [])]
+    found = [pair for column in tree.find_all(exp.Column, bfs=False) for pair in parts_of.get(column.name, [])]
     return list(dict.fromkeys(found))
 
 

@@ -25,8 +25,8 @@ from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
+from tidegate.quality_checks.sentences import many
 from tidegate.quality_checks.statistics import asked
-from tidegate.quality_checks.words import many
 
 if TYPE_CHECKING:  # with Spark, which a look at a lake does without
     from tidegate.pipelines.runtime.epochs.position import Position, Waiting
@@ -117,7 +117,7 @@ def _watermarks_of_splits(last: WatermarkRow, advance: Advance) -> dg.MetadataVa
 
 
 def _aligned(aligned: GroupPosition) -> dict[str, Any]:
-    """Where a source stands in its alignment group: what is blocked, by whom and since when."""
+    """A source's position in its alignment group: what is blocked, by whom and since when."""
     return {
         "alignment group": aligned.group,
         "group watermark": "none" if aligned.minimum is None else instant(aligned.minimum),

@@ -94,7 +94,7 @@ Execute: TypeAlias = Callable[[Any, TidegateResource, Step], Iterator[Any]]
 
 @dataclass(frozen=True)
 class Steps:
-    """What Dagster is told of every step of a pipeline's assets and checks.
+    """What Dagster is given for every step of a pipeline's assets and checks.
 
     Attributes:
         name: what step names begin with; the pipeline's name when None.
@@ -136,7 +136,7 @@ class Presentation:
         build_fresh_within, probe_fresh_within: the same of build and probe tables.
         reconcile_cron: when build tables are compared with their sources by themselves; None: never.
         partitions: event-time outputs can be materialised by time (Dagster's backfills); None: only by the stream.
-        select: source tables and INSERTs (by id) that get assets, `*` stands for any text; all when empty. An INSERT
+        select: source tables and INSERTs (by id) that get assets, `*` matches any text; all when empty. An INSERT
             brings what it reads.
         exclude: those that get none: they are made elsewhere.
         script: where the SQL lies, so that the UI can link to it.

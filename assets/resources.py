@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +16,11 @@ from pydantic import Field, PrivateAttr
 
 from tidegate.assets.failures import StepContext, Waits, explained
 from tidegate.assets.names import Names
-from tidegate.assets.progress import step_progress
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.paths import local
-from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.progress import LoggedProgress, Progress, SilentProgress
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.secrets import is_secret
@@ -29,6 +30,24 @@ if TYPE_CHECKING:
 
     from tidegate.pipelines.lake.leases import Reservation
     from tidegate.pipelines.runtime.runner import Runner
+
+_elsewhere: ContextVar[Progress | None] = ContextVar("tidegate_progress", default=None)
+
+
+@contextmanager
+def shown_by(progress: Progress | None) -> Iterator[None]:
+    """Let `progress` show what steps do that this thread runs inside the block; None leaves it to their logs."""
+    token = _elsewhere.set(progress)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+def step_progress(log: logging.Logger) -> Progress:
+    """The progress of a step whose log is `log`."""
+    return _elsewhere.get() or LoggedProgress(log)
+
 
 OF_DAGSTER = "dagster run"
 """What labels of leases begin with that runs of Dagster hold."""
@@ -43,7 +62,7 @@ class TidegateResource(dg.ConfigurableResource):
         lake: The lake's folder.
         master: A Spark master URL; $TIDEGATE_MASTER, else all cores of this machine, when empty.
         spark_config: Laid over the session's settings. Dagster shows it, so secrets belong in spark-defaults.conf.
-        auto_watermark_interval: "0" tells watermarks row by row; when empty $TIDEGATE_AUTO_WATERMARK_INTERVAL, else
+        auto_watermark_interval: "0" emits watermarks row by row; when empty $TIDEGATE_AUTO_WATERMARK_INTERVAL, else
             what the script has SET, else at the end of every epoch.
         wait: How long a step waits for a table or an INSERT that another runner works on, before it fails.
     """

@@ -98,7 +98,7 @@ def test_nothing_comes_of_nothing(spark, tmp_path):
 
 
 class ScaffoldParams(BaseModel):
-    """What `dg scaffold defs` can be told. The script and the test that are there are left as they are."""
+    """The options of `dg scaffold defs`. The script and the test that are there are left as they are."""
 
     script: str | None = Field(
         None, description="A script that is there, relative to the project; else one is written."

@@ -42,9 +42,9 @@ def gated(repository: dg.RepositoryDefinition) -> Iterator[tuple[dg.AssetKey, di
     """The staged asset of every INSERT of a code location (it has the gate's check), and what its definition says."""
     graph = repository.asset_graph
     for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
-        told = values_of(graph.get(key).metadata)
-        if INSERT in told and LAKE in told:
-            yield key, told
+        values = values_of(graph.get(key).metadata)
+        if INSERT in values and LAKE in values:
+            yield key, values
 
 
 def connector_kind(connector: str) -> str:
@@ -160,7 +160,7 @@ def by_time_spec(
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
             "and lie in its span, through the gate, in the place of what was released of them before. History can be "
             "made ahead of the stream, in any order; a span that is made again takes up late versions and a changed "
-            "script. The stream goes on where it stands, and releases nothing twice.",
+            "script. The stream goes on from where it is, and releases nothing twice.",
         ],
         columns=target.stored_columns,
         path=lake.target_path(target),

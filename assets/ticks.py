@@ -78,7 +78,7 @@ class Ticks:
 
 
 def _no_spark() -> NoReturn:
-    raise PlanningError("only Spark can tell", state="nothing was started", next_command="tidegate run SCRIPT")
+    raise PlanningError("only Spark can read it", state="nothing was started", next_command="tidegate run SCRIPT")
 
 
 def rest_of(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> timedelta:

@@ -1,4 +1,4 @@
-"""A tick of the sensor that alerts: it looks at the lakes and at finished runs, and tells what is new and what is over.
+"""A tick of the sensor that alerts: it looks at lakes and finished runs, and reports what is new and what is over.
 
 What is open, and what a channel did not take, is remembered in the sensor's cursor.
 """
@@ -18,7 +18,7 @@ from tidegate.orchestration.alerts.channels import channels
 from tidegate.orchestration.alerts.incident import Message, scrub
 from tidegate.orchestration.alerts.journal import journal
 from tidegate.orchestration.alerts.logs import ASK_EVERY_S
-from tidegate.orchestration.alerts.looking import Look
+from tidegate.orchestration.alerts.look import Look
 from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, will_be_retried
 from tidegate.orchestration.alerts.watched import watched
@@ -35,28 +35,28 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
-    memory = _looking(Memory.of(context.cursor), now)
+    memory = _since(Memory.of(context.cursor), now)
     for lost in end_runs_that_were_lost(context.instance, now, teller):
         context.log.warning(str(lost))
     memory, of_runs = _runs(memory, look)
     seen = look.at_lakes(memory.unread, {item.key for item in memory.open})
     memory, messages = memory.observed(_rooted(seen, memory, look), look.now)
     messages = (*messages, *of_runs)
-    memory = _told(messages, memory, look, teller)
+    memory = _remembered(messages, memory, look, teller)
     if look.now - memory.asked >= ASK_EVERY_S:
-        # What is known is told by now: a server that takes its time keeps nobody from hearing it.
+        # What is known has been sent by now: a slow server delays no alert.
         unread, seen = look.at_sources(memory.unread)
         memory = replace(memory, asked=look.now, unread=unread)
         memory, of_sources = memory.observed(_rooted(seen, memory, look), look.now)
-        memory = _told(of_sources, memory, look, teller)
+        memory = _remembered(of_sources, memory, look, teller)
         messages = (*messages, *of_sources)
-    told = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
+    sent = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
-    said = scrub(f"told: {told}" if told else "nothing new to tell") + silent
+    said = scrub(f"sent: {sent}" if sent else "nothing new to send") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
 
 
-def _looking(memory: Memory, now: float) -> Memory:
+def _since(memory: Memory, now: float) -> Memory:
     """With the time of this tick; one that comes late says that the daemon was away."""
     away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
     return replace(memory, looked=now, away=away)
@@ -66,7 +66,7 @@ def _rooted(seen: Seen, memory: Memory, look: Look) -> Seen:
     return rooted(seen, memory, look.found, look.now, look.options.max_lag)
 
 
-def _told(messages: Sequence[Message], memory: Memory, look: Look, teller: str) -> Memory:
+def _remembered(messages: Sequence[Message], memory: Memory, look: Look, teller: str) -> Memory:
     """Store the messages in the lakes' journals, and send those that no other code location has sent."""
     own = journal(messages, look.found, look.log, look.now, teller)
     return memory.delivered(own, channels(look.options), look.log, look.now)
@@ -83,22 +83,22 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
         limit=REMEMBERED,
     )
     messages: list[Message] = []
-    told = memory.told
+    seen = memory.told
     memory, given_up = _given_up(memory, look)
     for run in (*given_up, *(record.dagster_run for record in records)):
-        if run.run_id in told or not is_watched(run, look.found):
+        if run.run_id in seen or not is_watched(run, look.found):
             continue
         if run not in given_up and will_be_retried(run):
-            # It is no incident yet: the run that is started in its place tells how it ends.
+            # It is no incident yet: the run that is started in its place shows how it ends.
             memory = replace(memory, retried={run.run_id: look.now, **memory.retried})
             continue
-        told = (*told, run.run_id)
+        seen = (*seen, run.run_id)
         ended = outcome(look.instance, run, look.found, look.options).scrubbed(look.secrets)
         memory, news = _after(memory, ended, look.now)
         messages += news
-    # A hair before the newest: runs that were updated in that very instant are looked at again, and told once.
+    # A hair before the newest: runs that were updated in that very instant are looked at again, and reported once.
     since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])
-    return replace(memory, told=told[-REMEMBERED:], since=since), tuple(messages)
+    return replace(memory, told=seen[-REMEMBERED:], since=since), tuple(messages)
 
 
 def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:

@@ -62,9 +62,9 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
 
         folder = Lake(lake, create=False)
         if pipeline is not None:
-            from tidegate.pipelines.runtime.definitions import as_kept
+            from tidegate.pipelines.runtime.definitions import as_stored
 
-            pipeline, differing = as_kept(folder, pipeline)
+            pipeline, differing = as_stored(folder, pipeline)
             if differing:
                 return None
         found, commands = settled_status(folder, pipeline), commands_of(script, lake)

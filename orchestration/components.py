@@ -24,7 +24,7 @@ _DEFAULT = AlertOptions()
 
 
 class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
-    """A sensor that tells every incident once, and once that it is over, of every Tidegate asset of the code location.
+    """A sensor that reports every incident once, and once its end, of every Tidegate asset of the code location.
 
     Each option that is left out is taken from $TIDEGATE_ALERT_<OPTION>, else it is as by default."""
 
@@ -42,7 +42,7 @@ class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
     max_lag: Annotated[str | None, Field(description="A source that is further behind; 15 min.")] = None
     retention_left: Annotated[
         float | None,
-        Field(description="The part of the binlog's retention that is left when it is told; 0.25.", ge=0, le=1),
+        Field(description="The part of the binlog's retention that is left when it is reported; 0.25.", ge=0, le=1),
     ] = None
     quarantine_rows: Annotated[
         int | None, Field(description="Rows that may go to a quarantine within quarantine_window; 100.", ge=0)

@@ -1,7 +1,7 @@
 """Runs that Dagster's history shows as under way though the process that worked on them is gone.
 
 Dagster's own launcher starts a run as a process beside itself, and nobody looks whether that process is still there:
-when all of it is killed at once, or the machine is, the run stands as started for ever, and every later run waits.
+when all of it is killed at once, or the machine is, the run stays started for ever, and every later run waits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dagster._core.storage.runs import SqliteRunStorage
 
 _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 _CLOCK_S = 5.0
-"""How far the time of an event may lie before the start of the process that it names: the kernel tells when it was
+"""How far the time of an event may lie before the start of the process that it names: the kernel reports when it was
 booted in whole seconds."""
 QUIET_S = 10.0
 TEXT = (
@@ -39,7 +39,7 @@ class LostRun:
     def __str__(self) -> str:
         ended = "cancelled" if self.cancelled else "failed"
         return (
-            f"Run {self.run_id} of {self.job} was under way when its process was lost: it now stands as {ended}, "
+            f"Run {self.run_id} of {self.job} was under way when its process was lost: it is now recorded as {ended}, "
             "and runs that waited for it can start."
         )
 

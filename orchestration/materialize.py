@@ -8,7 +8,7 @@ from __future__ import annotations
 import dagster as dg
 
 from tidegate.assets.names import Names
-from tidegate.assets.progress import shown_by
+from tidegate.assets.resources import shown_by
 from tidegate.pipelines.progress import Progress
 
 _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -40,7 +40,7 @@ class TidegateError(Exception):
 
 
 class PlanningError(TidegateError):
-    """A pipeline that can be read but must not be run as it stands."""
+    """A pipeline that can be read but must not be run as it is."""
 
 
 class DefinitionChanged(PlanningError):
@@ -89,7 +89,7 @@ class LeaseHeld(TidegateError):
 
 
 class ConcurrentRun(TidegateError):
-    """Another runner committed the same epoch first; its commit stands, this one's was dropped."""
+    """Another runner committed the same epoch first; its commit holds, this one's was dropped."""
 
 
 class GateHeld(TidegateError):

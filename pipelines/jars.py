@@ -60,18 +60,19 @@ def java() -> str:
         raise JavaMissing("none")
     if _version_of(launcher) >= 17:
         return launcher
-    told = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
+    output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', output)
     if found is None or int(found.group(1)) < 17:
-        raise JavaMissing(told.splitlines()[0] if told else "one that does not tell its version")
+        raise JavaMissing(output.splitlines()[0] if output else "one that does not show its version")
     return launcher
 
 
 def _version_of(launcher: str) -> int:
-    """The major version by the file that lies beside every runtime, which saves starting it; 0 where it is not told."""
+    """The major version by the file that lies beside every runtime, which saves starting it; 0 where it is not
+    known."""
     with suppress(OSError):
-        told = (Path(launcher).resolve().parents[1] / "release").read_text(errors="replace")
-        if found := re.search(r'^JAVA_VERSION="(\d+)', told, re.MULTILINE):
+        output = (Path(launcher).resolve().parents[1] / "release").read_text(errors="replace")
+        if found := re.search(r'^JAVA_VERSION="(\d+)', output, re.MULTILINE):
             return int(found.group(1))
     return 0
 

@@ -1,7 +1,7 @@
 """Arrow batches as one Parquet file that a Delta table can adopt, whole or not there at all; few rows for a person; the
 bounds that footers tell of a column.
 
-It is read by Spark and by Arrow alike: plain types, microseconds, and what their footers tell of every column.
+It is read by Spark and by Arrow alike: plain types, microseconds, and statistics of every column in their footers.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class BatchWriter:
         try:
             if self._writer is not None:
                 self._writer.close()
-        except Exception:  # noqa: BLE001 a full disk refuses the footer too: what went wrong first is what is told
+        except Exception:  # noqa: BLE001 a full disk refuses the footer too: what went wrong first is what is reported
             pass
         finally:
             self._unfinished.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def bounded(schema: pa.Schema) -> bool | list[str]:
-    """The columns whose bounds the footer tells: Arrow leaves NaN out of them, and Spark takes it for the greatest."""
+    """The columns whose bounds the footer has: Arrow leaves NaN out of them, and Spark takes it for the greatest."""
     leaves = [(name, values.type) for name, values in _leaves("", schema.empty_table())]
     known = [name for name, kind in leaves if not pa.types.is_floating(kind)]
     return True if len(known) == len(leaves) else known
@@ -126,7 +126,7 @@ def _repeating(table: pa.Table) -> list[str]:
     """The paths of the columns whose first values repeat: a dictionary of others costs time and makes files longer."""
     found: list[str] = []
     for name, values in _leaves("", table.slice(0, _SAMPLE)):
-        # Of lists and maps Arrow tells no values apart.
+        # Of lists and maps Arrow has no separate values.
         if not pa.types.is_nested(values.type) and len(values.unique()) * _REPEATED <= len(values):
             found.append(name)
     return found

@@ -1,4 +1,4 @@
-"""How long work tells how far it is. The CLI draws bars, Dagster logs lines, tests record; the default is silent."""
+"""How long work reports its progress. The CLI draws bars, Dagster logs lines, tests record; the default is silent."""
 
 from __future__ import annotations
 
@@ -99,17 +99,17 @@ class _LoggedTask:
     def advance(self, amount: int = 1, note: str = "") -> None:
         self.done += amount
         self.said = note or self.said
-        self._tell()
+        self._report()
 
     def total(self, total: int) -> None:
         self.whole = total
-        self._tell()
+        self._report()
 
     def note(self, note: str) -> None:
         self.said = note
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now = self.progress.now()
         full = self.whole is not None and self.done >= self.whole
         if self.finished or (not full and now - self.logged < self.progress.every):

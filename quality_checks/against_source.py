@@ -4,7 +4,7 @@
    They are kept as hashes (row_hashes), and compared bucket by bucket with the lake's latest state.
 2. A key that changed between the two places cannot be compared so, and a difference is only a suspicion. The keys of
    both are read again in one read view, whose place is known, and compared with the lake's state at that very place.
-   What changed meanwhile, where the source does not tell the place exactly, is read once more.
+   What changed meanwhile, where the source does not report the place exactly, is read once more.
 
 The changelog is first brought past the place that it is compared at. Nothing of it is changed.
 """
@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPlace
+from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
 from tidegate.pipelines.frames import as_views
@@ -35,17 +36,34 @@ from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.asking import source_after
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.quality_checks.latest import latest_sql
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from tidegate.quality_checks.row_hashes import before as seen_at
-from tidegate.quality_checks.words import many
+from tidegate.quality_checks.sentences import many
+
+NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
+
+
+def latest_sql(changelog: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """SQL that gives one row a key, the one with the greatest `_seq`: `columns`, `_generation`, `_epoch` and `_gone`,
+    which is true where it is a delete, or older than the last truncate.
+
+    `changelog`: a relation: a build side's rows of one generation up to the pinned epoch.
+    """
+    by_key = ", ".join(map(quoted, keys))
+    carried = ", ".join(dict.fromkeys([*map(quoted, keys), *map(quoted, columns), "_generation", "_epoch"]))
+    rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {NEWEST_FIRST})"
+    ranked = f"SELECT {carried}, _op, _seq, {rank} AS _rank FROM {changelog} WHERE _op <> 't'"
+    last_truncate = f"(SELECT max(_seq) FROM {changelog} WHERE _op = 't')"
+    gone = f"_op = 'd' OR coalesce(_seq < {last_truncate}, false) AS _gone"
+    return f"SELECT {carried}, {gone} FROM ({ranked}) WHERE _rank = 1"
+
 
 SHOWN = 1_000
 """Differences that are listed; all are counted."""
 MOST_KEYS = 20_000
 """So many keys are asked for by name; where there are more, all rows are read again, in one read view."""
 ROUNDS = 5
-"""Readings of keys that change while they are read, before they are told as unsettled."""
+"""Readings of keys that change while they are read, before they are reported as unsettled."""
 WAIT_S = 300.0
 """How long another runner that works on the table may take to bring the changelog past the cut."""
 _POLL_S = 0.5
@@ -104,9 +122,9 @@ class SourceReconciliation:
     def error(self, next_command: str) -> SourceDiffers:
         """What is wrong, as an error. Keys are data, and are not in it."""
         kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
-        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        text = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         differ = "differs" if self.differences == 1 else "differ"
-        what = f"{many(self.differences, 'key')} of {self.table} {differ} from the source ({told})"
+        what = f"{many(self.differences, 'key')} of {self.table} {differ} from the source ({text})"
         if not self.differences:
             what = f"{many(self.unsettled, 'key')} of {self.table} changed at every reading, and could not be compared"
         return SourceDiffers(

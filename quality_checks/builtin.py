@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks.checks import (
-    columns,
     constraints,
-    counts_complete,
-    discards,
-    flips,
-    keys,
-    matches,
-    one_place,
+    counts,
+    files,
+    pins,
     processes,
-    released_rows,
-    staged_files,
     unmatched_policy,
     unmatched_ratio,
 )
@@ -22,16 +16,16 @@ from tidegate.quality_checks.checks.processes import of_every_output
 from tidegate.quality_checks.evidence import Check, Evidence
 
 CHECKS: tuple[Check, ...] = (
-    Check(counts_complete.NAME, counts_complete.check),
-    Check(flips.NAME, flips.check),
-    Check(matches.NAME, matches.check),
-    Check(released_rows.NAME, released_rows.check),
-    Check(one_place.NAME, one_place.check, of_every_output(processes.outputs)),
-    Check(staged_files.NAME, staged_files.check, of_every_output(staged_files.check)),
+    Check(counts.COUNTS_COMPLETE, counts.counts_complete),
+    Check(pins.FLIPS, pins.flips),
+    Check(pins.MATCHES, pins.matches),
+    Check(counts.RELEASED_ROWS, counts.released_rows),
+    Check(counts.ONE_PLACE, counts.one_place, of_every_output(processes.outputs)),
+    Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
     Check(unmatched_policy.NAME, unmatched_policy.check, processes.state),
-    Check(discards.NAME, discards.check),
-    Check(columns.NAME, columns.check, of_every_output(columns.check)),
-    Check(keys.NAME, keys.check, of_every_output(keys.check)),
+    Check(counts.DISCARDS, counts.discards),
+    Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
+    Check(files.KEYS, files.keys, of_every_output(files.keys)),
     Check(constraints.NAME, constraints.check, of_every_output(constraints.check)),
     Check(unmatched_ratio.NAME, unmatched_ratio.check),
 )

@@ -39,7 +39,7 @@ def keep(
     staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str = "", held: bool | None = None
 ) -> tuple[str, str]:
     """Store a result, and the page where one is due. Returns the paths of the JSON and of the page. Repeating it
-    replaces the same files. `of` stands in front of the names: "suite-" for the script's own suite. `held`: whether it
+    replaces the same files. `of` is put in front of the names: "suite-" for the script's own suite. `held`: whether it
     holds the epoch, which then keeps its page; what only warns does not. By the result's success when None."""
     held = not result.success if held is None else held
     home = folder(staged)
@@ -47,14 +47,14 @@ def keep(
     plan = staged.plan
     stem = f"{of}g{plan.generation}-e{plan.epoch}"
     path = home / f"{stem}.json"
-    told = {
+    content = {
         "insert": plan.insert,
         "generation": plan.generation,
         "epoch": plan.epoch,
         "plan": plan.digest,
         "result": result.to_json_dict(),
     }
-    _write(path, json.dumps(told, indent=1))
+    _write(path, json.dumps(content, indent=1))
     page = home / f"{of}index.html"
     if held:
         html = render(result)
@@ -73,10 +73,10 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 """The content security policy of a page: its styles come from where Great Expectations has them; no script runs,
-neither its own, which come from elsewhere and would see the rows, nor one that stands in a value."""
+neither its own, which come from elsewhere and would see the rows, nor one that is part of a value."""
 
 _MARKUP = {"<": "\ue000", ">": "\ue001", "&": "\ue002", '"': "\ue003", "'": "\ue004"}
-"""What stands for a character of HTML while a page is made: nobody takes it for markup, and nobody escapes it."""
+"""What replaces a character of HTML while a page is made: nobody takes it for markup, and nobody escapes it."""
 _STOOD_IN = str.maketrans(_MARKUP)
 _ESCAPED = str.maketrans({stand_in: escape(character) for character, stand_in in _MARKUP.items()})
 

@@ -1,6 +1,6 @@
 """What the checks look at: the staged epoch as it was recorded, and its files as they lie on disk now.
 
-Nothing here needs Spark: a Parquet footer tells rows, columns and nulls in about a millisecond.
+Nothing here needs Spark: a Parquet footer has rows, columns and nulls in about a millisecond.
 """
 
 from __future__ import annotations
@@ -11,12 +11,44 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pat
 
 from tidegate.pipelines.lake import StagedFile
 from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
-from tidegate.quality_checks.kinds import kind
+
+_PLAIN = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+}
+
+
+def kind(found: pa.DataType) -> str:
+    """Spark's simple name of an Arrow type; Arrow's own name where Spark has none. Nullability does not count."""
+    if found in _PLAIN:
+        return _PLAIN[found]
+    if pat.is_string(found) or pat.is_large_string(found) or pat.is_string_view(found):
+        return "string"
+    if pat.is_binary(found) or pat.is_large_binary(found) or pat.is_binary_view(found):
+        return "binary"
+    if pat.is_timestamp(found):
+        return "timestamp" if found.tz else "timestamp_ntz"
+    if pat.is_decimal(found):
+        return f"decimal({found.precision},{found.scale})"
+    if pat.is_list(found) or pat.is_large_list(found):
+        return f"array<{kind(found.value_type)}>"
+    if pat.is_map(found):
+        return f"map<{kind(found.key_type)},{kind(found.item_type)}>"
+    if pat.is_struct(found):
+        return f"struct<{','.join(f'{field.name}:{kind(field.type)}' for field in found)}>"
+    return str(found)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tidegate.pipelines.runtime.processing.accounting import ProcessRows, proces
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.words import many
+from tidegate.quality_checks.sentences import many
 
 __all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
 
@@ -30,7 +30,7 @@ class Reconciliation:
     """Where the rows of one INSERT are, and what is wrong with that.
 
     `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None where a log does not
-    tell (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each. `removed`:
+    say (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each. `removed`:
     rows that retention has taken out of a table.
     """
 
@@ -201,7 +201,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
 
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
-    """Where the rows are, and the probe's epoch up to which that is told."""
+    """Where the rows are, and the probe's epoch up to which that is known."""
     rows, upto = None, 0
     while True:
         before = rows
@@ -214,7 +214,7 @@ def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAr
 
 def logged_rows(path: Path, generation: int | None = None, upto: int | None = None) -> int | None:
     """Rows of a Delta table by its log (of one `_generation`, up to an `_epoch` of it); 0 where there is no table, None
-    where the log cannot tell."""
+    where the log does not say."""
     table = opened(path)
     if table is None:
         return 0

@@ -18,12 +18,12 @@ ROWS_PER_BUCKET = 20_000
 def hashed(keys: Sequence[str], columns: Sequence[str], buckets: int) -> list[str]:
     """What to select of rows that have `columns`. A null is hashed as itself: xxhash64 alone would pass over it."""
     own = [quoted(key) for key in keys]
-    told = [part for column in columns for part in (quoted(column), f"{quoted(column)} IS NULL")]
+    parts = [part for column in columns for part in (quoted(column), f"{quoted(column)} IS NULL")]
     cells = ", ".join(f"hash({quoted(column)}, {quoted(column)} IS NULL)" for column in columns)
     return [
         *own,
         f"CAST(pmod(xxhash64({', '.join(own)}), {int(buckets)}) AS INT) AS _bucket",
-        f"xxhash64({', '.join(told)}) AS _row",
+        f"xxhash64({', '.join(parts)}) AS _row",
         f"array({cells}) AS _cells",
     ]
 

@@ -6,8 +6,10 @@ JSON, and shown as a page of Data Docs (`tidegate.quality_checks.docs`).
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,14 +17,26 @@ import pandas as pd
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs, metrics
 from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.main_module import name_main_module
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.words import give_up, join_again, subject
+from tidegate.quality_checks.sentences import give_up, join_again, subject
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
     from great_expectations.expectations.expectation import Expectation
     from pyspark.sql import SparkSession
+
+
+def name_main_module() -> None:
+    """Give `__main__` a spec if it has neither a spec nor a file.
+
+    Great Expectations imports PySpark's Connect client, which takes a process without them for a run of doctests and
+    ends it with status 0 (pyspark/sql/connect/utils.py, check_dependencies). A process that multiprocessing has
+    spawned, as every run that Dagster launches is, has neither. Multiprocessing itself passes over this name.
+    """
+    main = sys.modules["__main__"]
+    if main.__spec__ is None and not hasattr(main, "__file__"):
+        main.__spec__ = ModuleSpec("__main__", None)
+
 
 NAME = "expectations"
 
@@ -32,7 +46,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     staged = evidence.staged
     result, wanted = run(evidence, metrics.measure(evidence, spark)), len(expectations(evidence))
     path, _ = docs.keep(staged, result)
-    failed = [told(item) for item in result.results if not item.success]
+    failed = [described(item) for item in result.results if not item.success]
     if len(result.results) != wanted:
         failed.append(f"{wanted} expectations were asked, {len(result.results)} answered")
     passed = bool(result.success) and not failed
@@ -113,7 +127,7 @@ def expectations(evidence: Evidence) -> list[Expectation]:
     ]
 
 
-def told(item: Any) -> str:
+def described(item: Any) -> str:
     """One expectation that was not met, in a few words."""
     if item.exception_info.get("raised_exception"):
         return f"{item.expectation_config.kwargs.get('column')}: {item.exception_info.get('exception_message')}"

@@ -17,8 +17,8 @@ from tidegate.pipelines.lake.rows import quoted, struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.main_module import name_main_module
-from tidegate.quality_checks.words import give_up, join_again, subject
+from tidegate.quality_checks.sentences import give_up, join_again, subject
+from tidegate.quality_checks.suite import name_main_module
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
@@ -42,8 +42,8 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
     result = run(evidence, suite, _rows(evidence, spark()))
     asked = [item["type"] for item in json.loads(suite.text)["expectations"]]
     answered = [item.expectation_config.type for item in result.results if item.expectation_config]
-    failed = [told(item) for item in result.results if not item.success and not _warns(item)]
-    warned = [told(item) for item in result.results if not item.success and _warns(item)]
+    failed = [described(item) for item in result.results if not item.success and not _warns(item)]
+    warned = [described(item) for item in result.results if not item.success and _warns(item)]
     if sorted(answered) != sorted(asked):
         failed.append(f"{len(asked)} expectations were asked, {len(answered)} answered: {', '.join(answered)}")
     path, page = docs.keep(staged, result, "suite-", bool(failed))
@@ -83,7 +83,7 @@ def run(evidence: Evidence, suite: Suite, rows: DataFrame) -> ExpectationSuiteVa
     name_main_module()
     import great_expectations as gx
 
-    told = json.loads(suite.text)
+    content = json.loads(suite.text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         context = gx.get_context(mode="ephemeral")
@@ -93,8 +93,8 @@ def run(evidence: Evidence, suite: Suite, rows: DataFrame) -> ExpectationSuiteVa
         known = ("type", "kwargs", "meta", "notes", "description", "severity")
         made = context.suites.add(
             gx.ExpectationSuite(
-                told.get("name") or suite.path,
-                expectations=[{key: item[key] for key in known if key in item} for item in told["expectations"]],
+                content.get("name") or suite.path,
+                expectations=[{key: item[key] for key in known if key in item} for item in content["expectations"]],
             )
         )
         definition = gx.ValidationDefinition(name=made.name, data=batch, suite=made)
@@ -114,12 +114,12 @@ def _warns(item: Any) -> bool:
 
 
 def _raised(info: Mapping[str, Any]) -> str:
-    """What an expectation raised; empty when nothing. GX tells it by itself, or once for each metric."""
+    """What an expectation raised; empty when nothing. GX reports it by itself, or once for each metric."""
     each = [info] if "raised_exception" in info else list(info.values())
     return "; ".join(str(one.get("exception_message")) for one in each if one.get("raised_exception"))
 
 
-def told(item: Any) -> str:
+def described(item: Any) -> str:
     """One expectation that was not met, in a few words."""
     config = item.expectation_config
     raised = _raised(item.exception_info or {})

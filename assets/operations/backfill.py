@@ -148,20 +148,20 @@ def by_time_asset(
             except GateHeld:
                 _judged(context, spec.key, releasing, union(spans), commands, ends_of(context))
                 raise
-            told: dict[str, Any] = {}
+            metadata: dict[str, Any] = {}
             if before is not None:
-                told["released by"] = f"epoch {before.epoch}, with the other partitions of this backfill"
-            told |= _told(releasing, done) | {"from": instant(low), "before": instant(high)}
+                metadata["released by"] = f"epoch {before.epoch}, with the other partitions of this backfill"
+            metadata |= _metadata(releasing, done) | {"from": instant(low), "before": instant(high)}
             until = short.reached if short is not None and _waits(short) else MAX_TIMESTAMP
             done_with = [(name, end) for name, end in ends_of(context) if end <= until]
             _judged(context, spec.key, releasing, union(spans), commands, done_with)
             if short is not None and _waits(short):
                 for name, _ in done_with:  # they are not to be done again with the others of the run
-                    context.log_event(dg.AssetMaterialization(spec.key, partition=name, metadata=told))
-                raise _unfinished([(short, done)], told)
+                    context.log_event(dg.AssetMaterialization(spec.key, partition=name, metadata=metadata))
+                raise _unfinished([(short, done)], metadata)
             if short is not None:
-                told["rows may still come"] = short.reason
-            yield dg.MaterializeResult(asset_key=spec.key, metadata=told)
+                metadata["rows may still come"] = short.reason
+            yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata)
 
     return fill
 
@@ -173,7 +173,7 @@ def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.A
         return dg.AssetCheckSpec(VERDICT, asset=key, description=said, partitions_def=partitions)
 
 
-def _told(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
+def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     """What a backfill has released, as metadata; nothing where another run has done it."""
     from tidegate.assets.metadata import of_published, of_waiting
     from tidegate.pipelines.runtime.epochs import BackfillPlan
@@ -193,13 +193,13 @@ def _waits(short: "Waiting | None") -> bool:
     return short is not None and bool(short.rows or short.unflipped)
 
 
-def _unfinished(short: "Sequence[tuple[Waiting, Released]]", told: dict[str, Any]) -> dg.Failure:
+def _unfinished(short: "Sequence[tuple[Waiting, Released]]", metadata: dict[str, Any]) -> dg.Failure:
     """The failure of a backfill of whose spans rows wait."""
     said = []
     for waiting, done in short:
         published = sum(item.rows for item in done.published)
         said.append(f"{waiting.rows:,} rows of this span wait: {waiting.reason}; {published:,} were published")
-    metadata = {**told, "next": "launch it again once they can be released"}
+    metadata = {**metadata, "next": "launch it again once they can be released"}
     return dg.Failure("; ".join(said), metadata=metadata, allow_retries=False)
 
 
@@ -289,21 +289,21 @@ def _backfill(started: Started, config: BackfillConfig) -> Iterator[Any]:
             _judged(context, on.names.by_time(insert), releasing, spans, commands, partitions)
             held = held or error
             continue
-        told, until = _told(releasing, done), MAX_TIMESTAMP
+        of_insert, until = _metadata(releasing, done), MAX_TIMESTAMP
         if waits is not None and _waits(waits):
             short.append((waits, done))
             until = waits.reached
         elif waits is not None:
-            told["rows may still come"] = waits.reason
+            of_insert["rows may still come"] = waits.reason
         rows += sum(item.rows for item in done.published)
-        metadata |= {f"{insert.id}: {name}" if len(known) > 1 else name: value for name, value in told.items()}
+        metadata |= {f"{insert.id}: {name}" if len(known) > 1 else name: value for name, value in of_insert.items()}
         reached = [(name, end) for name, end in partitions if end <= until]
         _judged(context, on.names.by_time(insert), releasing, spans, commands, reached)
         for name, _ in reached:
-            yield dg.AssetMaterialization(on.names.by_time(insert), partition=name, metadata=told)
+            yield dg.AssetMaterialization(on.names.by_time(insert), partition=name, metadata=of_insert)
         if done.published and on.look.partitions is None:
             said = "Spans of time were released anew, or ahead of the stream."
-            yield dg.AssetMaterialization(on.names.published(insert), description=said, metadata=told)
+            yield dg.AssetMaterialization(on.names.published(insert), description=said, metadata=of_insert)
     if held is not None:
         raise held
     if short:

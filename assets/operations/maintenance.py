@@ -14,7 +14,7 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import in_short, markdown_table
 from tidegate.pipelines.sql.model import Insert
-from tidegate.quality_checks.words import many
+from tidegate.quality_checks.sentences import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
@@ -55,7 +55,7 @@ def maintenance_spec(inserts: Sequence[Insert], names: Names, look: Presentation
 
 
 def _maintained(runner: Runner, keep_hours: int) -> dict[str, Any]:
-    """Do it, and tell it: numbers to be plotted, and a line a table."""
+    """Run maintenance and report it: numbers to be plotted, and a line a table."""
     found = runner.maintenance(timedelta(hours=keep_hours)).run()
     rows = [
         (

@@ -12,12 +12,12 @@ from tidegate.assets.text import in_short, listed
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.words import many
+from tidegate.quality_checks.sentences import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
+    from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
     from tidegate.pipelines.runtime.releasing.insert_runner import Published
 
 
@@ -28,7 +28,7 @@ class QuarantineConfig(OperationConfig):
         target: The INSERT: its target's name, or the target's 'insert.id'. May be left out where there is one.
         reasons: Only rows with these reasons, such as key-absent@u; all when empty.
         epochs: Only rows that these epochs have quarantined; all when empty.
-        dry_run: Only tell which rows it would be.
+        dry_run: Only show which rows it would be.
     """
 
     target: str = ""
@@ -52,7 +52,7 @@ class QuarantineDiscardConfig(QuarantineConfig):
 
     Attributes:
         because: Why; it is stored with the decision. Nothing is discarded without it.
-        dry_run: Only tell which rows it would be, unless it is set to false.
+        dry_run: Only show which rows it would be, unless it is set to false.
     """
 
     because: str = ""
@@ -107,15 +107,15 @@ QUARANTINE_DISCARD = Operation(
 def _taken(
     started: Started, config: QuarantineConfig, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
 ) -> Sequence[Published]:
-    """Do it, and tell it in the metadata of the op's output."""
+    """Do it, and report it in the metadata of the op's output."""
     from tidegate.assets.metadata import table_rows
     from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen
 
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
     insert = _insert(pipeline, config.target)
-    wanted = chosen(insert, _kept(runner.lake, pipeline, insert), request)
+    wanted = chosen(insert, _quarantined(runner.lake, pipeline, insert), request)
     done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
-    after = _kept(runner.lake, pipeline, insert)
+    after = _quarantined(runner.lake, pipeline, insert)
     context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
     if any(item.rows for item in done):
         path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
@@ -130,7 +130,11 @@ def _taken(
 
 
 def of_taken(
-    insert: str, wanted: Sequence[Kept], done: Sequence[Published], after: Sequence[Kept], dry_run: bool
+    insert: str,
+    wanted: Sequence[QuarantinedRows],
+    done: Sequence[Published],
+    after: Sequence[QuarantinedRows],
+    dry_run: bool,
 ) -> dict[str, Any]:
     """What was done: numbers, and a line for each epoch and reason that was taken."""
     from tidegate.pipelines.runtime.epochs import RequeuePlan
@@ -163,7 +167,7 @@ def of_taken(
     )
 
 
-def _kept(lake: Lake, pipeline: Pipeline, insert: str) -> list[Kept]:
+def _quarantined(lake: Lake, pipeline: Pipeline, insert: str) -> list[QuarantinedRows]:
     from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 
@@ -175,9 +179,9 @@ def _insert(pipeline: Pipeline, target: str) -> str:
     if not target and len(known) == 1:
         return known[0]
     if target not in known:
-        told = f"the pipeline has no INSERT {target}" if target else "the pipeline has several INSERTs"
+        what = f"the pipeline has no INSERT {target}" if target else "the pipeline has several INSERTs"
         raise PlanningError(
-            told, state="nothing was changed", next_command=f"set `target` to one of {', '.join(known)}"
+            what, state="nothing was changed", next_command=f"set `target` to one of {', '.join(known)}"
         )
     return target
 

@@ -14,8 +14,8 @@ from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
-    from tidegate.pipelines.runtime.quarantine.rows import KeptRow
+    from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
+    from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 
 SHOWN_LOTS = 100
 """Lines of the list before the rest is only counted."""
@@ -49,9 +49,9 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     lake, pipeline = started.runner.lake, started.runner.pipeline
-    lots: list[tuple[str, Kept]] = []
-    rows: list[tuple[str, KeptRow]] = []
-    keys: list[tuple[str, KeptRow, MissedKey]] = []
+    lots: list[tuple[str, QuarantinedRows]] = []
+    rows: list[tuple[str, QuarantinedRow]] = []
+    keys: list[tuple[str, QuarantinedRow, MissedKey]] = []
     for insert in _inserts(pipeline, config.target):
         kept = kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
         own = [item for item in kept if _wanted(item, config)]
@@ -78,9 +78,9 @@ QUARANTINE_LIST = Operation(
 
 
 def of_quarantine(
-    lots: Sequence[tuple[str, Kept]],
-    rows: Sequence[tuple[str, KeptRow]],
-    keys: Sequence[tuple[str, KeptRow, MissedKey]],
+    lots: Sequence[tuple[str, QuarantinedRows]],
+    rows: Sequence[tuple[str, QuarantinedRow]],
+    keys: Sequence[tuple[str, QuarantinedRow, MissedKey]],
 ) -> dict[str, Any]:
     """Numbers, a line for each epoch and reason, the rows, and what is nearest to the keys of some."""
     total = sum(item.rows for _, item in lots)
@@ -90,14 +90,14 @@ def of_quarantine(
     ]
     headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "joined to", "taken by")
     more = "" if len(lots) <= SHOWN_LOTS else f"\n\n… and {len(lots) - SHOWN_LOTS:,} older lines"
-    told: dict[str, Any] = {"rows found": total, **listed("rows by reason", "reason", headers, lines, more)}
+    shown: dict[str, Any] = {"rows found": total, **listed("rows by reason", "reason", headers, lines, more)}
     if rows:
         values = [
             (insert, row.kept.epoch, row.kept.short, _json(row.values), "" if row.probe is None else _json(row.probe))
             for insert, row in rows
         ]
         left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
-        told |= listed("rows", "row", ("INSERT", "epoch", "reason", "row", "came as"), values, left)
+        shown |= listed("rows", "row", ("INSERT", "epoch", "reason", "row", "came as"), values, left)
     if keys:
         nearest = [
             (
@@ -110,26 +110,26 @@ def of_quarantine(
             for insert, row, missed in keys
         ]
         headers = ("INSERT", "epoch", "reason", "key", "nearest version")
-        told |= listed("nearest versions", "nearest version", headers, nearest)
-    return told
+        shown |= listed("nearest versions", "nearest version", headers, nearest)
+    return shown
 
 
 def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), default=str, ensure_ascii=False)
 
 
-def _wanted(item: Kept, config: QuarantineListConfig) -> bool:
+def _wanted(item: QuarantinedRows, config: QuarantineListConfig) -> bool:
     from tidegate.pipelines.runtime.quarantine.quarantined import asked_for
 
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
 
 
-def _pins(item: Kept) -> str:
+def _pins(item: QuarantinedRows) -> str:
     """The build epochs that the rows were joined to."""
     return ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins)
 
 
-def _since(item: Kept) -> str:
+def _since(item: QuarantinedRows) -> str:
     """Which epoch has released or discarded the rows, and who."""
     if item.taken is None:
         return ""

@@ -55,8 +55,8 @@ def reconcile_spec(tables: Sequence[Table], names: Names, look: Presentation) ->
 def reconcile_checks(
     pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
 ) -> dg.AssetChecksDefinition:
-    """A check for each table, which compares it. The step fails where a key differs, so that whoever is told of failed
-    runs is told."""
+    """A check for each table, which compares it. The step fails where a key differs, so that whoever is alerted to
+    failed runs is alerted."""
     key, commands = names.reconcile, Commands(look.script, lake.root)
     specs = {table.name: _check_of(key, table) for table in tables}
 
@@ -92,7 +92,7 @@ def _compared(
 
 
 def _refuse(found: "Sequence[SourceReconciliation]") -> None:
-    """Fail where a key differs. After the results are recorded: a run that fails is what people are told of."""
+    """Fail where a key differs. After the results are recorded: a run that fails is what people are alerted to."""
     for item in found:
         if not item.passed:
             raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
@@ -119,7 +119,7 @@ def _result(spec: dg.AssetCheckSpec, item: "SourceReconciliation") -> dg.AssetCh
 
 
 def of_reconciled(found: "Sequence[SourceReconciliation]") -> dict[str, Any]:
-    """What a materialisation tells: numbers to be plotted, and a line a table."""
+    """The metadata of a materialisation: numbers to be plotted, and a line a table."""
     rows = [
         (item.table, item.rows, item.differences, item.rechecked, item.cut.text, round(item.seconds, 1))
         for item in found

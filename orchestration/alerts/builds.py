@@ -7,7 +7,7 @@ import dagster as dg
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from tidegate.orchestration.words import seconds
+from tidegate.orchestration.text import seconds
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.accounting import newest_of, where_rows_are
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file

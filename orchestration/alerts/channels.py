@@ -68,7 +68,7 @@ class AppriseChannel:
 
         kind = apprise.NotifyType.SUCCESS if message.state == "resolved" else apprise.NotifyType.FAILURE
         asset = apprise.AppriseAsset(app_id="Tidegate", app_desc="Tidegate", app_url="", secure_logging=True)
-        told = message.scrubbed(self.secrets)
+        safe = message.scrubbed(self.secrets)
         with _SILENCE:
             client = apprise.Apprise(asset=asset)
             if not client.add(self.url):
@@ -77,8 +77,8 @@ class AppriseChannel:
                 service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
             try:
                 taken = client.notify(
-                    body=told.body,
-                    title=told.title,
+                    body=safe.body,
+                    title=safe.title,
                     notify_type=kind,
                     body_format=apprise.NotifyFormat.TEXT,
                 )
@@ -156,7 +156,7 @@ def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tupl
 
 
 def secrets_of(options: AlertOptions, environment: Mapping[str, str] | None = None) -> frozenset[str]:
-    """What of the channels' addresses must not turn up in anything that is told."""
+    """What of the channels' addresses must not turn up in anything that is sent."""
     known = os.environ if environment is None else environment
     urls = [url for url, problem in _addresses(options, known) if problem is None]
     return frozenset(part for url in [*urls, webhook.address(known) or ""] for part in _secret_parts(url))

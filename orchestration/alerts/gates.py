@@ -14,7 +14,7 @@ from tidegate.assets.names import GATE
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
-from tidegate.orchestration.words import seconds
+from tidegate.orchestration.text import seconds
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
@@ -25,7 +25,7 @@ from tidegate.pipelines.sql.keyed_joins import MissedKey
 logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
-_TELL_OF_ROWS = ("constraints", "suite")
+_SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
 
@@ -46,7 +46,7 @@ def held_epoch(
     commands = tuple(
         watched.commands.filled(f"tidegate {verb} SCRIPT {watched.insert}") for verb in ("release", "discard")
     )
-    plan, told = stored_plan(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
+    plan, sentences = stored_plan(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
     second = plan.when_discarded
     prefix = f"gate-held {watched.subject} {row.generation}/"
     key = f"{prefix}{row.epoch}"
@@ -55,10 +55,11 @@ def held_epoch(
         key=key,
         replaces="" if before is None else f"{prefix}{before}",
         kind="gate-held",
-        title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)." + (f" {told[0]}" if told else ""),
+        title=f"the gate holds epoch {row.epoch} of {watched.name} ({rows:,} rows)."
+        + (f" {sentences[0]}" if sentences else ""),
         pipeline=watched.pipeline,
         said=(
-            *told[1:],
+            *sentences[1:],
             "The target is unchanged; the rows are staged. The first command joins them again against newer pins, the "
             f"second {second}.",
         ),
@@ -72,7 +73,7 @@ def held_epoch(
             "generation": row.generation,
             "epoch": row.epoch,
             "rows": rows,
-            "reasons": told,
+            "reasons": sentences,
             "lake": watched.lake,
         },
         subject=f"the hold of epoch {row.epoch} of {watched.name}",
@@ -87,20 +88,20 @@ def _keys(
     try:
         return tuple(missed_keys(lake, watched.joins, watched.places.staged, plan, staged, options.keys))
     except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
-        logger.warning("keys of %s cannot be told: %s", watched.name, type(error).__name__)
+        logger.warning("keys of %s cannot be shown: %s", watched.name, type(error).__name__)
         return ()
 
 
 def _said(verdict: VerdictRow, keys: int) -> list[str]:
-    """The verdict's reasons; where no key may be told, without what they tell of rows."""
+    """The verdict's reasons; where no key may be shown, without what they show of rows."""
     if keys > 0:
         return list(verdict.reasons)
     failed = [check for check in verdict.checks if not check["passed"]]
-    told = [
-        f"the check {check['name']} failed: see tidegate status" if check["name"] in _TELL_OF_ROWS else check["detail"]
+    reasons = [
+        f"the check {check['name']} failed: see tidegate status" if check["name"] in _SHOW_ROWS else check["detail"]
         for check in failed
     ]
-    return told or list(verdict.reasons)
+    return reasons or list(verdict.reasons)
 
 
 def reasons(staged: StagedRow | None) -> dict[str, int]:
@@ -116,7 +117,7 @@ def reasons(staged: StagedRow | None) -> dict[str, int]:
 
 
 def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
-    """Where the epoch stands in each of its sources, and how far they are by now."""
+    """The epoch's position in each of its sources, and how far they are by now."""
     now = positions(lake, [plan.probe, *(pin.table for pin in plan.pins)])
     after, upto = plan.reads
     found = {plan.probe: f"epochs {plan.probe_generation}/{after + 1} to {upto}"}

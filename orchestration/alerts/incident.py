@@ -1,4 +1,4 @@
-"""One thing to tell: when it begins, and when it is over. Never holds a secret."""
+"""One incident: when it begins, and when it is over. Never holds a secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Self
 
-from tidegate.orchestration.words import key, why
+from tidegate.orchestration.text import key, why
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
 
@@ -47,7 +47,7 @@ class Incident:
         run: the address of the run in Dagster; empty where no run of it is known.
         next: the commands to go on with, the likeliest first.
         details: small JSON values for programs.
-        replaces: the key of an incident that has become this one, so that nobody hears that it is over.
+        replaces: the key of an incident that has become this one, so that nobody is sent that it is over.
         subject: what it is about, and what an end is an end of: an epoch, a partition, a table.
     """
 

@@ -1,4 +1,4 @@
-"""What was told is stored in the lake: for `tidegate report`, and so that code locations that share a lake tell each
+"""What was sent is stored in the lake: for `tidegate report`, and so that code locations that share a lake send each
 incident once. Where the journal cannot be read or written the message is sent all the same."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import AlertRow, Lake
 
 LOOKED_AT = 200
-"""Rows of each pipeline that are looked at for what another code location has told: the newest."""
+"""Rows of each pipeline that are looked at for what another code location has sent: the newest."""
 TRIES = 4
 """Another location may add a row at the same time: then it is read first."""
 
@@ -24,7 +24,7 @@ def journal(
     messages: Sequence[Message], watched: Watched, log: logging.Logger, now: float, teller: str = ""
 ) -> list[Message]:
     """Add the messages to the `alerts` table of their pipeline's lake; of no pipeline's own, to every pipeline's.
-    Returns those that are to be sent: all that no other `teller` (a code location) has told of one of these lakes."""
+    Returns those that are to be sent: all that no other `teller` (a code location) has sent for one of these lakes."""
     folders = {item.pipeline: item.lake for item in (*watched.tables, *watched.inserts)}
     own: list[Message] = []
     for message in messages:
@@ -37,7 +37,7 @@ def journal(
             except (DeltaError, OSError, LakeError) as error:
                 log.warning(f"the alert [{message.incident.key}] is not in the lake's journal: {type(error).__name__}")
         if by_others:
-            log.info(f"[{message.incident.key}] ({message.state}) was told by another code location on this lake")
+            log.info(f"[{message.incident.key}] ({message.state}) was sent by another code location on this lake")
         else:
             own.append(message)
     return own
@@ -48,7 +48,7 @@ def _claimed(lake: Lake, pipeline: str, message: Message, now: float, teller: st
     incident, application = message.incident, f"{lake.id}/{pipeline}/alerts"
     for _ in range(TRIES):
         number = lake.alerts.version(application) + 1
-        last = _last_told(lake, incident.key)
+        last = _last_sent(lake, incident.key)
         if last is not None and last.state == message.state and (last.teller or teller) != teller:
             return False
         row = AlertRow(
@@ -68,8 +68,8 @@ def _claimed(lake: Lake, pipeline: str, message: Message, now: float, teller: st
     return True
 
 
-def _last_told(lake: Lake, key: str) -> AlertRow | None:
-    """The newest row about an incident, whatever pipeline told it: two that share a lake may share a table."""
+def _last_sent(lake: Lake, key: str) -> AlertRow | None:
+    """The newest row about an incident, whatever pipeline sent it: two that share a lake may share a table."""
     found = [
         row
         for owner in lake.alerts.owners()

@@ -12,7 +12,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from tidegate.orchestration.words import moment, seconds
+from tidegate.orchestration.text import moment, seconds
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
@@ -28,7 +28,7 @@ class Asked:
         generation, epoch: the landed epoch.
         even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
         mute: it cannot be asked without being read.
-        rest: how much there is, in words; empty for nothing.
+        rest: how much there is, as text; empty for nothing.
         number: the same as a number; 0 in what an older Tidegate has remembered.
         since: when the oldest of it was there (ms, UTC), where the source knows.
     """
@@ -67,14 +67,14 @@ def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
     return after(before, log, unread(lake, table, log, answer_within=ANSWER_WITHIN), now)
 
 
-def after(before: Asked | None, log: WatermarkRow, told: Unread | None, now: int) -> Asked:
+def after(before: Asked | None, log: WatermarkRow, unread: Unread | None, now: int) -> Asked:
     """What is remembered of an answer, and of the one `before`."""
-    if told is None:
+    if unread is None:
         return Asked(log.generation, log.epoch, mute=True)
-    if not told.rest:
+    if not unread.rest:
         return Asked(log.generation, log.epoch, even=now)
     even = before.even if before is not None and before.is_of(log) else None
-    return Asked(log.generation, log.epoch, even, told.rest, told.since, number=told.number)
+    return Asked(log.generation, log.epoch, even, unread.rest, unread.since, number=unread.number)
 
 
 def lagging(
@@ -86,7 +86,7 @@ def lagging(
     if landed is None:
         return None
     lake, log = landed
-    lag, how = max(_told(lake, watched, log, asked, now), key=lambda told: told[0])
+    lag, how = max(_behind(lake, watched, log, asked, now), key=lambda item: item[0])
     if lag <= in_ms(options.max_lag):
         return None
     return Incident(
@@ -94,7 +94,7 @@ def lagging(
         kind="lag",
         title=f"{watched.name} {how}; the bound is {seconds(in_ms(options.max_lag))}.",
         pipeline=watched.pipeline,
-        said=("What has landed stands, and nothing is lost; what is published may be older than you asked for.",),
+        said=("What has landed is safe, and nothing is lost; what is published may be older than you asked for.",),
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
         next=(
@@ -137,13 +137,15 @@ def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
     return None if log is None or (watched.build and log.flip_epoch is None) else (lake, log)
 
 
-def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | None, now: int) -> list[tuple[int, str]]:
-    """How far behind the source is (ms), by all that tells it, each with a sentence; what is certain comes first."""
-    told, ago = log.lag_ms or 0, now - log.landed_at
+def _behind(
+    lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | None, now: int
+) -> list[tuple[int, str]]:
+    """How far behind the source is (ms), by each way to know it, each with a sentence; what is certain comes first."""
+    lag, ago = log.lag_ms or 0, now - log.landed_at
     when = f"when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
     behind = "is behind its source:"
-    found = [(told, f"{behind} it was {seconds(told)} behind {when}")]
-    if told:
+    found = [(lag, f"{behind} it was {seconds(lag)} behind {when}")]
+    if lag:
         found.append((ago, f"{behind} it was behind {when}, and nothing has landed for {seconds(ago)}"))
     plan = lake.epochs.last(watched.table)
     if plan is not None and plan.generation == log.generation and plan.epoch > log.epoch:
@@ -153,11 +155,11 @@ def _told(lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | N
     if asked is not None and since is not None:
         have = "has" if asked.number == 1 else "have"
         found.append((now - since, f"{behind} {asked.rest} {have} not landed, for up to {seconds(now - since)}"))
-    if asked is not None and asked.mute and not told and not _ended(log):
+    if asked is not None and asked.mute and not lag and not _ended(log):
         untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
-        told_by = "what it has that has not landed is only known to who reads it"
+        unread = "what it has that has not landed is only known to who reads it"
         found.append(
-            (untouched, f"may be behind its source: nobody has read it for {seconds(untouched)}, and {told_by}")
+            (untouched, f"may be behind its source: nobody has read it for {seconds(untouched)}, and {unread}")
         )
     return found
 

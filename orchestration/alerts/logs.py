@@ -10,7 +10,7 @@ import dagster as dg
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from tidegate.orchestration.words import seconds
+from tidegate.orchestration.text import seconds
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.runtime.landing.asking import log_retention
 from tidegate.pipelines.runtime.scripts import load_script

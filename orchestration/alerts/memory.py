@@ -77,7 +77,7 @@ class Seen:
     kinds: Collection[Kind]
     unseen: Collection[str] = ()
     taken: Collection[str] = ()
-    """Keys of incidents that follow from another one: nobody hears that they begin, nor that they end."""
+    """Keys of incidents that follow from another one: no message says that they begin, nor that they end."""
 
     def ends(self, item: Open) -> bool:
         """Whether an open incident would have been found, and was not."""

@@ -1,6 +1,6 @@
 """Questions that somebody else answers, asked in threads: one who never answers holds up nobody.
 
-A sensor's tick that takes longer than Dagster waits for it is lost with all that it has told, and told again.
+A sensor's tick that takes longer than Dagster waits for it is lost with all that it has sent, and sent again.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ SEND_FOR_S = 5.0
 """For how long a tick begins to send messages; it looks, sends, asks the sources and sends again."""
 ANSWER_S = 10.0
 """How long a channel may take over one message: its sockets' timeouts are for each answer, and may follow one another.
-What comes later than that is heard by a later tick."""
+What comes later than that is taken up by a later tick."""
 MOST_PENDING = 100
 """Messages that are kept for one channel; the oldest go first."""
 
 _logger = logging.getLogger("tidegate.alerts")
 _under_way: dict[Id, Future[None]] = {}
-"""Sends whose answer nobody has heard. One that took too long goes on, and may succeed yet, so it is not begun again.
+"""Sends whose answer has not come. One that took too long goes on, and may succeed yet, so it is not begun again.
 A new process knows of none."""
 
 
@@ -86,9 +86,9 @@ class Post:
 
     def send_all(self) -> None:
         """Every channel gets one message, and the next once it has taken that. After SEND_FOR_S no more is begun: the
-        rest waits for the next tick, since a tick that takes too long is lost with what it has told, and told again."""
+        rest waits for the next tick, since a tick that takes too long is lost with what it has sent, and sent again."""
         self._expire()
-        self._hear_the_late()
+        self._take_late_answers()
         end = time.monotonic() + SEND_FOR_S
         turns = self._turns(())
         while turns:
@@ -96,7 +96,7 @@ class Post:
             wait([turn.answer for turn in turns.values()], max(0.0, until - time.monotonic()), FIRST_COMPLETED)
             for name, turn in list(turns.items()):
                 if turn.answer.done():
-                    self._heard(turn.item, turn.answer)
+                    self._answered(turn.item, turn.answer)
                 elif time.monotonic() >= turn.until:
                     self._left_alone(turn.item)
                 else:
@@ -122,14 +122,14 @@ class Post:
             return None
         return next((item for item in self.queue if item.channel == name and item.id not in _under_way), None)
 
-    def _hear_the_late(self) -> None:
+    def _take_late_answers(self) -> None:
         """What has become of messages that a former tick did not wait for."""
         for item in [*self.queue]:
             answer = _under_way.get(item.id)
             if answer is not None and answer.done():
-                self._heard(item, answer, late=True)
+                self._answered(item, answer, late=True)
 
-    def _heard(self, item: Pending, answer: Future[None], late: bool = False) -> None:
+    def _answered(self, item: Pending, answer: Future[None], late: bool = False) -> None:
         _under_way.pop(item.id, None)
         name, error = item.channel, answer.exception()
         if error is not None:
@@ -168,7 +168,7 @@ class Post:
 
     def _answers_late(self, name: str) -> None:
         """It may get the next at once. It stays an incident until it takes one in time: were it over now, two channels
-        that are slow would tell each other of it for ever."""
+        that are slow would report it to each other for ever."""
         before = self.silent.get(name)
         if before is not None:
             why = f"it took the last one after more than {ANSWER_S:g} s"
@@ -202,7 +202,7 @@ def _begun(send: Callable[[], None]) -> Future[None]:
     def run() -> None:
         try:
             send()
-        except BaseException as error:  # noqa: BLE001 it is handed to whoever hears the answer
+        except BaseException as error:  # noqa: BLE001 it is handed to whoever reads the answer
             answer.set_exception(error)
         else:
             answer.set_result(None)

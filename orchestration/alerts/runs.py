@@ -1,5 +1,5 @@
 """Runs that failed, checks that were planned and have no result, and checks that failed. A run that failed only because
-a gate holds is told as the held gate, and so is what the gate's verdict is made of.
+a gate holds is reported as the held gate, and so is what the gate's verdict is made of.
 
 Runs that fail one after another in the same place are one incident: it is over when what failed has been done.
 """
@@ -25,14 +25,14 @@ from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
-from tidegate.orchestration.words import sentence
+from tidegate.orchestration.text import sentence
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.remedies import unsaid
 
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
-_TOLD_ALIKE = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
+_SAME_INCIDENT = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
 KINDS = ("run-failed", "check-not-run", "check-failed")
 
 
@@ -128,7 +128,7 @@ def _asks_for(done: Mapping[str, Any], missed: Mapping[str, Any]) -> bool:
     return all(any(low <= first and last <= high for low, high in spans) for first, last in missed.get("spans") or ())
 
 
-def _in_words(partition: list[str] | None, asked: Mapping[str, Any]) -> str:
+def _of_partition(partition: list[str] | None, asked: Mapping[str, Any]) -> str:
     spans = "".join(f", from {low} to {high}" for low, high in asked.get("spans") or ())
     if partition is None:
         return spans
@@ -150,7 +150,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     bad = [result for result in results if _is_bad(result) and not _is_of_a_gate(result, gates)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
     holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
-    explained = {event.step_key for event in failures if _told(event).get(ERROR_KIND) == GateHeld.__name__}
+    explained = {event.step_key for event in failures if _metadata(event).get(ERROR_KIND) == GateHeld.__name__}
     explained |= {event.step_key for event in evaluated if _evaluation(event).asset_key in holding}
     broken = [event for event in failures if event.step_key not in explained]
     failed = run.status == DagsterRunStatus.FAILURE and (bool(broken) or not failures)
@@ -182,7 +182,7 @@ def _incident(
     options: AlertOptions,
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
-    said = [f"Step {step} failed{f': {told}' if told else ''}." for step, told in steps.items()]
+    said = [f"Step {step} failed{f': {text}' if text else ''}." for step, text in steps.items()]
     if failed and not steps:
         said.append("No step failed: the process that ran it was lost, or could not start.")
     attempt = run.tags.get("dagster/retry_number")
@@ -206,7 +206,7 @@ def _incident(
     return Incident(
         key=f"run {run.run_id}",
         kind=kind,
-        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_in_words(partition, asked_of(run))}{wrong[kind]}",
+        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_of_partition(partition, asked_of(run))}{wrong[kind]}",
         pipeline=pipeline,
         said=tuple(said),
         counts={name: count for name, count in counts.items() if count},
@@ -222,7 +222,7 @@ def _incident(
             "checks_not_run": checks.unrun,
             "failed_checks": checks.failed,
         },
-        subject=f"{what} of {pipeline}{_in_words(partition, asked_of(run))}",
+        subject=f"{what} of {pipeline}{_of_partition(partition, asked_of(run))}",
     )
 
 
@@ -259,7 +259,7 @@ def _chosen(partition: list[str] | None) -> str:
 
 
 def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
-    """Whether it is told as the held gate."""
+    """Whether it is reported as the held gate."""
     return result.asset_key in gates or result.check_name == VERDICT
 
 
@@ -268,8 +268,8 @@ def _is_bad(result: dg.AssetCheckEvaluation) -> bool:
 
 
 def _commands(bad: list[dg.AssetCheckEvaluation]) -> tuple[str, ...]:
-    told = [result.metadata["next"].value for result in bad if "next" in result.metadata]
-    return tuple(dict.fromkeys(map(str, told)))
+    commands = [result.metadata["next"].value for result in bad if "next" in result.metadata]
+    return tuple(dict.fromkeys(map(str, commands)))
 
 
 def _placed(incident: Incident, watched: Watched) -> Incident:
@@ -283,13 +283,13 @@ def same(item: Open, incident: Incident) -> bool:
     """Whether a run's incident is one that is open already: the same steps and the same checks of the same job and
     pipeline; the jobs of operations are of several."""
     return (item.kind, item.pipeline) == (incident.kind, incident.pipeline) and all(
-        (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _TOLD_ALIKE
+        (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _SAME_INCIDENT
     )
 
 
 def _mending(broken: list[EventLogEntry]) -> tuple[str, ...]:
     """What to do about causes that are known, and what typed errors say to type next, each once."""
-    said = [str(told) for event in broken if (told := _told(event).get("next"))]
+    said = [str(text) for event in broken if (text := _metadata(event).get("next"))]
     known = [mend for event in broken for mend in unsaid(_all_text(event), *said)]
     return tuple(dict.fromkeys([*known, *said]))
 
@@ -299,7 +299,7 @@ def _all_text(event: EventLogEntry) -> str:
     data = event.get_dagster_event().step_failure_data
     user, error, texts = data.user_failure_data, data.error, []
     if user is not None:
-        texts += [user.description or "", *map(str, _told(event).values())]
+        texts += [user.description or "", *map(str, _metadata(event).values())]
     while error is not None:
         texts.append(error.message)
         error = error.cause
@@ -326,7 +326,7 @@ def _evaluation(event: EventLogEntry) -> dg.AssetCheckEvaluation:
     return event.get_dagster_event().asset_check_evaluation_data
 
 
-def _told(event: EventLogEntry) -> Mapping[str, Any]:
+def _metadata(event: EventLogEntry) -> Mapping[str, Any]:
     data = event.get_dagster_event().step_failure_data.user_failure_data
     return {} if data is None else {name: value.value for name, value in data.metadata.items()}
 
@@ -336,5 +336,5 @@ def _said(event: EventLogEntry) -> str:
     data = event.get_dagster_event().step_failure_data.user_failure_data
     if data is None or ERROR_KIND not in data.metadata:
         return ""
-    what, where = sentence(data.description or ""), sentence(str(_told(event).get("where", "")))
+    what, where = sentence(data.description or ""), sentence(str(_metadata(event).get("where", "")))
     return f"{what} ({where})" if where and where not in what else what

@@ -7,7 +7,7 @@ import dagster as dg
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
-from tidegate.orchestration.words import moment, sentence
+from tidegate.orchestration.text import moment, sentence
 from tidegate.pipelines.remedies import unsaid
 
 
@@ -28,7 +28,7 @@ def stuck(
         title=f"{watched.name} is stuck since {moment(last.since)} UTC: {sentence(last.what)}.",
         pipeline=watched.pipeline,
         said=(
-            "What it had committed stands, and it is tried again. Others go on; an INSERT that joins to a stuck table "
+            "What it had committed is safe, and it is tried again. Others go on; an INSERT that joins to a stuck table "
             "in processing time waits, in event time its watermark holds it.",
             *((f"where: {last.where}",) if last.where else ()),
         ),

@@ -110,22 +110,22 @@ class Watched:
 def watched(repository: dg.RepositoryDefinition) -> Watched:
     """Every INSERT (an asset that has the gate's check) and every source table of a code location."""
     graph = repository.asset_graph
-    inserts = tuple(_insert(key, told) for key, told in gated(repository))
+    inserts = tuple(_insert(key, values) for key, values in gated(repository))
     waits: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for item in inserts:
         for join in item.joins:
             waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
     tables, keys, starting = [], {}, _schedules(repository)
     for key in sorted(graph.get_all_asset_keys()):
-        told = values_of(graph.get(key).metadata)
-        if PIPELINE in told:
-            keys[key] = str(told[PIPELINE])
-        if TABLE in told and LAKE in told:
-            pipeline, table = str(told[PIPELINE]), str(told[TABLE])
-            script = str(told.get(SCRIPT, ""))
+        values = values_of(graph.get(key).metadata)
+        if PIPELINE in values:
+            keys[key] = str(values[PIPELINE])
+        if TABLE in values and LAKE in values:
+            pipeline, table = str(values[PIPELINE]), str(values[TABLE])
+            script = str(values.get(SCRIPT, ""))
             own = tuple(waits.get((pipeline, table), ()))
             step, starts = _step(repository, key), tuple(starting.get(key, ()))
-            tables.append(WatchedTable(pipeline, table, str(told[LAKE]), script, own, key, step, starts))
+            tables.append(WatchedTable(pipeline, table, str(values[LAKE]), script, own, key, step, starts))
     return Watched(inserts, tuple(tables), keys)
 
 
@@ -144,11 +144,11 @@ def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
     return made.op.name if made.is_executable else ""
 
 
-def _insert(key: dg.AssetKey, told: Mapping[str, Any]) -> WatchedInsert:
-    joins = tuple(KeyedJoin(**join) for join in told.get(JOINS, ()))
-    script = str(told.get(SCRIPT, ""))
-    pipeline, places = str(told[PIPELINE]), Places.of_published(Path(str(told["path"])))
-    return WatchedInsert(pipeline, told[INSERT], str(told[LAKE]), script, key, places, joins)
+def _insert(key: dg.AssetKey, values: Mapping[str, Any]) -> WatchedInsert:
+    joins = tuple(KeyedJoin(**join) for join in values.get(JOINS, ()))
+    script = str(values.get(SCRIPT, ""))
+    pipeline, places = str(values[PIPELINE]), Places.of_published(Path(str(values["path"])))
+    return WatchedInsert(pipeline, values[INSERT], str(values[LAKE]), script, key, places, joins)
 
 
 def opened(folder: str) -> Lake | None:

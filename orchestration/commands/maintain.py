@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.failures import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.maintenance import Maintained
+
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
 
 
@@ -39,9 +43,9 @@ def maintain(
     """Let rows go ('changelog.retention', 'landed.retention', 'quarantine.retention'), put small files together, and
     free the disk of dead ones.
 
-    No row that anybody can still ask for changes. What another runner works on is passed over, and told.
+    No row that anybody can still ask for changes. What another runner works on is passed over, and named.
     """
-    from tidegate.orchestration.console.upkeep import of_maintained, upkeep_lines
+    from tidegate.orchestration.commands.maintain import of_maintained, upkeep_lines
     from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
@@ -53,3 +57,44 @@ def maintain(
         ):
             found = active.maintenance(keep).run()
         screen.result(of_maintained(found), *upkeep_lines(found))
+
+
+def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:
+    """The same as JSON values; sizes in bytes."""
+    return {"tables": [_table(item) for item in found], "freed": sum(item.freed for item in found)}
+
+
+def _table(item: Maintained) -> dict[str, Any]:
+    retained = item.retained
+    what, number = (retained.what, retained.removed) if retained else ("", None)
+    return {
+        "table": item.name,
+        "skipped": item.skipped or None,
+        "files before": item.files_before,
+        "files": item.files_after,
+        "files removed": sum(part.removed for part in item.tidied),
+        "freed": item.freed,
+        "versions": retained.looked_at if retained and what == "old versions" else None,
+        "versions removed": number if what == "old versions" else None,
+        "landed rows removed": number if what == "landed rows" else None,
+        "quarantined rows removed": number if what == "quarantined rows" else None,
+        "nothing removed because": None if retained is None else retained.reason or None,
+        "note": item.note,
+    }
+
+
+def upkeep_lines(found: Sequence[Maintained]) -> list[str]:
+    """A line a table."""
+    return [f"{item.name}: {_result(item)}" for item in found]
+
+
+def _result(item: Maintained) -> str:
+    if item.skipped:
+        return f"passed over, {item.skipped}"
+    parts = [f"{item.files_before:,} files, now {item.files_after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
+    if item.retained is not None:
+        parts.append(
+            f"{item.retained.removed:,} {item.retained.what} gone" if item.retained.removed else item.retained.reason
+        )
+    parts += [item.note] if item.note else []
+    return ", ".join(parts)

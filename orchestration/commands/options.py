@@ -79,7 +79,7 @@ AutoWatermarkInterval = Annotated[
         envvar="TIDEGATE_AUTO_WATERMARK_INTERVAL",
         parser=duration,
         metavar="DURATION",
-        help="0 tells watermarks row by row (punctuated); otherwise at the end of every epoch.",
+        help="0 emits watermarks row by row (punctuated); otherwise at the end of every epoch.",
     ),
 ]
 

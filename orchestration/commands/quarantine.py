@@ -31,7 +31,7 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.quarantined import Kept
+    from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
     from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -105,7 +105,7 @@ def list_(
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
-        found = {item.id: _kept(folder, pipeline, item) for item in wanted}
+        found = {item.id: _quarantined(folder, pipeline, item) for item in wanted}
         screen.result(of_listing(found), *listing(found, by_epoch, screen.commands))
 
 
@@ -136,7 +136,7 @@ def show(
         found = _insert(pipeline, insert)
         wanted = [
             item
-            for item in _kept(folder, pipeline, found)
+            for item in _quarantined(folder, pipeline, found)
             if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
         ]
         upto = removed_upto(folder, found, folder.quarantine_path(pipeline.table(found.target), found))
@@ -192,7 +192,7 @@ def discard(
 ) -> None:
     """Give quarantined rows up: they stay where they are and stay counted, as discarded, and are not released again.
 
-    Who did it, when and why is kept; `list` and `show --state discarded` tell it.
+    Who did it, when and why is stored; `list` and `show --state discarded` show it.
     """
     from tidegate.pipelines.runtime.epochs import FromQuarantine
 
@@ -224,7 +224,7 @@ def _take(
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
     refuse_process(found)
-    wanted = chosen(found.id, _kept(folder, pipeline, found), request)
+    wanted = chosen(found.id, _quarantined(folder, pipeline, found), request)
     if dry_run:
         screen.result(of_taken(found.id, request, wanted, None), *would_take(found.id, request, wanted))
         return
@@ -249,11 +249,11 @@ def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
 
 def _shown(screen: Screen, script: Path, lake: Path) -> tuple[Pipeline, Lake]:
     """The same, by the definitions that the lake keeps."""
-    from tidegate.pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.definitions import as_stored
 
     pipeline, folder = _opened(script, lake)
-    kept, told = as_kept(folder, pipeline)
-    for line in told:
+    kept, changed = as_stored(folder, pipeline)
+    for line in changed:
         screen.say(escape(line))
     return kept, folder
 
@@ -265,7 +265,7 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
     return pipeline.insert(name)
 
 
-def _kept(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Kept]:
+def _quarantined(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
     from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
 

@@ -55,7 +55,7 @@ def reconcile(
     from tidegate.pipelines.connectors.registry import comparable
     from tidegate.pipelines.connectors.table import require_variables
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.definitions import as_stored
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.quality_checks.against_source import reconcile_source
 
@@ -65,14 +65,14 @@ def reconcile(
         known = [table.name for table in comparable(pipeline.sources)]
         for name in tables or []:
             if name not in known:
-                told = f"those that can be are {', '.join(known)}" if known else "none of this script can be"
-                raise typer.BadParameter(f"{name} cannot be compared with its source; {told}")
+                changed = f"those that can be are {', '.join(known)}" if known else "none of this script can be"
+                raise typer.BadParameter(f"{name} cannot be compared with its source; {changed}")
         if not known:
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
         wanted = tables or known
         require_variables([pipeline.table(name).options for name in wanted], os.environ)
-        pipeline, told = as_kept(Lake(lake, create=False), pipeline)
-        for line in told:
+        pipeline, changed = as_stored(Lake(lake, create=False), pipeline)
+        for line in changed:
             screen.say(escape(line))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
             found = [reconcile_source(active, name, wait) for name in wanted]

@@ -46,14 +46,14 @@ def report(
     from tidegate.pipelines.commands import Commands
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.definitions import as_kept
+    from tidegate.pipelines.runtime.definitions import as_stored
     from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         folder = Lake(lake, create=False)
-        pipeline, told = as_kept(folder, load_script(script, name))
-        for line in told:
+        pipeline, changed = as_stored(folder, load_script(script, name))
+        for line in changed:
             screen.say(escape(line))
         # It is read elsewhere: paths are whole.
         page = render(gather(folder, pipeline), Commands(script.absolute(), lake.absolute()))

@@ -107,7 +107,7 @@ def run(
     ] = None,
     dry: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only tell what would be planned next: nothing is read, stored or released."),
+        typer.Option("--dry-run", help="Only show what would be planned next: nothing is read, stored or released."),
     ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -144,7 +144,7 @@ def run(
         if waits is not None and (continuous or dry):
             raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
         if dry and (continuous or between):
-            raise typer.BadParameter("--dry-run tells the next step of a run, without --continuous, --from and --to")
+            raise typer.BadParameter("--dry-run shows the next step of a run, without --continuous, --from and --to")
         if dry:
             _dry_run(screen, pipeline, lake, master, resnapshot or [])
             return
@@ -207,8 +207,8 @@ def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
         try:
             return parse_moment(text)
         except ValueError as error:
-            told = "2024-01-31, 2024-01-31T12:00 or 2024-01-31T12:00:00.500+01:00"
-            raise typer.BadParameter(f"{option}: {text!r} is no time, for example {told}") from error
+            shown = "2024-01-31, 2024-01-31T12:00 or 2024-01-31T12:00:00.500+01:00"
+            raise typer.BadParameter(f"{option}: {text!r} is no time, for example {shown}") from error
 
     if max(len(since), len(until)) > 1 and len(since) != len(until):
         raise typer.BadParameter("several spans have a --from and a --to each")
@@ -290,7 +290,7 @@ def _continuous(
     from tidegate.pipelines.runtime.continuous import Continuous, Tick
 
     stop = threading.Event()
-    told: set[str] = set()
+    shown: set[str] = set()
     stuck: dict[str, str] = {}
 
     def show(tick: Tick) -> None:
@@ -302,12 +302,12 @@ def _continuous(
         stuck.clear()
         stuck.update(now)
         for held in tick.held:
-            _tell_once(screen, held, told)
-        told.intersection_update(str(held) for held in tick.held)
+            _show_once(screen, held, shown)
+        shown.intersection_update(str(held) for held in tick.held)
 
-    def _tell_once(screen: Screen, held: GateHeld, told: set[str]) -> None:
-        if str(held) not in told:
-            told.add(str(held))
+    def _show_once(screen: Screen, held: GateHeld, shown: set[str]) -> None:
+        if str(held) not in shown:
+            shown.add(str(held))
             screen.say(escape(screen.commands.filled(str(held))))
 
     label = "tidegate run --continuous"

@@ -1,4 +1,4 @@
-"""What a command does when it is told to end: by SIGTERM, or by SIGINT (Ctrl-C)."""
+"""What a command does when it is asked to end: by SIGTERM, or by SIGINT (Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def told_to_end(leave: Callable[[], None]) -> Iterator[None]:
+def asked_to_end(leave: Callable[[], None]) -> Iterator[None]:
     """Each of the signals calls `leave`; after the block they do what they did before."""
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def received(number: int, frame: FrameType | None) -> None:
         leave()
 
-    before = {number: signal.signal(number, heard) for number in ENDING}
+    before = {number: signal.signal(number, received) for number in ENDING}
     try:
         yield
     finally:
@@ -35,5 +35,5 @@ def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
         for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
 
-    with told_to_end(leave):
+    with asked_to_end(leave):
         yield

@@ -65,10 +65,10 @@ def status(
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
-            from tidegate.pipelines.runtime.definitions import as_kept
+            from tidegate.pipelines.runtime.definitions import as_stored
 
-            pipeline, told = as_kept(folder, pipeline)
-            for line in told:
+            pipeline, changed = as_stored(folder, pipeline)
+            for line in changed:
                 screen.say(escape(line))
         code = show(screen, settled_status(folder, pipeline))
     if code:

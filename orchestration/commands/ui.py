@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, examples
-from tidegate.orchestration.commands.signals import told_to_end
+from tidegate.orchestration.commands.signals import asked_to_end
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.failures import reported
 from tidegate.orchestration.console.screen import Screen
@@ -55,7 +55,7 @@ def ui(
 
     Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
     """
-    from tidegate.assets.data_docs import DOCS_VARIABLE
+    from tidegate.assets.checks import DOCS_VARIABLE
     from tidegate.orchestration.quality_pages import serving
     from tidegate.pipelines.jars import java
     from tidegate.pipelines.lake import Layout
@@ -105,7 +105,7 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _serve(screen: Screen, host: str, port: int) -> None:
-    from tidegate.orchestration.history import prepare
+    from tidegate.orchestration.dagster_home import prepare
     from tidegate.orchestration.lost_runs import end_lost_runs, only_server
 
     home = Path(os.environ["DAGSTER_HOME"])
@@ -126,7 +126,7 @@ def _serve(screen: Screen, host: str, port: int) -> None:
 
         # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does
         # in the child what it does by itself.
-        with told_to_end(leave):
+        with asked_to_end(leave):
             # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
             kept = () if served is None else (served,)
             process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)

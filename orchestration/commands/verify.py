@@ -41,7 +41,7 @@ def verify(
     """Recompute every published epoch from its pins by plain window SQL, and report what differs.
 
     Shares no code with the join, changes nothing and needs no source. Leaves with status 1 where something differs.
-    Rows that have passed out of retention are told as such, never as equal. A process cannot be recomputed epoch by
+    Rows that have passed out of retention are reported as such, never as equal. A process cannot be recomputed epoch by
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
     from tidegate.orchestration.console.proofs import of_reports, report_lines

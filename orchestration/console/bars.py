@@ -1,4 +1,4 @@
-"""Progress bars: drawn in a terminal, told as lines where the output goes into a file."""
+"""Progress bars: drawn in a terminal, written as lines where the output goes into a file."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Notes:
     name: str
     every: float = 5.0
     last: str = ""
-    told: float = field(default_factory=time.monotonic)
+    written: float = field(default_factory=time.monotonic)
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         self.note(note)
@@ -146,8 +146,8 @@ class _Notes:
 
     def note(self, note: str) -> None:
         now = time.monotonic()
-        if note and note != self.last and now - self.told >= self.every:
-            self.last, self.told = note, now
+        if note and note != self.last and now - self.written >= self.every:
+            self.last, self.written = note, now
             self.console.print(escape(f"{self.name}: {note}"), soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from tidegate.orchestration.words import counted
+from tidegate.orchestration.text import counted
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction

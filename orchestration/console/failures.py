@@ -61,7 +61,7 @@ def of_the_engine(error: Exception) -> TidegateError | None:
     return StepFailed(
         f"{type(error).__name__}: {said}" if said else type(error).__name__,
         where=str(where or ""),
-        state="what was committed before stands, and nothing is half done: the next run goes on from its stored plan",
+        state="what was committed before is safe, and nothing is half done: the next run goes on from its stored plan",
         next_command=f"{remedy(str(error), _MEND)}, then run the same command again; --debug shows the stack",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
-from tidegate.orchestration.words import counted, document, moment, number, seconds, why
+from tidegate.orchestration.text import counted, document, moment, number, seconds, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.orchestration.console.screen import Screen
 
 FAR_MS = 2**62
-"""Further ahead than this is ahead of a split that has told no watermark."""
+"""Further ahead than this is ahead of a split that has emitted no watermark."""
 
 
 def show(screen: Screen, found: LakeStatus) -> int:
@@ -75,8 +75,8 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
         if item.next:
             yield Line(f"  next:  {commands.filled(item.next)}")
     for name, builds in found.holding_back.items():
-        told = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
-        yield Line(f"\n{told}")
+        text = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
+        yield Line(f"\n{text}")
     holders = {source.table: source.holder for source in found.sources}
     for insert in found.inserts:
         yield from _notes(insert, holders, commands)
@@ -88,10 +88,10 @@ def imbalances(found: LakeStatus) -> Iterator[Line | Grid]:
         rows = insert.rows
         assert rows is not None
         few = "few" if rows.accounted < rows.landed else "many"
-        told = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
+        text = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
         far = f"{abs(rows.landed - rows.accounted):,} too {few}"
         places = "in a place (published, quarantined, dropped, waiting)"
-        yield _red(f"{told} {places}: {far}")
+        yield _red(f"{text} {places}: {far}")
 
 
 def _red(text: str, more: str = "") -> Line:
@@ -122,7 +122,7 @@ def _blocked(item: Blocked, minimum: int | None, now: int) -> str:
     by, waits = " split ".join(part for part in item.by if part), seconds(max(now - item.since, 0))
     if item.next_rowtime is not None and minimum is not None:
         return f"at its limit for {waits}, its next row is {seconds(item.next_rowtime - minimum)} ahead of {by}"
-    ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if item.ahead_ms < FAR_MS else f"{by} has told nothing yet"
+    ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if item.ahead_ms < FAR_MS else f"{by} has emitted nothing yet"
     return f"blocked for {waits}, {ahead}"
 
 
@@ -168,8 +168,8 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
         yield _red("\nHeld:", f" epoch {insert.epoch} of {insert.insert}")
         for reason in insert.reasons:
             yield Line(f"  {commands.filled(reason)}")
-        told = (
+        text = (
             f"tidegate release SCRIPT {insert.insert}   (joins again)   or   "
             f"tidegate discard SCRIPT {insert.insert}   ({insert.given_up})"
         )
-        yield Line(f"  next:  {commands.filled(told)}")
+        yield Line(f"  next:  {commands.filled(text)}")

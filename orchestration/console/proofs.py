@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from tidegate.orchestration.words import counted
+from tidegate.orchestration.text import counted
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
 
 _SHOWN = 20
@@ -47,17 +47,17 @@ def _headline(report: VerifyReport) -> str:
     if not report.epochs:
         return f"{name}: nothing is published yet"
     proved = len(report.epochs) - len(report.unproved)
-    told = f"{counted(report.rows, 'released row')} in {counted(proved, 'epoch')} recomputed"
+    text = f"{counted(report.rows, 'released row')} in {counted(proved, 'epoch')} recomputed"
     if report.passed:
         rest = f", {counted(len(report.unproved), 'epoch')} cannot be recomputed" if report.unproved else ""
-        return f"[green]{name}: {told}, no row differs{rest}[/]"
+        return f"[green]{name}: {text}, no row differs{rest}[/]"
     found = [counted(report.differences, "row") + " differ"] if report.differences else []
     lost = sum(epoch.state == "rows lost" for epoch in report.epochs)
     found += [f"{counted(lost, 'epoch')} read rows that are lost"] if lost else []
     found += [counted(len(report.problems), "problem")] if report.problems else []
     others = sum(epoch.state == "other script" for epoch in report.epochs)
     found += [f"{counted(others, 'epoch')} of another script"] if others else []
-    return f"[bold red]{name}: {told}, {' and '.join(found)}[/]"
+    return f"[bold red]{name}: {text}, {' and '.join(found)}[/]"
 
 
 def _differences(report: VerifyReport) -> Iterator[RenderableType]:

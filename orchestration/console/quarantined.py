@@ -11,11 +11,11 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.words import counted, key, moment, number, why
+from tidegate.orchestration.text import counted, key, moment, number, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
-from tidegate.pipelines.runtime.quarantine.quarantined import Kept
-from tidegate.pipelines.runtime.quarantine.rows import KeptRow
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
+from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 
@@ -25,21 +25,21 @@ LONGEST = 200
 _STATES = {"open": "in quarantine", "released": "released since", "discarded": "discarded"}
 
 
-def of_listing(found: Mapping[str, Sequence[Kept]]) -> dict[str, Any]:
+def of_listing(found: Mapping[str, Sequence[QuarantinedRows]]) -> dict[str, Any]:
     """All of it by epoch and reason; times in ms, UTC."""
     return {
         "inserts": [
-            {"insert": insert, **_totals(kept), "kept": [_of_kept(item) for item in kept]}
+            {"insert": insert, **_totals(kept), "kept": [_of_rows(item) for item in kept]}
             for insert, kept in found.items()
         ]
     }
 
 
-def _totals(kept: Sequence[Kept]) -> dict[str, int]:
+def _totals(kept: Sequence[QuarantinedRows]) -> dict[str, int]:
     return {state: sum(item.rows for item in kept if item.state == state) for state in _STATES}
 
 
-def _of_kept(item: Kept) -> dict[str, Any]:
+def _of_rows(item: QuarantinedRows) -> dict[str, Any]:
     return {
         "epoch": item.epoch,
         "reason": item.reason,
@@ -51,7 +51,7 @@ def _of_kept(item: Kept) -> dict[str, Any]:
     }
 
 
-def _of_taken(item: Kept) -> dict[str, Any] | None:
+def _of_taken(item: QuarantinedRows) -> dict[str, Any] | None:
     if item.taken is None:
         return None
     who = item.request
@@ -60,13 +60,13 @@ def _of_taken(item: Kept) -> dict[str, Any] | None:
 
 
 def listing(
-    found: Mapping[str, Sequence[Kept]], by_epoch: bool, commands: Commands = AS_WRITTEN
+    found: Mapping[str, Sequence[QuarantinedRows]], by_epoch: bool, commands: Commands = AS_WRITTEN
 ) -> Iterator[RenderableType]:
     """The same for people: what is in quarantine first, then what became of the rest."""
     for insert, kept in found.items():
         totals = _totals(kept)
-        told = ", ".join(f"{counted(rows, 'row')} {_STATES[state]}" for state, rows in totals.items() if rows)
-        yield escape(f"{insert}: {told or 'no row was ever quarantined'}")
+        text = ", ".join(f"{counted(rows, 'row')} {_STATES[state]}" for state, rows in totals.items() if rows)
+        yield escape(f"{insert}: {text or 'no row was ever quarantined'}")
         for state in _STATES:
             own = [item for item in kept if item.state == state]
             if own:
@@ -77,7 +77,7 @@ def listing(
         yield ""
 
 
-def _table(kept: Sequence[Kept], state: str, by_epoch: bool) -> RenderableType:
+def _table(kept: Sequence[QuarantinedRows], state: str, by_epoch: bool) -> RenderableType:
     after = {"open": (), "released": ("by epoch",), "discarded": ("by", "because")}[state]
     shown = grid(_STATES[state], "rows", "epoch", "first (UTC)", "last", *after, right=("rows",))
     for group in _groups(kept, by_epoch)[:SHOWN_EPOCHS]:
@@ -92,16 +92,16 @@ def _table(kept: Sequence[Kept], state: str, by_epoch: bool) -> RenderableType:
     return shown
 
 
-def _groups(kept: Sequence[Kept], by_epoch: bool) -> list[list[Kept]]:
+def _groups(kept: Sequence[QuarantinedRows], by_epoch: bool) -> list[list[QuarantinedRows]]:
     """By reason and by who has taken them; with `by_epoch`, each by itself."""
 
-    def group(item: Kept) -> tuple[Any, ...]:
+    def group(item: QuarantinedRows) -> tuple[Any, ...]:
         return (item.short, item.taken.epoch if item.taken else 0, item.epoch if by_epoch else 0)
 
     return [list(items) for _, items in groupby(sorted(kept, key=group), key=group)]
 
 
-def _after(item: Kept, state: str) -> tuple[str, ...]:
+def _after(item: QuarantinedRows, state: str) -> tuple[str, ...]:
     if state == "open":
         return ()
     if item.taken is None:
@@ -113,14 +113,14 @@ def _after(item: Kept, state: str) -> tuple[str, ...]:
 
 
 def of_rows(
-    insert: str, rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
+    insert: str, rows: Sequence[QuarantinedRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
 ) -> dict[str, Any]:
     """Rows for programs; `removed` more are gone by retention."""
     return {
         "insert": insert,
         "rows": [
             {
-                **_of_kept(row.kept),
+                **_of_rows(row.kept),
                 "op": row.op,
                 "place": {name.removeprefix("_"): value for name, value in row.place.items()},
                 "values": dict(row.values),
@@ -136,14 +136,14 @@ def of_rows(
 
 
 def row_lines(
-    rows: Sequence[KeptRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
+    rows: Sequence[QuarantinedRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
 ) -> Iterator[RenderableType]:
     """Rows for people: a heading for each epoch and reason, the rows below it; `removed` more are gone by retention."""
     if removed:
         yield f"{counted(removed, 'row')} that fit are gone ('quarantine.retention')."
     elif not rows:
         yield "There is no such row."
-    last: Kept | None = None
+    last: QuarantinedRows | None = None
     for row, missed in zip(rows, nearest, strict=True):
         if row.kept is not last:
             last = row.kept
@@ -164,7 +164,7 @@ def _values(row: Mapping[str, Any]) -> str:
 
 
 def of_taken(
-    insert: str, request: FromQuarantine, wanted: Sequence[Kept], done: Sequence[Published] | None
+    insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows], done: Sequence[Published] | None
 ) -> dict[str, Any]:
     """What a release or a discard did, or (`done` is None) would do."""
     own = [item for item in done or () if isinstance(item.plan, RequeuePlan)]
@@ -181,7 +181,7 @@ def of_taken(
     }
 
 
-def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Kept]) -> Iterator[RenderableType]:
+def would_take(insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows]) -> Iterator[RenderableType]:
     """What a release or a discard would do."""
     if not wanted:
         yield escape(nothing(insert, request))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from tidegate.orchestration.words import counted, key
+from tidegate.orchestration.text import counted, key
 from tidegate.pipelines.commands import Commands
 from tidegate.quality_checks.against_source import RowDifference, SourceReconciliation
 
@@ -34,8 +34,8 @@ def reconciled_lines(found: Sequence[SourceReconciliation], commands: Commands) 
             yield f"  and {counted(item.differences - min(len(item.shown), _SHOWN), 'more key')}: see --json"
         if item.differences:
             again = commands.filled(f"tidegate run SCRIPT --resnapshot {item.table}")
-            told = "begins anew from a fresh snapshot; readers stay on this one until it is complete"
-            yield escape(f"  next:  {again}   ({told})")
+            text = "begins anew from a fresh snapshot; readers stay on this one until it is complete"
+            yield escape(f"  next:  {again}   ({text})")
 
 
 def _headline(item: SourceReconciliation) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Line
-from tidegate.orchestration.words import document
+from tidegate.orchestration.text import document
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 
 
@@ -21,7 +21,7 @@ class Screen:
     """Args:
     as_json: Print results (and errors) as JSON.
     debug: Show stacks of errors.
-    commands: The script and the lake of this very command, for the commands that it tells.
+    commands: The script and the lake of this very command, for the commands that it shows.
     """
 
     as_json: bool = False

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.failures import as_data
 from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.words import counted, number, seconds
+from tidegate.orchestration.text import counted, number, seconds
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
 from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
@@ -70,7 +70,7 @@ def _then(item: Released) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Relative to where the person stands, if that is shorter."""
+    """Relative to the working directory, if that is shorter."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 

@@ -56,7 +56,7 @@ def is_filled(server: EmbeddedMariaDb) -> bool:
 
 
 def transaction_at(server: EmbeddedMariaDb, position: str) -> int:
-    """The number of the last transaction before a binlog position ("binlog.000001:4711"), as the server tells it.
+    """The number of the last transaction before a binlog position ("binlog.000001:4711"), as the server reports it.
 
     0 before the first. Raises TidegateError when the server does not know the position.
     """

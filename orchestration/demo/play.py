@@ -15,7 +15,7 @@ from tidegate.orchestration.demo.database import gender, transaction_at
 from tidegate.orchestration.demo.proof import PinnedEpoch, prove
 from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes
 from tidegate.orchestration.demo.stage import opened
-from tidegate.orchestration.demo.ticks import Ticker, told
+from tidegate.orchestration.demo.ticks import Ticker, waiting_by_reason
 from tidegate.orchestration.demo.ungated import ungated
 from tidegate.orchestration.demo.verdict import Loading, Verdict
 from tidegate.orchestration.demo.writer import writing
@@ -66,7 +66,7 @@ def _run(site: Site, sizes: Sizes, pipeline: Pipeline, server: EmbeddedMariaDb, 
 def _until_released(ticker: Ticker, say: Say) -> LakeStatus:
     for _ in range(_MOST_TICKS):
         now = ticker.tick()
-        say(f"Clicks waiting: {told(now)}")
+        say(f"Clicks waiting: {waiting_by_reason(now)}")
         if _rows(now).published:
             return now
     raise TidegateError(

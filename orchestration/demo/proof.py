@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
 from tidegate.orchestration.demo import journal as journals
-from tidegate.orchestration.demo.tables import read
+from tidegate.pipelines.lake import delta_log
+
+
+def read(path: Path, *columns: str) -> pa.Table:
+    """Today's rows of the table at `path`."""
+    return delta_log.read(DeltaTable(str(path)), *columns)
+
 
 EXAMPLES = 3
 ABSENT = object()

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.demo.database import fill, is_filled, serving
 from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
-from tidegate.orchestration.history import prepare
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java
 from tidegate.pipelines.progress import Progress

@@ -68,11 +68,11 @@ class Ticker:
 
     def _watch(self, bar: Task, done: threading.Event) -> None:
         while not done.wait(_LOOK_EVERY_S):
-            bar.note(told(status(Lake(self.lake), self.pipeline)))
+            bar.note(waiting_by_reason(status(Lake(self.lake), self.pipeline)))
 
 
-def told(now: LakeStatus) -> str:
-    """Where things stand, in one line."""
+def waiting_by_reason(now: LakeStatus) -> str:
+    """The state of sources and waiting rows, in one line."""
     waiting = sum(insert.rows.waiting for insert in now.inserts if insert.rows)
     parts = [f"{waiting:,}"]
     for source in now.sources:

@@ -2,7 +2,7 @@
 
 That is what a processing-time join does whose build side is still loading. It is computed from the real run: when each
 click was due, and when each epoch of the table was committed. A click whose user is only loaded later gets a NULL, and
-nothing tells it apart from one whose user is not there: it is silent.
+nothing distinguishes it from one whose user is not there: it is silent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.orchestration.demo.proof import PinnedEpoch
-from tidegate.orchestration.demo.tables import read
+from tidegate.orchestration.demo.proof import PinnedEpoch, read
 
 NO_USER = 0
 """Stands for a NULL key; user ids begin at 1."""

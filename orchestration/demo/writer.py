@@ -135,10 +135,10 @@ def writing(socket: str, rows: int, per_second: int, journal: Path) -> Iterator[
             time.sleep(0.02)
         yield
     finally:
-        _, told = process.communicate()
+        _, output = process.communicate()
     if process.returncode != 0:
         raise TidegateError(
-            f"the writer ended early: {told.decode(errors='replace').strip().splitlines()[-1:]}",
+            f"the writer ended early: {output.decode(errors='replace').strip().splitlines()[-1:]}",
             where=str(journal),
             state="what it committed is in the journal",
             next_command="tidegate demo",

@@ -1,4 +1,4 @@
-"""What a report tells, read from the control tables alone: no Spark, no JVM, nothing is changed."""
+"""The facts of a report, read from the control tables alone: no Spark, no JVM, nothing is changed."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts
-from tidegate.orchestration.words import counted
+from tidegate.orchestration.text import counted
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
-from tidegate.orchestration.words import counted, moment, why
+from tidegate.orchestration.text import counted, moment, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
@@ -29,7 +29,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         (
             "Watermarks",
             _watermarks(facts),
-            "What each source has told: no row at or before this time is still to come.",
+            "The last watermark of each source: no row at or before this time is still to come.",
         ),
         ("Lag", _lag(facts), "How far behind its source an epoch was when it landed."),
         ("Cuts", _cuts(facts), "The position in the source's log that the read view of each snapshot chunk equals."),
@@ -40,7 +40,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
             "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate kept out of a target, and why."),
-        ("Last alerts", _alerts(facts), "What people were told."),
+        ("Last alerts", _alerts(facts), "What was sent to people."),
     ]
     body = "".join(_section(title, content, said) for title, content, said in sections if content)
     style = files("tidegate.orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -208,7 +208,7 @@ def _phases(facts: Facts) -> str:
 
 
 def _watermarks(facts: Facts) -> str:
-    lines = [Line(source.table.name, _colour(n), _told(source)) for n, source in enumerate(facts.sources)]
+    lines = [Line(source.table.name, _colour(n), _over_time(source)) for n, source in enumerate(facts.sources)]
     drawn = [line for line in lines if line.points]
     rows = [
         (
@@ -221,11 +221,11 @@ def _watermarks(facts: Facts) -> str:
         for source in facts.sources
     ]
     headers = ("table", "watermark", "use processing time", "idle splits", "late rows")
-    chart = step_chart(drawn, "The watermark of each source, by when it was told", facts.status.at) if drawn else ""
+    chart = step_chart(drawn, "The watermark of each source, by when it was emitted", facts.status.at) if drawn else ""
     return chart + table(headers, rows, (4,))
 
 
-def _told(source: SourceFacts) -> list[tuple[float, float]]:
+def _over_time(source: SourceFacts) -> list[tuple[float, float]]:
     return [
         (row.landed_at, row.timestamp)
         for row in source.log
@@ -346,4 +346,4 @@ def _alerts(facts: Facts) -> str:
         )
         for alert in facts.alerts
     ]
-    return table(("told at", "", "kind", "what", "next"), rows)
+    return table(("sent at", "", "kind", "what", "next"), rows)

@@ -117,7 +117,7 @@ ERROR_OPTION = OptionSpec(
 
 
 def never_signalling(spec: ConnectorSpec, options: Mapping[str, str]) -> bool:
-    """Whether a table of these options has a bounded phase whose end nobody will be told."""
+    """Whether a table of these options has a bounded phase whose end nobody will report."""
     return spec.phases(options) and not spec.signals(options)
 
 

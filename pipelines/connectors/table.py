@@ -18,7 +18,7 @@ RESERVED_PREFIX = "_"
 """Columns of the lake's own begin with it, so columns of a script must not."""
 
 SOURCE_TIME = "_rowtime"
-"""What stands for SYSTEM_ROWTIME(): the source's own time of the change."""
+"""The hidden name that SYSTEM_ROWTIME() becomes: the source's own time of the change."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class WatermarkSpec:
 
     `source`: AS SYSTEM_WATERMARK(), the source's own. What the source emits counts (`Landed.watermarks`); for one that
     leaves it to the runtime, `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
-    `delay`: AS SYSTEM_WATERMARK() - INTERVAL …: either is told so much later; `expression` is without it.
+    `delay`: AS SYSTEM_WATERMARK() - INTERVAL …: either is emitted so much later; `expression` is without it.
     """
 
     column: str
@@ -181,7 +181,7 @@ def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
 class Table:
     """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
     one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
-    `partition_columns` is PARTITIONED BY: columns that the connector tells from where a row lies, in order. `home` is
+    `partition_columns` is PARTITIONED BY: columns that the connector finds from where a row lies, in order. `home` is
     the folder of the script, where a relative 'path' begins; None of one that is no file.
 
     Two tables are equal when their CREATE TABLEs say the same; role and place do not count.

@@ -19,7 +19,7 @@ from tidegate.pipelines.functions.function import FunctionProblem, UserFunction
 from tidegate.pipelines.functions.loading import load
 
 LONGEST = 300
-"""Characters of a function's own message that are told."""
+"""Characters of a function's own message that are shown."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ArrowFunction:
             try:
                 value = call(*arguments)
             except (Exception, SystemExit) as error:  # a worker that exits takes the row's place with it
-                raise self._failed(splits, offsets, row, _told(error)) from error
+                raise self._failed(splits, offsets, row, _why(error)) from error
             self._check(value, wanted, splits, offsets, row)
             values.append(value)
         return self._array(values, wanted.arrow, splits, offsets)
@@ -87,11 +87,11 @@ class ArrowFunction:
     def _check(self, value: Any, wanted: Results, splits: pa.Array, offsets: pa.Array, row: int) -> None:
         if value is None:
             if not self.function.gives_null:
-                told = "it returned None, and is not annotated to (`-> … | None`)"
-                raise self._failed(splits, offsets, row, told)
+                why = "it returned None, and is not annotated to (`-> … | None`)"
+                raise self._failed(splits, offsets, row, why)
         elif not isinstance(value, wanted.python) or isinstance(value, wanted.never):
-            told = f"it returned a {type(value).__name__}, and declares {self.function.type}"
-            raise self._failed(splits, offsets, row, told)
+            why = f"it returned a {type(value).__name__}, and declares {self.function.type}"
+            raise self._failed(splits, offsets, row, why)
 
     def _array(self, values: list[Any], kind: pa.DataType, splits: pa.Array, offsets: pa.Array) -> pa.Array:
         """`values` as one array; where one does not fit (too great a number), its row is looked for."""
@@ -102,16 +102,16 @@ class ArrowFunction:
                 try:
                     pa.array([value], kind)
                 except (pa.ArrowException, OverflowError, ValueError):
-                    told = f"its result does not fit {self.function.type}"
-                    raise self._failed(splits, offsets, row, told) from None
+                    why = f"its result does not fit {self.function.type}"
+                    raise self._failed(splits, offsets, row, why) from None
             raise
 
-    def _failed(self, splits: pa.Array, offsets: pa.Array, row: int, told: str) -> FunctionFailed:
+    def _failed(self, splits: pa.Array, offsets: pa.Array, row: int, why: str) -> FunctionFailed:
         place = f"split {splits[row].as_py()}, offset {offsets[row].as_py()}"
-        return FunctionFailed(f"function {self.function.name} failed at {place}: {told}")
+        return FunctionFailed(f"function {self.function.name} failed at {place}: {why}")
 
 
-def _told(error: BaseException) -> str:
+def _why(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of. Files by their last name only."""
     words = " ".join(str(error).split())
     what = f"{type(error).__name__}: {words[:LONGEST]}" if words else type(error).__name__

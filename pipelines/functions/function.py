@@ -44,8 +44,8 @@ class UserFunction:
 
         Pipelines that share a session do not take each other's.
         """
-        told = repr((self.name, self.reference, self.parameters, self.type, self.gives_null))
-        return f"{PREFIX}{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        parts = repr((self.name, self.reference, self.parameters, self.type, self.gives_null))
+        return f"{PREFIX}{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
 
     @property
     def signature(self) -> str:
@@ -77,7 +77,7 @@ class FunctionProblem(ValueError):
         self.hint = hint
 
 
-_TOLD = re.compile(r"^\S*\bFunctionFailed: (?P<told>.+)$", re.MULTILINE)
+_MESSAGE = re.compile(r"^\S*\bFunctionFailed: (?P<message>.+)$", re.MULTILINE)
 
 
 def failure(error: BaseException) -> str | None:
@@ -85,5 +85,5 @@ def failure(error: BaseException) -> str | None:
 
     None for an error that no user function caused.
     """
-    found = _TOLD.search(str(error))
-    return found["told"].strip() if found else None
+    found = _MESSAGE.search(str(error))
+    return found["message"].strip() if found else None

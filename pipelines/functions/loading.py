@@ -55,8 +55,8 @@ def _module(name: str) -> ModuleType:
         hint = new_spelling(error) or ON_THE_PATH
         raise FunctionProblem(f"module `{name}` cannot be imported: {error}", hint) from error
     except (Exception, SystemExit) as error:  # a module of the user's own may raise anything while it is imported
-        told = (str(error).splitlines() or [""])[0]
-        what = f"module `{name}` cannot be imported: {type(error).__name__}{f': {told}' if told else ''}"
+        message = (str(error).splitlines() or [""])[0]
+        what = f"module `{name}` cannot be imported: {type(error).__name__}{f': {message}' if message else ''}"
         raise FunctionProblem(what, f'python -c "import {name}" shows where') from error
 
 

@@ -22,7 +22,7 @@ SQL_TYPES: dict[type, str] = {
     date: "DATE",
     datetime: "TIMESTAMP(6)",
 }
-"""What an annotation stands for. Python's datetime has microseconds, and so has the type: nothing is cut off."""
+"""The SQL type of an annotation. Python's datetime has microseconds, and so has the type: nothing is cut off."""
 
 KNOWN = "int, float, Decimal, str, bool, bytes, date, datetime, and each of them `| None`"
 

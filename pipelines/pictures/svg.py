@@ -245,7 +245,7 @@ _KEY_HEIGHT, _LETTER = 30, 7.5
 
 def markdown(picture: str, said: str, key: Sequence[tuple[str, str]]) -> str:
     """`picture` (an SVG element) as an image of a Markdown text, with its style and its key (class, what it means)
-    inside; `said` stands where no image can be seen."""
+    inside; `said` is shown where no image can be seen."""
     found = re.match(r'<svg viewBox="0 0 (\d+) (\d+)"(.*)</svg>$', picture, re.DOTALL)
     assert found is not None, "not drawn by svg.picture"
     width, height, rest = int(found.group(1)), int(found.group(2)), found.group(3)

@@ -55,11 +55,9 @@ from tidegate.pipelines.process.state.declared import (
 )
 from tidegate.pipelines.process.state.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
 from tidegate.pipelines.process.timers import EventTimeManager
-from tidegate.pipelines.process.watermarks.constants import (
+from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
-)
-from tidegate.pipelines.process.watermarks.declarations import (
     BoolCombine,
     BoolWatermark,
     BoolWatermarkDeclaration,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
-from tidegate.pipelines.process.state.declared import StateDeclaration, in_words
+from tidegate.pipelines.process.state.declared import StateDeclaration, described
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
     CurrentKey,
@@ -53,7 +53,7 @@ class StateManager:
 
 
 def _another(declared: StateDeclaration, asked: Any) -> InvalidDeclaration:
-    what = f"is declared as {in_words(declared)}, and asked for as {in_words(asked)}"
+    what = f"is declared as {described(declared)}, and asked for as {described(asked)}"
     return InvalidDeclaration(f"state {declared.name!r} {what}")
 
 

@@ -61,7 +61,7 @@ class NotWrapped(ProcessError):
 
 
 def shown(value: object) -> str:
-    """A value as an error tells it, however long it is."""
+    """A value as an error shows it, however long it is."""
     return cut(repr(value))
 
 
@@ -75,15 +75,15 @@ class NoEventTime(ProcessError):
     """An extractor that raised, or gave something that is no time."""
 
     def __init__(self, record: object, why: str) -> None:
-        super().__init__(f"the event time of {shown(record)} cannot be told: {cut(why)}")
+        super().__init__(f"the event time of {shown(record)} cannot be found: {cut(why)}")
 
 
 class FunctionRaised(ProcessError):
     """A process function that raised, with the key and the record (or the timer) that it was called for."""
 
-    def __init__(self, function: str, place: str, told: str) -> None:
-        self.function, self.place, self.told = function, place, told
-        super().__init__(f"process function {function} failed at {place}: {told}")
+    def __init__(self, function: str, place: str, message: str) -> None:
+        self.function, self.place, self.message = function, place, message
+        super().__init__(f"process function {function} failed at {place}: {message}")
 
 
 class WrongValue(ProcessError):

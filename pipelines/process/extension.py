@@ -5,11 +5,11 @@ from __future__ import annotations
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import EventTimeProcessFunction
 from tidegate.pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
-from tidegate.pipelines.process.watermarks.constants import (
+from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
+    GeneralizedWatermark,
 )
-from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark
 from tidegate.pipelines.process.wrapped import WrappedProcessFunction, wrapped
 
 

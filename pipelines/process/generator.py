@@ -1,7 +1,7 @@
 """FLIP-499's WatermarkGeneratorBuilder: event time out of the records themselves, as a process function.
 
-In a pipeline it says how the time of an input is told (`strategy`), since the watermarks that drive Tidegate come from
-its watermark log; the function can also be run by itself, as any other.
+In a pipeline it says how the event time of an input is found (`strategy`), since the watermarks that drive Tidegate
+come from its watermark log; the function can also be run by itself, as any other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidegate.pipelines.process.contexts import NonPartitionedContext, Partition
 from tidegate.pipelines.process.errors import InvalidDeclaration, NoEventTime
 from tidegate.pipelines.process.functions import Collector, OneInputStreamProcessFunction
 from tidegate.pipelines.process.records import record_of
-from tidegate.pipelines.process.watermarks.constants import (
+from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
+    WatermarkDeclaration,
 )
-from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkOutput, WatermarkStrategy, WithIdleness
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
@@ -58,7 +58,7 @@ class GreatestEventTime:
 
 @dataclass(frozen=True)
 class WatermarkGeneratorBuilder:
-    """How event time is told. Immutable: every step gives a new builder, and their order does not matter.
+    """How event time is found. Immutable: every step gives a new builder, and their order does not matter.
 
     Raises InvalidDeclaration where the extractor cannot be called, InvalidWatermark for a duration that cannot be.
     """
@@ -79,22 +79,22 @@ class WatermarkGeneratorBuilder:
         return replace(self, idle_timeout=timeout)
 
     def with_max_out_of_order_time(self, duration: timedelta) -> WatermarkGeneratorBuilder:
-        """Records may come up to `duration` after ones that are younger; 0 unless told."""
+        """Records may come up to `duration` after ones that are younger; 0 unless given."""
         milliseconds(duration, "the maximum out-of-order time", zero=True)
         return replace(self, max_out_of_order_time=duration)
 
     def no_watermark(self) -> WatermarkGeneratorBuilder:
-        """Emit no watermarks. Idleness is told all the same, and what the source itself emits goes on."""
+        """Emit no watermarks. Idleness is emitted all the same, and what the source itself emits goes on."""
         return replace(self, emission="never")
 
     def periodic_watermark(self, interval: timedelta | None = None) -> WatermarkGeneratorBuilder:
-        """Emit a watermark every `interval` (200 ms unless told). In a pipeline: at the end of every landed epoch."""
+        """Emit a watermark every `interval` (200 ms by default). In a pipeline: at the end of every landed epoch."""
         chosen = AUTO_WATERMARK_INTERVAL if interval is None else interval
         milliseconds(chosen, "the interval of watermarks")
         return replace(self, emission="periodic", interval=chosen)
 
     def per_event_watermark(self) -> WatermarkGeneratorBuilder:
-        """Emit a watermark after every record. A landed epoch tells one watermark: in a pipeline records meet the same
+        """Emit a watermark after every record. A landed epoch emits one watermark: in a pipeline records meet the same
         time as with periodic ones."""
         return replace(self, emission="per-event")
 
@@ -114,8 +114,8 @@ class _Sent:
     def emit_watermark(self, watermark: Watermark) -> None:
         if self.ctx is not None and not self._silent and watermark.timestamp > self._greatest:
             self._greatest = watermark.timestamp
-            told = EVENT_TIME_WATERMARK_DECLARATION.new_watermark(watermark.timestamp)
-            self.ctx.get_watermark_manager().emit_watermark(told)
+            emitted = EVENT_TIME_WATERMARK_DECLARATION.new_watermark(watermark.timestamp)
+            self.ctx.get_watermark_manager().emit_watermark(emitted)
 
     def mark_idle(self) -> None:
         self._idle(True)
@@ -125,8 +125,8 @@ class _Sent:
 
     def _idle(self, idle: bool) -> None:
         if self.ctx is not None:
-            told = IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle)
-            self.ctx.get_watermark_manager().emit_watermark(told)
+            emitted = IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle)
+            self.ctx.get_watermark_manager().emit_watermark(emitted)
 
 
 class EventTimeGeneratorFunction(OneInputStreamProcessFunction):

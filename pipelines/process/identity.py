@@ -1,4 +1,4 @@
-"""What a process function computes, as far as that can be told from its code: a digest of it stands in every plan.
+"""What a process function computes, as far as its code shows it: every plan has a digest of it.
 
 `identity_of` is of its text, as plans of older lakes have it; `definition_of` is of what it means. Looked at are the
 function's class and those that it is derived from, what its attributes hold, and the functions, classes and constants
@@ -45,13 +45,13 @@ def identity_of(function: Any) -> str:
     inner = unwrapped(function)
     kind = type(inner)
     states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    told = (kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).told(inner)))
-    return f"{kind.__qualname__} {_digest(told)}"
+    lines = (kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).lines(inner)))
+    return f"{kind.__qualname__} {_digest(lines)}"
 
 
 def definition_of(value: Any) -> str:
     """What a function computes, however it is written: the same for code that differs in comments, docstrings, layout,
-    its place or the version of Python. A `version` that it or its class has stands for all of it.
+    its place or the version of Python. A `version` that it or its class has takes the place of all of it.
 
     Tidegate's own classes count by their names, installed packages by their names and versions.
     """
@@ -60,12 +60,12 @@ def definition_of(value: Any) -> str:
     name = getattr(kind, "__qualname__", "")
     if isinstance(given := getattr(inner, "version", None), str | int):
         return f"version {given}"
-    return f"{name} {_digest(list(_Meant(_root(kind)).told(inner)))}".strip()
+    return f"{name} {_digest(list(_Meant(_root(kind)).lines(inner)))}".strip()
 
 
-def _digest(told: Any) -> str:
-    """Of what was told. Lakes have digests from before Tidegate's modules were imported as `tidegate`."""
-    return hashlib.sha256(repr(told).replace("tidegate.pipelines.", "pipelines.").encode()).hexdigest()[:16]
+def _digest(lines: Any) -> str:
+    """A digest of these parts. Lakes have digests from before Tidegate's modules were imported as `tidegate`."""
+    return hashlib.sha256(repr(lines).replace("tidegate.pipelines.", "pipelines.").encode()).hexdigest()[:16]
 
 
 class _Seen:
@@ -75,7 +75,7 @@ class _Seen:
         self._home = home
         self._seen: dict[int, Any] = {}
 
-    def told(self, value: Any) -> Iterator[str]:
+    def lines(self, value: Any) -> Iterator[str]:
         """Lines that change where `value` computes something else; nothing of where it lies in memory."""
         if isinstance(value, _PLAIN):
             yield repr(value)
@@ -89,27 +89,27 @@ class _Seen:
             yield from self._function(value.__func__ if isinstance(value, MethodType) else value)
         elif isinstance(value, Mapping):
             for key, item in value.items():
-                yield from (*self.told(key), ":", *self.told(item))
+                yield from (*self.lines(key), ":", *self.lines(item))
         elif isinstance(value, set | frozenset):
-            yield from sorted(" ".join(self.told(item)) for item in value)
+            yield from sorted(" ".join(self.lines(item)) for item in value)
         elif isinstance(value, list | tuple):
             if all(isinstance(item, _PLAIN) for item in value):  # a long table of constants
                 yield repr(list(value))
                 return
             for item in value:
-                yield from (*self.told(item), ",")
+                yield from (*self.lines(item), ",")
         elif isinstance(value, partial):
-            yield from self.told([value.func, value.args, value.keywords])
+            yield from self.lines([value.func, value.args, value.keywords])
         else:
             yield from self._instance(value)
 
     def _instance(self, value: Any) -> Iterator[str]:
         kind = type(value)
-        yield from self.told(kind)
+        yield from self.lines(kind)
         if dataclasses.is_dataclass(value):
-            yield from self.told({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+            yield from self.lines({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
         elif self._own(kind) or issubclass(kind, ProcessFunction):
-            yield from self.told(getattr(value, "__dict__", {}))
+            yield from self.lines(getattr(value, "__dict__", {}))
 
     def _class(self, kind: type) -> Iterator[str]:
         for one in kind.__mro__:
@@ -120,7 +120,7 @@ class _Seen:
             for name, item in self._members(one):
                 found = item.__func__ if isinstance(item, staticmethod | classmethod) else item
                 if isinstance(found, FunctionType):
-                    yield from self.told(found)
+                    yield from self.lines(found)
                 elif not name.startswith("__"):
                     yield from self._attribute(name, found)
 
@@ -128,21 +128,21 @@ class _Seen:
         yield self._name(function)
         if self._own(function):
             yield self._text(function) or _code(function.__code__)
-        yield from self.told([function.__defaults__, function.__kwdefaults__])
+        yield from self.lines([function.__defaults__, function.__kwdefaults__])
         yield from self._named(function)
 
     def _named(self, function: FunctionType) -> Iterator[str]:
         """What the code of a function names: in its closure, and in its module."""
         for cell in function.__closure__ or ():
             try:
-                yield from self.told(cell.cell_contents)
+                yield from self.lines(cell.cell_contents)
             except ValueError:  # a name that is not bound yet
                 continue
         for name in _names(function.__code__) if self._own(function) else ():
             found = function.__globals__.get(name)
             if isinstance(found, _CONSTANT) or self._own(found):
                 yield name
-                yield from self.told(found)
+                yield from self.lines(found)
             elif found is not None:
                 yield from self._foreign(name, found)
 
@@ -205,20 +205,20 @@ class _Meant(_Seen):
 
     def _attribute(self, name: str, value: Any) -> Iterator[str]:
         if isinstance(value, property):
-            yield from (name, *self.told([part for part in (value.fget, value.fset) if part]))
+            yield from (name, *self.lines([part for part in (value.fget, value.fset) if part]))
         elif isinstance(value, _CONSTANT) or self._own(value):
-            yield from (name, *self.told(value))
+            yield from (name, *self.lines(value))
         else:
             yield from self._foreign(name, value)
 
-    def told(self, value: Any) -> Iterator[str]:
-        """The same, and what the old rule passes over: what a cache stands in front of, and values of foreign kinds."""
+    def lines(self, value: Any) -> Iterator[str]:
+        """The same, and what the old rule passes over: what a cache wraps, and values of foreign kinds."""
         if isinstance(value, _CACHED):
-            yield from self.told(value.__wrapped__)
+            yield from self.lines(value.__wrapped__)
         elif isinstance(value, cached_property):
-            yield from self.told(value.func)
+            yield from self.lines(value.func)
         else:
-            yield from super().told(value)
+            yield from super().lines(value)
 
     def _instance(self, value: Any) -> Iterator[str]:
         kind = type(value)
@@ -227,11 +227,11 @@ class _Meant(_Seen):
             slots = [name for one in kind.__mro__ for name in _several(vars(one).get("__slots__", ()))]
             values = {name: getattr(value, name, None) for name in slots if not name.startswith("__")}
             if values:
-                yield from self.told(values)
+                yield from self.lines(values)
         elif isinstance(value, complex):
             yield repr(value)
         elif isinstance(value, deque):
-            yield from self.told(list(value))
+            yield from self.lines(list(value))
         elif isinstance(value, Buffered):  # an array
             yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
@@ -255,7 +255,7 @@ class _Meant(_Seen):
                 yield from self._of_module(found, names)
             elif isinstance(found, _CONSTANT) or self._own(found):
                 yield name
-                yield from self.told(found)
+                yield from self.lines(found)
             elif found is not None:
                 yield from self._foreign(name, found)
         self._modules.discard(id(module))
@@ -268,7 +268,7 @@ class _Meant(_Seen):
     def _foreign(self, name: str, value: Any) -> Iterator[str]:
         if isinstance(value, (complex, deque, Buffered, cached_property, *_CACHED)):
             yield name
-            yield from self.told(value)
+            yield from self.lines(value)
         module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         root = module.partition(".")[0] if isinstance(module, str) else None
         if root is not None and root not in _FOREIGN and (package := _package(root)):
@@ -330,12 +330,12 @@ def _dumped(node: Any) -> str:
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             fields["body"] = body[1:]
     left_out = ("ctx", "kind", "type_comment", "annotation", "returns", "type_params")
-    told = [
+    lines = [
         f"{name}={_dumped(item)}"
         for name, item in fields.items()
         if name not in left_out and item is not None and item != []
     ]
-    return f"{type(node).__name__}({', '.join(told)})"
+    return f"{type(node).__name__}({', '.join(lines)})"
 
 
 def _names(code: CodeType) -> list[str]:

@@ -122,14 +122,14 @@ class IntervalJoin(_Join):
     """Every pair with right.time - before <= left.time <= right.time + after, as soon as both are there.
 
     A record is kept until the time is past the last one that it may meet, so state is as large as the interval. In an
-    outer join a left record that has met none is told with None when it is given up, and no sooner. A late record
+    outer join a left record that has met none is emitted with None when it is given up, and no sooner. A late record
     (its time is before the watermark) meets what is still kept.
 
     Args:
         before, after: How much earlier, and how much later, the left record may be than the right one.
         left, right: The inputs.
-        result: What is told of a pair.
-        outer: Left records without a match are told, too.
+        result: What is emitted for a pair.
+        outer: Left records without a match are emitted, too.
 
     Raises InvalidDeclaration for an interval that holds no time.
     """
@@ -173,16 +173,17 @@ class IntervalJoin(_Join):
 
 
 class WindowJoin(_Join):
-    """Every pair of a window, told at its end. Of HOP and CUMULATE a pair is told in each window that both are in.
+    """Every pair of a window, emitted at its end. Of HOP and CUMULATE a pair is emitted in each window that both are
+    in.
 
-    In an outer join a left record whose window has no right one is told with None. A record that comes when its window
-    was told has no match there.
+    In an outer join a left record whose window has no right one is emitted with None. A record that comes when its
+    window was emitted has no match there.
 
     Args:
         windows: Which windows; not those that merge.
         left, right: The inputs.
-        result: What is told of a pair.
-        outer: Left records without a match are told, too.
+        result: What is emitted for a pair.
+        outer: Left records without a match are emitted, too.
 
     Raises InvalidDeclaration for sessions.
     """
@@ -203,9 +204,9 @@ class WindowJoin(_Join):
     def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
         left = [record for _, record in self._given_up(0, timestamp, ctx)]
         right = [record for _, record in self._given_up(1, timestamp, ctx)]
-        self._tell(left, right, output)
+        self._emit(left, right, output)
 
-    def _tell(self, left: Sequence[Any], right: Sequence[Any], output: Collector) -> None:
+    def _emit(self, left: Sequence[Any], right: Sequence[Any], output: Collector) -> None:
         for one in left:
             for other in right:
                 output.collect(self._result(one, other))

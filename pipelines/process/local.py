@@ -25,7 +25,7 @@ Key = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Arrived:
-    """What came of one input at once: records, then a word on its time. The watermark stands where it is None.
+    """What came of one input at once: records, then a watermark. It does not move where it is None.
 
     `told`: watermarks of other declarations that it brings. `at`: when it landed (ms, UTC), for processing time.
     """
@@ -56,7 +56,7 @@ class LocalRun:
     declarations: Sequence[WatermarkDeclaration] = ()
     _state: dict[Any, tuple[list[Any], list[int]]] = field(default_factory=dict)
     _broadcast: Entries = field(default_factory=dict)
-    _standing: dict[int, LandedStep] = field(default_factory=dict)
+    _before: dict[int, LandedStep] = field(default_factory=dict)
     _last: Watermark = BEGINNING
     _time: int = BEGINNING.timestamp
 
@@ -74,7 +74,7 @@ class LocalRun:
         steps, self._last = steps_of(
             range(self.shape.inputs),
             landed,
-            standing=list(self._standing.values()),
+            before=list(self._before.values()),
             last=self._last,
             time=self._time,
             now=now,
@@ -88,7 +88,7 @@ class LocalRun:
             self._keep(key, run.key(key, self._stored(key), records.get(key, ())))
         run.close()
         self._broadcast, self._time = run.broadcast, steps.end
-        self._standing |= {step.input: step for step in landed}  # type: ignore[misc]
+        self._before |= {step.input: step for step in landed}  # type: ignore[misc]
         self.emitted = run.emitted()
         return run.outputs
 
@@ -98,13 +98,13 @@ class LocalRun:
         landed: list[LandedStep] = []
         keyed: dict[Any, list[KeyedRecord]] = {}
         whole: list[KeyedRecord] = []
-        stood = dict(self._standing)
+        stood = dict(self._before)
         for step, item in enumerate(arrived):
-            before = stood.get(item.input, LandedStep(item.input, BEGINNING))
-            told = {word.identifier: word for word in (*before.told, *item.told)}
-            word = LandedStep(item.input, item.watermark or before.watermark, item.idle, item.at, tuple(told.values()))
-            stood[item.input] = word
-            landed.append(word)
+            last = stood.get(item.input, LandedStep(item.input, BEGINNING))
+            declared = {watermark.identifier: watermark for watermark in (*last.declared, *item.told)}
+            now = item.watermark or last.watermark
+            landed.append(LandedStep(item.input, now, item.idle, item.at, tuple(declared.values())))
+            stood[item.input] = landed[-1]
             for record in item.records:
                 if self.shape.broadcast and item.input == 1:
                     whole.append((step, record))

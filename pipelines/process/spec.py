@@ -12,13 +12,13 @@ from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclarat
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 
 BUCKETS = 64
-"""Into how many parts the keys of a process are put, unless told; all state of one must fit into a task's memory."""
+"""Into how many parts the keys of a process are put, by default; all state of one must fit into a task's memory."""
 
 
 @dataclass(frozen=True)
 class ProcessInput:
     """A table that a process reads. `key`: its columns that make the key; none where it is not keyed. `broadcast`:
-    every task sees it whole. `time`: how its generator tells event time."""
+    every task sees it whole. `time`: how its generator finds event time."""
 
     table: str
     key: tuple[str, ...]

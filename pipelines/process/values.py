@@ -75,7 +75,7 @@ def _copied_map(value: Mapping[Any, Any], element: Convert | None) -> dict[Any, 
 
 
 def _not_null(kind: FlinkType) -> Convert:
-    """The rule of a type, for values that are not None. What it raises is told by `exact`."""
+    """The rule of a type, for values that are not None. `exact` reports what it raises."""
     if kind.kind in INTEGERS:
         return _integer(_BITS[kind.kind])
     if kind.kind in STRINGS:

@@ -24,8 +24,8 @@ from tidegate.pipelines.process.functions import (
     TwoOutputStreamProcessFunction,
 )
 from tidegate.pipelines.process.state.declared import StateDeclaration
-from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.process.watermarks.declarations import (
+    EVENT_TIME_WATERMARK_DECLARATION,
     GeneralizedWatermark,
     WatermarkDeclaration,
     WatermarkHandlingResult,
@@ -50,12 +50,12 @@ class WrappedProcessFunction(ProcessFunction):
     def close(self) -> None:
         self.function.close()
 
-    def on_watermark(self, watermark: GeneralizedWatermark, *told: Any) -> WatermarkHandlingResult:
+    def on_watermark(self, watermark: GeneralizedWatermark, *arguments: Any) -> WatermarkHandlingResult:
         """Event time goes to `on_event_time_watermark`, and on; any other watermark to the function's `on_watermark`.
-        `told`: the outputs and the context."""
+        `arguments`: the outputs and the context."""
         if watermark.identifier != EVENT_TIME_WATERMARK_DECLARATION.identifier:
-            return self.function.on_watermark(watermark, *told)
-        self.function.on_event_time_watermark(watermark.value, *told)
+            return self.function.on_watermark(watermark, *arguments)
+        self.function.on_event_time_watermark(watermark.value, *arguments)
         return WatermarkHandlingResult.PEEK
 
 

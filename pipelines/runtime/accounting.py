@@ -284,7 +284,7 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
     nor an epoch before it takes them. Those of a held epoch are its own, and none of them. Of a process, rows of all
     inputs.
 
-    From plans and watermark logs alone; None where they do not tell it exactly.
+    From plans and watermark logs alone; None where they do not show it exactly.
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
@@ -308,7 +308,7 @@ def _left_by(lake: Lake, plan: ReleasePlan, table: str, generation: int, upto: i
     return rows - gone if gone <= rows else None
 
 
-def rows_in_words(number: int) -> str:
+def counted_rows(number: int) -> str:
     """1 row, 2,000 rows."""
     return "1 row" if number == 1 else f"{number:,} rows"
 

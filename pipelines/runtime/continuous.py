@@ -1,4 +1,4 @@
-"""The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is told to stop.
+"""The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is asked to stop.
 
 A tick lands one epoch of every source, by one Spark job as far as that goes, then takes every INSERT as far as it goes:
 a process also to the timers that the system's time has reached, where its time is that (FLIP-326's scheduler of system
@@ -53,7 +53,7 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 SHOWN_EVERY_S = 10.0
 """How often readers of the lake are shown how far all is complete, while ticks go on."""
 ENDS_ALL = (GateHeld, LeaseHeld, ConcurrentRun, DefinitionChanged)
-"""What is no failure of a step, or stands in the way of all of them."""
+"""What is no failure of a step, or is in the way of all of them."""
 
 Ending = Literal["stopped", "abandoned", "limit"]
 T = TypeVar("T")

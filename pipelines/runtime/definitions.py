@@ -64,7 +64,7 @@ class Difference:
 class Definitions:
     """A pipeline's definitions, beside those of a lake.
 
-    `say` is told what is taken up, a line each. `resnapshot`: the tables that begin a new generation just now.
+    `say` gets what is taken up, a line each. `resnapshot`: the tables that begin a new generation just now.
     `pipeline` has the lake's columns of a table of which a script declares fewer: all of them are landed.
     """
 
@@ -98,7 +98,7 @@ class Definitions:
     def require(self, resnapshot: Collection[str] = ()) -> None:
         """Refuse a script that does not go on with what the lake keeps. Writes nothing. Raises DefinitionChanged.
 
-        What was found stands for as long as no definition of the lake is another one: a tick asks often."""
+        What was found holds for as long as no definition of the lake is another one: a tick asks often."""
         table = self.lake.definitions.refresh()
         as_of = (table.version() if table else -1, frozenset(resnapshot))
         if as_of == self._passed:
@@ -251,11 +251,11 @@ class Definitions:
         if stored is None:
             self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
             return
-        told = "; ".join(str(item) for item in _compared(owner, stored.form, form))
+        changes = "; ".join(str(item) for item in _compared(owner, stored.form, form))
         if stored.left_out:
             self.say(f"{name} is in the script again, and goes on from epoch {since}")
-        if told:
-            self.say(f"{name} changes from epoch {since} on: {told}")
+        if changes:
+            self.say(f"{name} changes from epoch {since} on: {changes}")
 
     def say_undeclared(self) -> None:
         """Say, once, which columns are landed though the script does not declare them."""
@@ -317,7 +317,7 @@ class Definitions:
             raise ConcurrentRun(
                 f"another runner has changed the definition of {owner} since this one began",
                 where=str(self.lake.root),
-                state="its definition stands; this run planned nothing more",
+                state="its definition holds; this run planned nothing more",
                 next_command="tidegate status",
             )
 
@@ -345,7 +345,7 @@ class Definitions:
             raise ConcurrentRun(
                 f"another runner has defined {owner} meanwhile",
                 where=str(self.lake.root),
-                state="its definition stands; this run planned nothing",
+                state="its definition holds; this run planned nothing",
                 next_command="tidegate status",
             )
         self._numbers[owner] = number
@@ -464,7 +464,7 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
         except TidegateError:
             tables = {}
         tables = {**tables, **(pipeline.tables if pipeline is not None else {})}
-        # Of a function that is gone nobody can tell what it still needs: all is spared for it.
+        # Of a function that is gone nobody knows what it still needs: all is spared for it.
         held = tuple(name for name in builds if name not in tables or "changelog.retention" in tables[name].options)
         if probe in tables and LANDED_RETENTION in tables[probe].options:
             held += (probe,)
@@ -506,7 +506,7 @@ def covered(
         found = _compared(table.name, kept.form, form)
         if not found or not all(item.what.startswith("columns ") and item.script == NOT_THERE for item in found):
             continue
-        whole = _table_as_kept(lake, pipeline, table.name)
+        whole = _stored_table(lake, pipeline, table.name)
         if whole is not None:
             lacking[table.name] = {item.what: item.lake for item in found}
             pipeline = replace(pipeline, tables={**pipeline.tables, table.name: whole})
@@ -518,10 +518,10 @@ def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(form))
 
 
-def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
+def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
     """A pipeline whose INSERTs are what the lake keeps, for looking at it; and a line of each that the script says
     otherwise than it could go on with."""
-    told: list[str] = []
+    changes: list[str] = []
     pipeline, _ = covered(lake, pipeline)
     script = pipeline
     differing = Definitions(lake, pipeline, os.environ, system_clock).differences()
@@ -529,7 +529,7 @@ def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
     for owner in sorted(owners, key=lambda owner: not owner.startswith("insert ")):
         name = owner.removeprefix("insert ")
         if name == owner:
-            table = _table_as_kept(lake, script, name)
+            table = _stored_table(lake, script, name)
             if table is None:
                 continue
             pipeline = replace(pipeline, tables={**pipeline.tables, name: table})
@@ -542,8 +542,8 @@ def as_kept(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
             read = {table.name: table for table in pipeline.sources}
             pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
         whose = owner if name != owner else f"table {name}"
-        told.append(f"{whose} is taken by the definition that the lake keeps: the script says something else of it")
-    return pipeline, told
+        changes.append(f"{whose} is taken by the definition that the lake keeps: the script says something else of it")
+    return pipeline, changes
 
 
 def _as_given(table: Table, given: Table | None) -> Table:
@@ -555,7 +555,7 @@ def _as_given(table: Table, given: Table | None) -> Table:
     return replace(table, options=Options({**stored, **own}), home=given.home)
 
 
-def _table_as_kept(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
+def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     """A source table as the lake keeps it, with the script's own options of what is no part of the definition; None
     where its stored statement does not make it any more."""
     kept, given = lake.definitions.last(name), pipeline.tables.get(name)

@@ -71,7 +71,7 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
     """Why a run of these source tables and INSERTs has something to do; empty where it would find nothing: no source
     has more than has landed, no epoch is open, nothing can be released, no split becomes idle.
 
-    Stores nothing. Raises what a run would, and what `runner.spark` raises where only Spark can tell.
+    Stores nothing. Raises what a run would, and what `runner.spark` raises where only Spark can read the source.
     """
     runner.definitions.require()
     owners = {*tables, *map(insert_owner, inserts)}

@@ -146,8 +146,8 @@ class Engine:
             if self.process.poll() is not None:
                 raise EOFError("its JVM ended before it could be reached")
             time.sleep(POLL_S)
-        told = self._address.read_bytes()  # the port, the length of the secret, the secret
-        return int.from_bytes(told[:4], "big"), told[8:].decode()
+        answer = self._address.read_bytes()  # the port, the length of the secret, the secret
+        return int.from_bytes(answer[:4], "big"), answer[8:].decode()
 
     def gateway(self) -> Any:
         """A connection to it, which keeps it alive."""

@@ -1,4 +1,4 @@
-"""What Spark, Delta Lake and the disk throw in the middle of a step, told as errors are: what, where, state, next."""
+"""What Spark, Delta Lake and the disk throw in the middle of a step, as errors that say what, where, state, next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN = "then run the same command again: it goes on at this epoch"
 
 
 class StepFailed(TidegateError):
-    """Spark, Delta Lake or the disk failed inside a step. What it had committed stands, the next run finishes it."""
+    """Spark, Delta Lake or the disk failed inside a step. What it had committed is safe, the next run finishes it."""
 
 
 class Failed(dict[str, TidegateError]):
@@ -33,7 +33,7 @@ class Failed(dict[str, TidegateError]):
 
     @contextmanager
     def taken(self, table: str) -> Iterator[None]:
-        """Keep a failure of the source `table` inside the block; what stands in the way of the whole run is raised."""
+        """Keep a failure of the source `table` inside the block; what is in the way of the whole run is raised."""
         try:
             yield
         except (LeaseHeld, ConcurrentRun, PlanningError):
@@ -76,11 +76,11 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """What an engine's error says, without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, (DeltaError, OSError)):  # has none, and tells the cause last
+    if isinstance(error, (DeltaError, OSError)):  # has none, and names the cause last
         return " ".join(lines)[:500]
     kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
-    told = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
-    return (told or (kept[0] if kept else type(error).__name__))[:500]
+    cause = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
+    return (cause or (kept[0] if kept else type(error).__name__))[:500]
 
 
 def engine_lost() -> bool:

@@ -1,4 +1,4 @@
-"""What stands between staged and published. The checks themselves are a plug-in (entry point group `tidegate.gates`):
+"""What is between staged and published. The checks themselves are a plug-in (entry point group `tidegate.gates`):
 the runtime only knows what they get, what they must answer, and that without an answer nothing leaves."""
 
 from __future__ import annotations

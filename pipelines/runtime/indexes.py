@@ -1,4 +1,4 @@
-"""The index of a build's versions (tidegate.pipelines.versions): of which runs it is made, and what tells that none of
+"""The index of a build's versions (tidegate.pipelines.versions): of which runs it is made, and what shows that none of
 its rows is missing."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Indexed:
     """The index of one generation of a build. Raises LakeError where its table is gone.
 
     `keys`: its primary key; `types`: the Spark types of all columns that it stores. `spark` copies the rows of a table
-    whose files alone do not tell them (deletion vectors, column mapping).
+    whose files alone do not give them (deletion vectors, column mapping).
     """
 
     lake: Lake

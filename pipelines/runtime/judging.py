@@ -119,7 +119,7 @@ def _of_the_engine(error: BaseException | None) -> TypeGuard[Exception]:
 
 
 def declared(gate: Gate) -> tuple[str, ...]:
-    """The names of the checks that a gate's module promises (CHECK_NAMES); none when it does not tell them."""
+    """The names of the checks that a gate's module promises (CHECK_NAMES); none when it does not say."""
     module = sys.modules.get(getattr(gate, "__module__", ""))
     return tuple(getattr(module, "CHECK_NAMES", ()))
 
@@ -129,8 +129,8 @@ def problems(answer: Any, staged: StagedEpoch, names: Sequence[str]) -> list[str
     if not isinstance(answer, GateVerdict):
         return [f"answered with {type(answer).__name__}, which is no verdict"]
     plan = staged.plan
-    told = (answer.insert, answer.generation, answer.epoch, answer.plan_digest)
-    if told != (plan.insert, plan.generation, plan.epoch, plan.digest):
+    judged = (answer.insert, answer.generation, answer.epoch, answer.plan_digest)
+    if judged != (plan.insert, plan.generation, plan.epoch, plan.digest):
         return [f"answered for another epoch ({answer.insert}, {answer.generation}/{answer.epoch})"]
     checks = answer.checks
     if not isinstance(checks, tuple) or not all(isinstance(check, CheckResult) for check in checks) or not checks:

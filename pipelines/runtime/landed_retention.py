@@ -30,7 +30,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import Gone, gone
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.releasable import whole_up_to
-from tidegate.pipelines.runtime.accounting import in_quarantine, rows_in_words
+from tidegate.pipelines.runtime.accounting import counted_rows, in_quarantine
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
@@ -84,7 +84,7 @@ class LandedRetention(OldRows):
         there = delta_log.rows_of(opened, generation, upto)
         if there != landed:
             return nothing(
-                f"of {rows_in_words(landed)} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
+                f"of {counted_rows(landed)} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
             )
         files = delta_log.data_files(opened, generation, -1, upto)
         looked_at = _rows_of(opened, files.names)
@@ -104,7 +104,7 @@ class LandedRetention(OldRows):
             latest = before.time if latest is None else max(latest, before.time)
         reached = Gone(latest, epochs.spans[0][1], rows + (before.rows or 0))
         marks = reached.marks(self.lake, table, epochs.generation)
-        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {rows_in_words(rows)} went", marks=marks)
+        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {counted_rows(rows)} went", marks=marks)
         return rows
 
     def _old(self, table: str, generation: int, after: int, upto: int, oldest: int) -> tuple[int, bool]:
@@ -127,7 +127,7 @@ class LandedRetention(OldRows):
 
     def _asked_for(self, table: Table, generation: int) -> tuple[int, str] | str:
         """The last epoch that nobody asks for any more, nor for one before it, and who asks for the next one; or why
-        that cannot be told yet."""
+        that cannot be known yet."""
         newest = self.lake.epochs.last(table.name)
         if table.parts and (newest is None or newest.plan["ranges"]["part"] < len(table.parts) - 1):
             return "its last table has not begun: where it does is read from the rows before it"
@@ -163,9 +163,9 @@ class LandedRetention(OldRows):
 
     def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """Up to where no row lies in quarantine that somebody may still release."""
-        told = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
+        why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = in_quarantine(self.lake, insert, target).undecided or ()
-        return [(item.landed - 1, told) for item in left if item.probe_generation == plan.probe_generation]
+        return [(item.landed - 1, why) for item in left if item.probe_generation == plan.probe_generation]
 
 
 def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.ledger import rows_landed
-from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.sql.model import Insert
 
@@ -42,9 +42,9 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
         if epoch > known:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
-    # Where there is no table at all, no single commit was lost: the counts of rows tell, once they are released.
+    # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and delta_log.opened(path) is not None:
-        what = f"{rows_in_words(landed.rows)} of {table}, of epoch {landed.epoch}"
+        what = f"{counted_rows(landed.rows)} of {table}, of epoch {landed.epoch}"
         raise _lost(path, what, "the watermark log has them", _anew(table))
     newest = lake.watermarks.last(table)
     if planned is not None and newest is not None and newest.generation > generation:
@@ -106,7 +106,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     for pin in plan.pins if not plan.discards else ():
         missing = lost_rows(lake, spark, pin)
         if missing:
-            path, what = lake.table_path(pin.table), f"{rows_in_words(missing)} of {pin.table} up to epoch {pin.epoch}"
+            path, what = lake.table_path(pin.table), f"{counted_rows(missing)} of {pin.table} up to epoch {pin.epoch}"
             raise _lost(path, what, "the watermark log has them", _anew(pin.table))
 
 
@@ -131,7 +131,7 @@ def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
 
 @lru_cache(maxsize=256)
 def _there(path: Path, version: int, generation: int, upto: int) -> int | None:
-    """The rows of a pin in a table whose newest version is `version`; None where its files alone do not tell them."""
+    """The rows of a pin in a table whose newest version is `version`; None where its files alone do not give them."""
     table = delta_log.opened(path)
     return 0 if table is None else delta_log.rows_of(table, generation, upto)
 

@@ -2,7 +2,7 @@
 'landed.retention'), OPTIMIZE, VACUUM.
 
 Nothing that anybody can still ask for changes. All of it is done under the leases of what it touches, so it can be
-scheduled beside the pipeline: what a run works on just then is passed over, and told.
+scheduled beside the pipeline: what a run works on just then is passed over, and named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The value of a `${VAR}` in WITH options is told to nobody: errors say its name instead."""
+"""The value of a `${VAR}` in WITH options is shown to nobody: errors say its name instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 
 LEAST = 4
-"""Characters of a value that is looked for everywhere; a shorter one (`1`) only where it stands in quotes."""
+"""Characters of a value that is looked for everywhere; a shorter one (`1`) only where it is in quotes."""
 
 
 class MaskedCause(Exception):
@@ -48,8 +48,8 @@ class Mask:
         except TidegateError as error:
             error.reword(self.text)
             cause = error.__cause__ or error.__context__
-            if cause is not None and any(self.text(told) != told for told in _chain(cause)):
-                shown = " <- ".join(self.text(told) for told in _chain(cause))
+            if cause is not None and any(self.text(each) != each for each in _chain(cause)):
+                shown = " <- ".join(self.text(each) for each in _chain(cause))
                 raise error from MaskedCause(shown).with_traceback(cause.__traceback__)
             raise
 

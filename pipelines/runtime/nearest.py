@@ -20,7 +20,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
-from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, KeptRow
+from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, QuarantinedRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.keyed_joins import KeyedJoin, MissedKey, keyed_joins
 from tidegate.pipelines.sql.model import Insert
@@ -62,8 +62,10 @@ def missed_keys(
     return [missed for _, missed in sorted(_with_nearest(lake, joins, plan, found), key=lambda one: one[0])]
 
 
-def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow]) -> list[MissedKey | None]:
-    """One for each quarantined row; None where it had a match, or its key cannot be told."""
+def nearest_of_rows(
+    lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow]
+) -> list[MissedKey | None]:
+    """One for each quarantined row; None where it had a match, or its key cannot be known."""
     joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
     by_epoch: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
@@ -80,11 +82,11 @@ def nearest_of_rows(lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequen
 
 
 def nearest_keys(
-    lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[KeptRow], most: int
-) -> list[tuple[KeptRow, MissedKey]]:
+    lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow], most: int
+) -> list[tuple[QuarantinedRow, MissedKey]]:
     """Up to `most` keys of quarantined rows that had no match, each with the first row that has it: once an epoch and
     reason. No further epoch is looked at than it takes."""
-    found: list[tuple[KeptRow, MissedKey]] = []
+    found: list[tuple[QuarantinedRow, MissedKey]] = []
     for _, group in groupby(rows, key=lambda row: row.kept.epoch):
         if len(found) >= most:
             break
@@ -158,7 +160,7 @@ def _with_nearest(
 
 
 def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> list[str]:
-    """The version nearest to each row, in words.
+    """The version nearest to each row, as text.
 
     That is what the pin sees: a version that the rest of ON refused, or that the key was deleted or its table
     truncated; then what a join to today's versions finds; else, in event time, the key's first version.
@@ -179,18 +181,18 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
     except (LakeError, OSError, pa.ArrowException) as error:
         return [f"not looked for: {error}"] * rows.num_rows
     times = rows["_rowtime"].cast(pa.int64()).fill_null(NO_TIME).to_numpy() if join.time == "event" else None
-    return in_words(index, keys, times, pin.epoch)
+    return described(index, keys, times, pin.epoch)
 
 
-def in_words(index: Index, keys: Sequence[pa.Array], times: Numbers | None, pin: int) -> list[str]:
+def described(index: Index, keys: Sequence[pa.Array], times: Numbers | None, pin: int) -> list[str]:
     """The same, of an index that goes further than the pin; `times` of the rows: us, UTC, or NO_TIME."""
     at_pin, none = index.at(pin), f"none up to epoch {pin}, nor since"
     seen, now = _met(at_pin, at_pin.find(keys, times)), _met(index, index.find(keys, times))
     first = [None] * len(seen) if times is None else _met(index, index.first(keys))
     at = [None] * len(seen) if times is None else times.tolist()
     known = np.logical_and.reduce([key.is_valid() for key in keys])
-    told = [_told(*found, pin) or none for found in zip(seen, now, first, at, strict=True)]
-    return [words if valid else none for words, valid in zip(told, known, strict=True)]
+    texts = [_described(*found, pin) or none for found in zip(seen, now, first, at, strict=True)]
+    return [text if valid else none for text, valid in zip(texts, known, strict=True)]
 
 
 def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -217,7 +219,7 @@ class _Met:
     epoch: int
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         if self.what == GONE and chr(self.op) != "d":
             return "none since a truncate of its table"
         at = "" if self.time == NO_TIME else f" at {np.datetime64(self.time // 1000, 'ms')} UTC".replace("T", " ", 1)
@@ -229,16 +231,16 @@ def _met(index: Index, found: Found) -> list[_Met]:
     return [_Met(*map(int, row)) for row in zip(*columns, strict=True)]
 
 
-def _told(seen: _Met, now: _Met, first: _Met | None, time: int | None, pin: int) -> str:
+def _described(seen: _Met, now: _Met, first: _Met | None, time: int | None, pin: int) -> str:
     """The nearest version, given what the pin sees, what a join finds today, and the key's first version in time."""
     if seen.what == MATCH:
-        return seen.words
-    after, found = f", after the pin (epoch {pin})", [seen.words] if seen.what == GONE else []
+        return seen.text
+    after, found = f", after the pin (epoch {pin})", [seen.text] if seen.what == GONE else []
     if now.what == MATCH:
-        found.append(f"{now.words}{after}: joining again finds it")
+        found.append(f"{now.text}{after}: joining again finds it")
     elif now.what == GONE and not found:
-        found.append(f"{now.words}{after}")
+        found.append(f"{now.text}{after}")
     if not found and first is not None and first.what == MATCH:
         late = "" if time in (None, NO_TIME) else f", {timedelta(microseconds=first.time - time)} after the row"
-        found.append(f"{first.words}{late}{after if first.epoch > pin else ''}")
+        found.append(f"{first.text}{late}{after if first.epoch > pin else ''}")
     return "; then ".join(found)

@@ -1,9 +1,9 @@
 """'quarantine.retention': quarantined rows that were released again or given up leave the quarantine's table.
 
-What goes is all that one epoch has quarantined for one reason (`Kept`), once the epoch that decided about it was
-planned longer ago than the option says: the one that joined the rows again, or gave them up; of a held epoch that was
-discarded, itself. What nobody has decided about stays for ever. Epochs are in order, so how far this has gone is one
-number, the last deciding epoch; it is stored in the quarantine's log, by the commit that removes the rows.
+What goes is all that one epoch has quarantined for one reason (`QuarantinedRows`), once the epoch that decided about it
+was planned longer ago than the option says: the one that joined the rows again, or gave them up; of a held epoch that
+was discarded, itself. What nobody has decided about stays for ever. Epochs are in order, so how far this has gone is
+one number, the last deciding epoch; it is stored in the quarantine's log, by the commit that removes the rows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pyarrow.dataset as ds
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
-from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine, rows_in_words
+from tidegate.pipelines.runtime.accounting import DECISIONS, counted_rows, in_quarantine
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import Kept, decided, kept_out, removal, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained, few
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
@@ -58,7 +58,7 @@ class QuarantineRetention(OldRows):
         nothing = partial(self.nothing, insert.id, GENERATION)
         before = removed_upto(self.lake, insert, path)
         oldest = self.since(retention)
-        going: list[Kept] = []
+        going: list[QuarantinedRows] = []
         upto = before
         for item in sorted(self._decided(insert, before, oldest), key=lambda item: item.decider.epoch):
             if item.decider.epoch <= before:
@@ -75,7 +75,7 @@ class QuarantineRetention(OldRows):
         # What is decided in one epoch goes together, so that the epoch's number tells of all of it.
         return self._removed(insert, path, opened, going, upto)
 
-    def _decided(self, insert: Insert, before: int, oldest: int) -> list[Kept]:
+    def _decided(self, insert: Insert, before: int, oldest: int) -> list[QuarantinedRows]:
         """What was released or discarded; the history is read where an epoch after `before` has done so that was
         planned at or before `oldest` (ms, UTC)."""
         target = self.lake.target_path(self.pipeline.table(insert.target))
@@ -86,7 +86,7 @@ class QuarantineRetention(OldRows):
         return decided(kept_out(history_of(self.lake, self.pipeline, insert)))
 
     def _removed(
-        self, insert: Insert, path: Path, opened: delta_log.Table, going: Sequence[Kept], upto: int
+        self, insert: Insert, path: Path, opened: delta_log.Table, going: Sequence[QuarantinedRows], upto: int
     ) -> Retained:
         epochs: dict[str, list[int]] = defaultdict(list)
         for item in going:
@@ -99,11 +99,11 @@ class QuarantineRetention(OldRows):
             taken = found.count_rows(filter=wholes.holds())
             there, looked_at = there + taken, looked_at + (found.count_rows() if taken else 0)
         if there != rows:
-            lost = f"of {rows_in_words(rows)} that may go, the quarantine has {there:,}: tidegate verify"
+            lost = f"of {counted_rows(rows)} that may go, the quarantine has {there:,}: tidegate verify"
             return self.nothing(insert.id, GENERATION, lost, looked_at)
         if rows < looked_at * WORTH_IT:
             return self.nothing(insert.id, GENERATION, few(rows, looked_at), looked_at)
         old, kept = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
-        replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {rows_in_words(rows)} went", marks=marks)
+        replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {counted_rows(rows)} went", marks=marks)
         return Retained(insert.id, GENERATION, looked_at, rows, what=self.what)

@@ -132,7 +132,7 @@ class Retention(OldRows):
 
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
         """How far back the INSERTs of the pipeline still look, and those of the lake that it does not name; or why that
-        cannot be told yet."""
+        cannot be known yet."""
         keep = milliseconds(retention, "'changelog.retention'", zero=True)
         times: list[int] = []
         pins: list[int] = []
@@ -195,7 +195,7 @@ class Retention(OldRows):
 
     def _read_by_processes(self, table: str, generation: int) -> dict[str, int] | str:
         """Up to which epoch each process of the lake has read a table for certain: it has to meet every row once. Or
-        why that cannot be told yet."""
+        why that cannot be known yet."""
         found: dict[str, int] = {}
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
@@ -229,7 +229,7 @@ class Retention(OldRows):
 
     def lost_before(self, table: Table, generation: int) -> int:
         """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
-        MAX where rows are gone and nobody can tell how far back."""
+        MAX where rows are gone and nobody knows how far back."""
         opened = delta_log.opened(self.lake.table_path(table.name))
         landed = sums(self.lake, table.name, generation).rows
         if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
@@ -270,7 +270,7 @@ class Retention(OldRows):
         before = gone(self.lake, last.owner, last.generation)
         time, epoch = horizon.time, last.epoch if horizon.epoch is None else horizon.epoch
         if time is None or time == MAX_TIMESTAMP:
-            # No watermark tells how far back it was: the versions themselves do.
+            # No watermark says how far back it was: the versions themselves do.
             time = MAX_TIMESTAMP if furthest == MAX_TIMESTAMP else -(-furthest // 1000)
         removed = over + (before.rows or 0)
         if before.rows is None and not before.nothing:

@@ -42,7 +42,7 @@ from tidegate.pipelines.runtime.processing.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session
-from tidegate.pipelines.runtime.watermarking import strategy_of
+from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -93,7 +93,7 @@ class Runner:
         auto_watermark_interval: Flink's `pipeline.auto-watermark-interval`: 0 is punctuated, a watermark after every
             row. Otherwise one is emitted at the end of every epoch, however long the interval. None: what the script
             has SET.
-        say: Is told what of the script is taken up as another definition than the lake's, a line each.
+        say: Gets what of the script is taken up as another definition than the lake's, a line each.
         reservation: The run that this is a step of; what `hand_on` leaves to it only its other steps can take.
 
     Whatever plans or writes first holds the script against the lake's definitions: raises DefinitionChanged.
@@ -229,8 +229,8 @@ class Runner:
         resnapshot: bool = False,
         on_epoch: OnEpoch | None = None,
     ) -> Advance:
-        """Land what the source table has now; `on_epoch` hears of each epoch. Raises LeaseHeld, SourceError, LakeError,
-        ConcurrentRun."""
+        """Land what the source table has now; `on_epoch` is called with each epoch. Raises LeaseHeld, SourceError,
+        LakeError, ConcurrentRun."""
         self._begin(table, [table] if resnapshot else ())
         landing = self.landing(table)
         done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
@@ -321,7 +321,7 @@ class Runner:
         self, insert: str, end: End | None = None, on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     ) -> Generator[Published, None, Waiting | None]:
         """What `release` publishes, epoch by epoch; returns what the INSERT waits for. With an `end`, no further than
-        to it, where others go on to land what it reads. `on_verdict` hears of each verdict. Raises GateHeld."""
+        to it, where others go on to land what it reads. `on_verdict` is called with each verdict. Raises GateHeld."""
         began = self.clock()
         while True:
             staged = self.stage(insert, began)
@@ -406,19 +406,19 @@ class Runner:
         """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
         until none of them moves: what one may land depends on how far the others are.
 
-        At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` hears of each epoch
-        and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others go
-        on, and there it is found.
+        At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` is called with each
+        epoch and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others
+        go on, and there it is found.
         """
         self.definitions.require(resnapshot)
         done: dict[str, Advance] = {}
-        hears = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
+        callbacks = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         failed = Failed(raises=True) if failed is None else failed
         for name in tables:
             if self._groups[name] is None:
                 with failed.taken(name):
                     done[name] = self.advance(
-                        name, max_epochs=max_epochs, resnapshot=name in resnapshot, on_epoch=hears[name]
+                        name, max_epochs=max_epochs, resnapshot=name in resnapshot, on_epoch=callbacks[name]
                     )
         turns = [name for name in tables if self._groups[name] is not None]
         moving = bool(turns)
@@ -432,7 +432,7 @@ class Runner:
                     continue
                 ends, anew = known.ends if known else None, known is None and name in resnapshot
                 with failed.taken(name):
-                    turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew, on_epoch=hears[name])
+                    turn = self.advance(name, ends=ends, max_epochs=1, resnapshot=anew, on_epoch=callbacks[name])
                     done[name] = turn if known is None else replace(turn, epochs=known.epochs + turn.epochs)
                     moving = moving or bool(turn.epochs)
         return [done[name] for name in tables if name not in failed]

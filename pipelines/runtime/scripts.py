@@ -52,9 +52,9 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
     except TidegateError:
         raise
     except (Exception, SystemExit) as error:  # a file of the user's own may raise anything while it is run
-        told = (str(error).splitlines() or [""])[0]
+        message = (str(error).splitlines() or [""])[0]
         raise PlanningError(
-            f"the file cannot be run: {type(error).__name__}{f': {told}' if told else ''}",
+            f"the file cannot be run: {type(error).__name__}{f': {message}' if message else ''}",
             where=str(script),
             state="nothing was run",
             next_command=new_spelling(error) or f"python {script}   (shows where)",

@@ -1,7 +1,7 @@
 """Which splits of a source table count now, for its watermark and for its alignment group. No Spark.
 
 The splits of the bounded phase (chunks of a snapshot, in the order of keys) are read once each. While others go on they
-are passed over; as long as there are no others, the greatest of them stands for the table: all their rows are in.
+are passed over; as long as there are no others, the greatest of them is the table's: all their rows are in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def stored_splits(row: WatermarkRow | None) -> list[SplitWatermark]:
 
 
 def counting(splits: Sequence[SplitWatermark]) -> list[SplitWatermark]:
-    """The splits that are heard: those that go on, else one that stands for all that were."""
+    """The splits that count: those that go on, else one for all that were."""
     going = [split for split in splits if not split.ended and not split.bounded]
     return going or ([together(splits)] if splits else [])
 
 
 def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
-    """One split that stands for finished ones; it is idle when each of them is, or has ended."""
+    """One split for the finished ones; it is idle when each of them is, or has ended."""
     if len(splits) == 1:
         return replace(splits[0], idle=splits[0].idle or splits[0].ended)
     last_rows = [split.last_row for split in splits if split.last_row is not None]

@@ -61,7 +61,7 @@ class SourceStatus:
         idle_splits, ended_splits: their names.
         late: late rows of the generation; rows of before they were counted are not in it.
         rejected: what the source could not read as rows, kept in the table's quarantine.
-        aligned: where it stands in its alignment group, with the splits that are blocked, by whom and since when.
+        aligned: its position in its alignment group, with the splits that are blocked, by whom and since when.
         removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows
             are there; None where none was removed, and where nothing has landed after what was.
     """
@@ -98,7 +98,7 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class InsertStatus:
-    """One INSERT: its newest epoch and where that stands, and where the rows of its probe are over all history.
+    """One INSERT: its newest epoch and its state, and where the rows of its probe are over all history.
 
     `kind`, `state`, `pins` and `reasons` are those of the newest epoch; `reasons` say why the gate holds it, and
     `given_up` what discarding it does. `process`: a function of Python gives its rows.
@@ -216,7 +216,7 @@ def status(
 
 
 def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
-    """INSERTs that were left out of their script, as `definitions.left_behind`: to tell, it needs an SQL parser, whose
+    """INSERTs that were left out of their script, as `definitions.left_behind`: for that it needs an SQL parser, whose
     import takes longer than all else."""
     rows = map(lake.definitions.last, lake.definitions.owners())
     if not any(row is not None and row.left_out for row in rows):
@@ -233,7 +233,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
     all_of_it = sums(lake, table, generation)
     splits = lake.splits.rows(table, generation=generation)
     shown = last is not None and (last.flip_epoch is not None or last.timestamp > MIN_TIMESTAMP)
-    heard = counting(stored_splits(last))
+    counted = counting(stored_splits(last))
     removed = gone(lake, table, generation)
     first = lake.watermarks.rows(table, generation=generation, epoch=removed.epoch + 1) if removed.epoch else []
     stored = lake.definitions.last(table) if first else None
@@ -254,7 +254,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         position=last.position if last else "",
         landed_at=last.landed_at if last else None,
         holder=holder,
-        idle_splits=tuple(split.split for split in heard if split.idle and not split.ended),
+        idle_splits=tuple(split.split for split in counted if split.idle and not split.ended),
         ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
         late=all_of_it.late,
         rejected=all_of_it.rejected,

@@ -37,7 +37,7 @@ TRANSLATOR = 1
 """What expressions mean. It rises only where the same expression gives another result than before."""
 
 _POSITIONAL = ("csv", "avro", "debezium-avro-confluent")
-"""Formats whose columns are told by their place."""
+"""Formats whose columns are found by their place."""
 
 
 def computes(pipeline: CompiledScript, insert: Insert) -> str:
@@ -84,8 +84,8 @@ _OF_WHAT_DOES_NOT_FIT = (ERROR_OPTION.name, ".ignore-parse-errors", ".fail-on-mi
 
 def digest_of(form: Mapping[str, Any]) -> str:
     """Identifies a form. 16 hex digits. A part that says nothing is as good as one that is not there."""
-    told = {name: part for name, part in form.items() if part not in (None, "", [], {})}
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    given = {name: part for name, part in form.items() if part not in (None, "", [], {})}
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -127,10 +127,10 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "translator": TRANSLATOR,
     }
     del form["source"]["connector"]
-    told = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
-    form["watermark options"] = {name: form["options"].pop(name) for name in told}
-    told = [name for name in form["options"] if name.endswith(_OF_WHAT_DOES_NOT_FIT)]
-    form["policy"] = {name: form["options"].pop(name) for name in told}
+    given = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
+    form["watermark options"] = {name: form["options"].pop(name) for name in given}
+    given = [name for name in form["options"] if name.endswith(_OF_WHAT_DOES_NOT_FIT)]
+    form["policy"] = {name: form["options"].pop(name) for name in given}
     if spec := table.watermark:
         later = f" - {spec.delay}" if spec.delay else ""
         form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"
@@ -158,7 +158,7 @@ def _options(
 ) -> dict[str, str]:
     """The options of a table that change what is asked for, with real values, and defaults left out.
 
-    What is secret, or stands in a variable that is not set, is as it is written.
+    What is secret, or comes from a variable that is not set, is as it is written.
     """
     spec = InstalledConnectors()[table.connector]
     known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS) if among is None else among
@@ -201,8 +201,8 @@ def _real(options: Options, name: str, environment: Mapping[str, str] | None) ->
 
 def function_digest(function: UserFunction) -> str:
     """Identifies what a user's function is called with, and computes."""
-    told = (function.parameters, function.type, function.gives_null)
-    return f"{function.signature} {digest_of({'': [repr(told), _code_of(load(function.reference))]})}"
+    given = (function.parameters, function.type, function.gives_null)
+    return f"{function.signature} {digest_of({'': [repr(given), _code_of(load(function.reference))]})}"
 
 
 @cache

@@ -50,7 +50,7 @@ def as_decimal(of: FlinkType) -> FlinkType:
 
 
 def assignable(source: FlinkType, target: FlinkType) -> bool:
-    """Whether every value of `source` is one of `target`, so that INSERT may cast it without being told."""
+    """Whether every value of `source` is one of `target`, so that INSERT may cast it without a CAST in the script."""
     have, want = source.kind, target.kind
     if have is Kind.NULL:
         return True

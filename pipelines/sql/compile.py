@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.sql.inserts.insert import compile_insert
-from tidegate.pipelines.sql.inserts.statement import Declared
+from tidegate.pipelines.sql.inserts.select import SelectCompiler
+from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.roles import roles
@@ -22,6 +22,22 @@ from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto
+
+
+def compile_insert(
+    source: Source,
+    statement: InsertInto,
+    declared: Mapping[str, Declared],
+    functions: UserFunctions | None = None,
+) -> Insert:
+    """The INSERT that `statement` says, over tables and functions that stand before it. Raises SqlError."""
+    insert = InsertStatement(source, statement, declared, functions)
+    if statement.window is None:
+        return SelectCompiler(insert).compile()
+    # Process functions load pyarrow; a script without windows does not wait for that.
+    from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
+
+    return WindowedCompiler(insert).compile()
 
 
 def compile_script(

@@ -1,4 +1,4 @@
-"""A compiled pipeline in words: its tables, its functions, what waits for what. Secrets are names or `***`."""
+"""A compiled pipeline as text: its tables, its functions, what waits for what. Secrets are names or `***`."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ def _by_key(insert: Insert) -> str:
 
 def _waits(insert: Insert) -> str:
     if insert.windowed is not None:
-        told = "a window is told when"
+        emitted = "a window is emitted when"
         if insert.windowed.event_time:
-            return f"{told} the watermark of {insert.probe} has come to its end"
-        return f"{told} the clock has come to its end"
+            return f"{emitted} the watermark of {insert.probe} has come to its end"
+        return f"{emitted} the clock has come to its end"
     if insert.process is not None:
         return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
     if not insert.joins:

@@ -28,7 +28,7 @@ class KeyedJoin:
 @dataclass(frozen=True)
 class MissedKey:
     """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
-    version of that key that comes nearest, in words."""
+    version of that key that comes nearest, as text."""
 
     key: Mapping[str, Any]
     reason: str

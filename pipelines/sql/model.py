@@ -175,7 +175,7 @@ class CompiledScript:
         return any(insert.process is not None and table in insert.process.outputs for insert in self.inserts)
 
     def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
-        """How the generators that processes were given for this table tell its event time; all alike."""
+        """How the generators that processes were given for this table find its event time; all alike."""
         inputs = [item for insert in self.inserts if insert.process for item in insert.process.inputs]
         return [item.time for item in inputs if item.table == table and item.time is not None]
 

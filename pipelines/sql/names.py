@@ -21,7 +21,7 @@ def check_table_name(source: Source, name: Name) -> None:
 
 
 def check_constraint_name(source: Source, name: Name) -> None:
-    """A constraint's name stands in reasons, counts and metadata. Raises SqlError."""
+    """A constraint's name is part of reasons, counts and metadata. Raises SqlError."""
     if not all(character.isalnum() or character in "_-" for character in name.text):
         raise source.error(name.span, f"`{name.text}` is no name for a constraint", "use letters, digits, `_` and `-`")
 

@@ -28,7 +28,7 @@ class Pipeline(CompiledScript):
 
         Args:
             name: Of the output's table; two for a function with two outputs.
-            inputs: A table, or several in the function's order. `(table, generator)` tells the table's event time by
+            inputs: A table, or several in the function's order. `(table, generator)` gives the table's event time by
                 a generator that `EventTimeExtension` has built.
             key: The columns that make the key, the same of every input, or a mapping by table; None for none.
             function: A plain process function, or a wrapped event-time one.

@@ -35,7 +35,7 @@ from tidegate.pipelines.syntax.types import APPROXIMATE, NESTED, FlinkType, quot
 Script = TypeVar("Script", bound=CompiledScript)
 
 Inputs = str | Sequence[Any]
-"""A table, or several; instead of a name `(name, generator)`, where the generator tells the table's event time."""
+"""A table, or several; instead of a name `(name, generator)`, where the generator gives the table's event time."""
 
 Key = str | Sequence[str] | Mapping[str, Any] | None
 """Columns that make the key, the same of every input, or by the input's name; None for an input without keys."""
@@ -151,7 +151,7 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
     table = pipeline.table(name)
     if any(name in (insert.process.outputs if insert.process else ()) for insert in pipeline.inserts):
         if generator is not None:
-            raise _error(where, f"{name} is another process's, which tells its time", "leave the generator out")
+            raise _error(where, f"{name} is another process's, which gives its time", "leave the generator out")
         return pipeline
     if table.role == "sink":
         raise _error(where, f"{name} is a target of an INSERT", "read what the INSERT reads, or declare it twice")
@@ -203,8 +203,8 @@ def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:
 def _same_types(where: str, pipeline: CompiledScript, inputs: Sequence[ProcessInput]) -> None:
     kinds = [[_column_type(pipeline, item.table, name).spark for name in item.key] for item in inputs]
     if any(kind != kinds[0] for kind in kinds):
-        told = " and ".join(f"{item.table} ({', '.join(kind)})" for item, kind in zip(inputs, kinds, strict=True))
-        raise _error(where, f"the keys of {told} are of different types", "cast one of them in the script")
+        keys = " and ".join(f"{item.table} ({', '.join(kind)})" for item, kind in zip(inputs, kinds, strict=True))
+        raise _error(where, f"the keys of {keys} are of different types", "cast one of them in the script")
 
 
 def _column_type(pipeline: CompiledScript, table: str, column: str) -> FlinkType:
@@ -221,8 +221,8 @@ def _target(
     if name in pipeline.tables:
         raise _error(where, f"there is a table {name} already", "leave the schema out, or choose another name")
     columns = schema if isinstance(schema, str) else ", ".join(f"{quoted(one)} {kind}" for one, kind in schema.items())
-    told = {"connector": "delta", **(options or {})}
-    listed = ", ".join(f"{quoted_string(option)} = {quoted_string(value)}" for option, value in told.items())
+    keys = {"connector": "delta", **(options or {})}
+    listed = ", ".join(f"{quoted_string(option)} = {quoted_string(value)}" for option, value in keys.items())
     source = Source(f"CREATE TABLE {quoted(name)} (\n{columns}\n) WITH ({listed})", where)
     (statement,) = [one for one in read_script(source) if isinstance(one, CreateTable)]
     table, _ = TableCompiler(source, statement, InstalledConnectors(), UserFunctions(source)).compile()

@@ -95,7 +95,7 @@ def describe(table: Table) -> str:
 
 
 def sources_own(spec: WatermarkSpec) -> str:
-    """SYSTEM_WATERMARK() in words."""
+    """SYSTEM_WATERMARK() as text."""
     return "the source's own" + (f", delayed by {format_duration(spec.delay)}" if spec.delay else "")
 
 
@@ -110,6 +110,6 @@ def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:
     if column.comment is not None:
         extras.append(column.comment)
     if column.name in table.partition_columns:
-        extras.append("told by a folder's name")
+        extras.append("from a folder's name")
     key = f"PRI({', '.join(table.primary_key)})" if column.name in table.primary_key else ""
     return column.name, column.type, "TRUE" if column.nullable else "FALSE", key, "; ".join(extras)

@@ -30,7 +30,7 @@ class Value:
 def spark_string(text: str) -> str:
     """A string literal of Spark SQL.
 
-    Backslashes are escapes there, and `${…}` is replaced by Spark's own settings, whichever string it stands in.
+    Backslashes are escapes there, and `${…}` is replaced by Spark's own settings, whichever string it is in.
     """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"

@@ -1,4 +1,4 @@
-"""The dialect: Flink SQL's words and signs, on sqlglot's tokenizer and parser.
+"""The dialect: Flink SQL's keywords and signs, on sqlglot's tokenizer and parser.
 
 >>> import sqlglot
 >>> sqlglot.parse_one("price * 2 > 10 AND name LIKE 'a%'", read=Tidegate).__class__.__name__

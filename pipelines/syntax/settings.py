@@ -49,7 +49,7 @@ def settings(source: Source, statements: Sequence[Statement]) -> dict[str, Any]:
             raise source.error(statement.key.span, what, suggest(key, SETTINGS, "a script's settings"))
         if not top:
             hint = "put it in front of the first CREATE: it holds for all of the script"
-            raise source.error(statement.span, "SET stands at the top of a script", hint)
+            raise source.error(statement.span, "SET belongs at the top of a script", hint)
         if key in found:
             raise source.error(statement.key.span, f"'{key}' is set twice")
         if needs_variables(value):

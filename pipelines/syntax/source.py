@@ -189,7 +189,7 @@ def _underlined(cells: list[tuple[str, bool]], number: str) -> str:
 
 
 def _under(character: str, marked: bool) -> str:
-    """What stands below a character so that the carets line up: tabs stay tabs, wide characters take two cells."""
+    """What goes below a character so that the carets line up: tabs stay tabs, wide characters take two cells."""
     if character == "\t":
         return "\t" if not marked else "^"
     width = 2 if east_asian_width(character) in "WF" else 1

@@ -210,13 +210,13 @@ Statement = CreateTable | CreateFunction | InsertInto | SetOption
 
 
 def spanned(node: E, span: Span) -> E:
-    """`node`, which stands at `span`."""
+    """`node`, which is at `span`."""
     node.meta["start"], node.meta["end"] = span.start, span.end - 1
     return node
 
 
 def place(node: exp.Expr) -> Span | None:
-    """Where a tree stands: its own place, or from its first part to its last. Found once for all of its parts, as each
+    """The place of a tree: its own place, or from its first part to its last. Found once for all of its parts, as each
     of them is asked for its own: a long chain of operators is a deep tree."""
     if "start" not in node.meta and _PLACED not in node.meta:
         parts: list[exp.Expr] = []

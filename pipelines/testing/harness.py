@@ -47,7 +47,7 @@ SMALL = {
 }
 """What suits tests. Whole-stage code costs more to compile than it saves on a few rows.
 
-The JVM compiles quickly rather than well, and then keeps 48 MB of compiled code if it is told nothing: a few hundred
+The JVM compiles quickly rather than well, and then keeps 48 MB of compiled code by default: a few hundred
 queries fill that, and from then on a quarter of its time goes into sweeping."""
 
 
@@ -78,7 +78,7 @@ def _compiled(script: str | Path | Pipeline) -> Pipeline:
 
 
 class Harness:
-    """Runs a script on a lake in `directory`, with sources that say what the test tells them.
+    """Runs a script on a lake in `directory`, with sources that emit what the test gives them.
 
     Args:
         script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.

@@ -1,6 +1,7 @@
-"""Watermarks: how far the time of a stream has come, and how that is told, combined and waited for.
+"""Watermarks: how far the time of a stream has come, and how that is emitted, combined and waited for.
 
-Pure Python on the standard library. The rules are FLIP-326's (processing time in watermarks), FLIP-126's (generators)
+Pure Python on the standard library: the rules alone. `tidegate.pipelines.runtime.watermark_log` applies them to the
+rows of landed epochs, on Spark. The rules are FLIP-326's (processing time in watermarks), FLIP-126's (generators)
 and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 """
 

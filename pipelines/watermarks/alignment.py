@@ -12,8 +12,8 @@ from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark, mi
 class AlignmentCoordinator:
     """Blocks each split whose watermark is more than `max_drift` ahead of the least one in the group.
 
-    A split that has told MAX_TIMESTAMP (it has ended) or processing time takes no part: it neither waits nor is waited
-    for. Nor does one that was withdrawn because it is idle or gone.
+    A split that has emitted MAX_TIMESTAMP (it has ended) or processing time takes no part: it neither waits nor is
+    waited for. Nor does one that was withdrawn because it is idle or gone.
 
     Args:
         group: The group's name, for people.
@@ -57,7 +57,7 @@ class AlignmentCoordinator:
 
     def reach(self, source: Hashable, split: Hashable) -> int | None:
         """How far `split` of `source` may come, in ms: to the least watermark of all others and the drift. What the
-        slowest has told itself does not hold it. None when no other takes part."""
+        slowest has emitted itself does not hold it. None when no other takes part."""
         others = [timestamp for pair, timestamp in self._timestamps.items() if pair != (source, split)]
         return min(others) + self._drift if others else None
 

@@ -55,7 +55,7 @@ def find(channels: Channels, name: Hashable) -> Channel:
 
 
 def tell_all(channels: Channels, words: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
-    """Take in several channels' last words, (watermark, idle), as one. Raises InvalidWatermark."""
+    """Take in several channels' last (watermark, idle), as one. Raises InvalidWatermark."""
     found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in words.items()]
     for channel, watermark, idle in found:
         channel.tell(watermark)

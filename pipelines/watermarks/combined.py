@@ -15,12 +15,12 @@ class CombinedWatermarkStatus:
     """Knows the watermark over all inputs, which never goes back and never passes an active input.
 
     Unlike in the valve, an input that comes back from idle behind the watermark is not passed over: the watermark
-    stands until that input has caught up. An input in processing time counts as active and as "now"; only when all
+    stays until that input has caught up. An input in processing time counts as active and as "now"; only when all
     inputs are in processing time the combination is, and it stays so.
 
     Args:
         inputs: How many inputs (they are called 0, 1, …), or their names.
-        last: The last watermark, to go on from it; `input_all` then tells what each input had said.
+        last: The last watermark, to go on from it; `input_all` then restores what each input had emitted.
 
     Raises:
         InvalidWatermark: No inputs; and from the methods, an unknown input.
@@ -41,7 +41,7 @@ class CombinedWatermarkStatus:
         return all_idle(self._inputs)
 
     def input_watermark(self, channel: Hashable, watermark: Watermark) -> bool:
-        """Input `channel` told `watermark`; it is active from here on. True if `.watermark` moved."""
+        """Input `channel` emitted `watermark`; it is active from here on. True if `.watermark` moved."""
         find(self._inputs, channel).tell(watermark)
         return self._update()
 
@@ -56,7 +56,7 @@ class CombinedWatermarkStatus:
         return self._update()
 
     def input_all(self, words: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
-        """Several inputs told a watermark, and whether they are idle now, at the same moment."""
+        """Several inputs emitted a watermark, and whether they are idle now, at the same moment."""
         tell_all(self._inputs, words)
         return self._update()
 

@@ -14,15 +14,16 @@ class InvalidWatermark(WatermarkError, ValueError):
 
 
 class ProcessingTimeBehind(WatermarkError):
-    """A watermark says "the time is now", but now is earlier than a time that was told before (FLIP-326, change 5)."""
+    """A watermark says "the time is now", but now is earlier than a time that was emitted before (FLIP-326, change
+    5)."""
 
     def __init__(self, *, now: int, timestamp: int) -> None:
         self.now = now
         self.timestamp = timestamp
         super().__init__(
-            f"a watermark in processing time was emitted at {now} ms, before {timestamp} ms, which was told already",
+            f"a watermark in processing time was emitted at {now} ms, before {timestamp} ms, which was emitted already",
             where="watermark output",
-            state="nothing was sent; the last watermark stands",
+            state="nothing was sent; the last watermark holds",
             next_command="check the clock of this machine, and the rowtimes of the table for times in the future",
         )
 
@@ -35,7 +36,7 @@ class ProcessingTimeRevoked(WatermarkError):
         super().__init__(
             f"an event-time watermark of {timestamp} ms was emitted after one in processing time",
             where="watermark output",
-            state="nothing was sent; the last watermark stands",
+            state="nothing was sent; the last watermark holds",
             next_command="let the source emit only (t, true) once it has emitted it",
         )
 

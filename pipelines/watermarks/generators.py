@@ -103,7 +103,7 @@ class SourceWatermarks:
         expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is the
             watermark then. None: such a source says nothing.
         type: What it gives, as of ExpressionWatermarks.
-        delay: How much later all of it is told: rows may be so late. Ours, FLIP-66 has no such thing.
+        delay: How much later all of it is emitted: rows may be so late. Ours, FLIP-66 has no such thing.
 
     Raises:
         InvalidWatermark: `delay` is negative.
@@ -117,12 +117,12 @@ class SourceWatermarks:
         self.behind = milliseconds(delay, "the delay", zero=True)
         """How many ms a watermark is behind the source's."""
 
-    def delayed(self, told: Watermark) -> Watermark:
-        """What the source has told, delayed. The beginning and the end of time stay what they are, and so does
+    def delayed(self, watermark: Watermark) -> Watermark:
+        """What the source has emitted, delayed. The beginning and the end of time stay what they are, and so does
         processing time: nothing is counted back from now."""
-        if told.use_processing_time or told.timestamp == MAX_TIMESTAMP:
-            return told
-        return Watermark(max(told.timestamp - self.behind, MIN_TIMESTAMP))
+        if watermark.use_processing_time or watermark.timestamp == MAX_TIMESTAMP:
+            return watermark
+        return Watermark(max(watermark.timestamp - self.behind, MIN_TIMESTAMP))
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """The source speaks."""

@@ -50,7 +50,7 @@ class WithIdleness:
             self._generator.on_periodic_emit(output)
 
     def state(self) -> dict[str, Any]:
-        """With the wrapped generator's own state, where it can tell it."""
+        """With the wrapped generator's own state, where it has one."""
         inner = self._generator.state() if isinstance(self._generator, StatefulGenerator) else {}
         return {"last_row": self._last_row, "idle": self._idle, "generator": inner}
 

@@ -16,8 +16,8 @@ from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 class WatermarkOutputMultiplexer:
     """Tells `output` the minimum over the active splits, which never goes back.
 
-    A new split holds the watermark until it has caught up. What an immediate output is told may move the watermark at
-    once; what a deferred one is told counts from the next `on_periodic_emit`, or from the next word of an immediate
+    A new split holds the watermark until it has caught up. What an immediate output gets may move the watermark at
+    once; what a deferred one gets counts from the next `on_periodic_emit`, or from the next emission of an immediate
     one. So does the leaving of a split. The source turns to processing time when all its splits have; a split that is
     registered later does not turn it back.
     """
@@ -47,8 +47,8 @@ class WatermarkOutputMultiplexer:
         return _SplitOutput(find(self._splits, split), self, immediate=False)
 
     def on_periodic_emit(self) -> None:
-        """Combine what all splits have said, and tell the output what changed. What the output refuses (its clock is
-        behind) is told again the next time."""
+        """Combine what all splits have said, and emit to the output what changed. What the output refuses (its clock is
+        behind) is emitted again the next time."""
         idle = all_idle(self._splits)
         if idle != self._idle:
             (self._output.mark_idle if idle else self._output.mark_active)()

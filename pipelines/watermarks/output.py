@@ -52,10 +52,10 @@ class WatermarkToDataOutput:
             ProcessingTimeRevoked: It is in event time, and one in processing time was sent before.
         """
         if watermark.use_processing_time:
-            told = max(self._greatest, watermark.timestamp)
+            greatest = max(self._greatest, watermark.timestamp)
             now = self._clock()
-            if now < told:
-                raise ProcessingTimeBehind(now=now, timestamp=told)
+            if now < greatest:
+                raise ProcessingTimeBehind(now=now, timestamp=greatest)
         elif self._processing_time:
             raise ProcessingTimeRevoked(timestamp=watermark.timestamp)
         self.mark_active()

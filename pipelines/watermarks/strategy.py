@@ -83,8 +83,8 @@ class WatermarkStrategy:
         cls, expression: str | None = None, type: str = "TIMESTAMP(3)", delay: timedelta = timedelta(0)
     ) -> WatermarkStrategy:
         """The watermarks that the source itself emits; where it emits none, as its times ascend, the greatest value of
-        `expression`, which is as of `for_expression`, or nothing. Either is told `delay` later. Raises InvalidWatermark
-        if `delay` is negative."""
+        `expression`, which is as of `for_expression`, or nothing. Either is emitted `delay` later. Raises
+        InvalidWatermark if `delay` is negative."""
         SourceWatermarks(delay=delay)
         return cls(partial(SourceWatermarks, expression, type, delay))
 

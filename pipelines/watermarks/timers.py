@@ -100,8 +100,8 @@ class Timers:
         if self._watermark.use_processing_time:
             self._at_clock(MIN_TIMESTAMP)
 
-    def _at_clock(self, told: int) -> None:
-        now, reached = self._clock(), max(self._seen, told)
+    def _at_clock(self, time: int) -> None:
+        now, reached = self._clock(), max(self._seen, time)
         if now < reached:
             raise ProcessingTimeBehind(now=now, timestamp=reached)
         self._fire(now)

@@ -16,15 +16,15 @@ class StatusWatermarkValve:
     """Tells `output` the watermark of an input, which never goes back and never passes a channel that counts.
 
     A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
-    passed over until then. When all channels are idle the input is idle, and its last watermark stands. A channel in
+    passed over until then. When all channels are idle the input is idle, and its last watermark stays. A channel in
     processing time counts as active and as "now"; only when all channels are in processing time the input is, and it
     stays so. A watermark that would turn its own channel's time back is ignored; it ends idleness all the same. What
-    `output` refuses (its clock is behind) is told again at the next word of any channel.
+    `output` refuses (its clock is behind) is emitted again at the next input of any channel.
 
     Args:
         channels: How many channels (they are called 0, 1, …), or their names.
         output: Told each new watermark once, and idleness when it changes.
-        last: The last output, to go on from it; `input_all` then tells what each channel had said.
+        last: The last output, to go on from it; `input_all` then restores what each channel had emitted.
 
     Raises:
         InvalidWatermark: No channels; and from the methods, an unknown channel.
@@ -49,7 +49,7 @@ class StatusWatermarkValve:
         return self._idle
 
     def input_watermark(self, channel: Hashable, watermark: Watermark) -> None:
-        """`channel` told `watermark`; it is active from here on."""
+        """`channel` emitted `watermark`; it is active from here on."""
         find(self._channels, channel).tell(watermark)
         self._update()
 
@@ -64,7 +64,7 @@ class StatusWatermarkValve:
         self._update()
 
     def input_all(self, words: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
-        """Several channels told a watermark, and whether they are idle now, at the same moment."""
+        """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
         tell_all(self._channels, words)
         self._update()
 

@@ -14,7 +14,7 @@ MIN_TIMESTAMP = -(2**63)
 """Where every stream's time starts: Java's Long.MIN_VALUE."""
 
 MAX_TIMESTAMP = 2**63 - 1
-"""The end of time, which an ended input tells: Java's Long.MAX_VALUE."""
+"""The end of time, which an ended input emits: Java's Long.MAX_VALUE."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Watermark:
 
 
 BEGINNING = Watermark(MIN_TIMESTAMP)
-"""What holds before a stream has told its first watermark."""
+"""What holds before a stream has emitted its first watermark."""
 
 PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
 """Time is now: what a combination of inputs says when all of them say it."""
@@ -59,8 +59,8 @@ def parse_moment(text: str) -> int:
 
 def milliseconds_of(moment: datetime) -> int:
     """A time in ms, UTC, rounded down; what names no zone is UTC."""
-    told = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (told - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (utc - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def instant(ms: int) -> str:

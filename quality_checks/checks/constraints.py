@@ -11,14 +11,14 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.tables.constraints import not_null
 from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.words import give_up, join_again, many, subject
+from tidegate.quality_checks.sentences import give_up, join_again, many, subject
 
 NAME = "constraints"
 SAMPLES = 5
 
 
 def check(evidence: Evidence) -> CheckResult:
-    """FAIL: one row holds the epoch. QUARANTINE: no such row is among those to publish. WARN: counted, and told.
+    """FAIL: one row holds the epoch. QUARANTINE: no such row is among those to publish. WARN: counted, and reported.
 
     What the join's pass counted as kept out is compared with the masks of the staged rows themselves. NULL in a NOT
     NULL column is a violation too, which the files' own counts of NULLs show.
@@ -35,13 +35,13 @@ def check(evidence: Evidence) -> CheckResult:
     broken = [each for each in constraints if each.action == "fail" and observed[each.name] != 0]
     problems = _misplaced(evidence) if staged.insert.constraints else []
     warned = [each for each in constraints if each.action == "warn" and observed[each.name]]
-    told = _told(evidence, [*broken, *warned], columns, observed)
-    warning = "; ".join(told[each.name] for each in warned)
+    sentences = _sentences(evidence, [*broken, *warned], columns, observed)
+    warning = "; ".join(sentences[each.name] for each in warned)
     ways_out = (
         f"Mend the rows at their source, or in {' and '.join(staged.insert.builds) or staged.plan.probe}, and join "
         f"again: {join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
     )
-    failed = [told[each.name] for each in broken] + problems
+    failed = [sentences[each.name] for each in broken] + problems
     return CheckResult(
         NAME,
         passed=not failed,
@@ -83,7 +83,7 @@ def _misplaced(evidence: Evidence) -> list[str]:
     return problems
 
 
-def _told(
+def _sentences(
     evidence: Evidence, which: Sequence[Constraint], columns: Mapping[Constraint, str], observed: Mapping[str, Any]
 ) -> dict[str, str]:
     """Name -> a sentence on each of these constraints, with some keys. `columns`: of those that ask for no NULL."""

@@ -14,10 +14,11 @@ from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import counted
-from tidegate.quality_checks.checks import one_place, unmatched_policy
+from tidegate.quality_checks.checks import counts as row_counts
+from tidegate.quality_checks.checks import unmatched_policy
 from tidegate.quality_checks.evidence import Evidence, gather
 from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts
-from tidegate.quality_checks.words import join_again, listed, many, subject
+from tidegate.quality_checks.sentences import join_again, listed, many, subject
 
 SECOND = "second"
 """The fact that has the files and the counts of the second output."""
@@ -26,14 +27,14 @@ SECOND = "second"
 def second_output(evidence: Evidence) -> Evidence | None:
     """The same epoch, looked at by its second output; None where it has one alone."""
     staged = evidence.staged
-    process, told = staged.insert.process, staged.staged.facts.get(SECOND)
-    if process is None or len(process.outputs) < 2 or told is None:
+    process, stored = staged.insert.process, staged.staged.facts.get(SECOND)
+    if process is None or len(process.outputs) < 2 or stored is None:
         return None
     target = staged.pipeline.table(process.outputs[1])
-    counts = {name: number for name, number in told.items() if name != "files"}
-    emitted = told.get("emitted", told["to:publish"] + told["to:quarantine"])  # rows of before it was told
+    counts = {name: number for name, number in stored.items() if name != "files"}
+    emitted = stored.get("emitted", stored["to:publish"] + stored["to:quarantine"])  # rows from before it was stored
     insert = replace(staged.insert, constraints=severest_first(target.constraints))
-    row = replace(staged.staged, files=told["files"], counts=counts, facts={"emitted": emitted})
+    row = replace(staged.staged, files=stored["files"], counts=counts, facts={"emitted": emitted})
     found = gather(replace(staged, insert=insert, target=target, staged=row))
     violations = counted([footer.at for footer in found.footers], insert.constraints)
     row = replace(row, facts={**row.facts, **violations})
@@ -74,15 +75,17 @@ def outputs(evidence: Evidence) -> CheckResult:
     kept_out, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
     taken = _taken(evidence)
     passed = emitted == given and places["quarantine"] == kept_out and taken is None
-    told = taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be kept out"
+    found = (
+        taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be kept out"
+    )
     return CheckResult(
-        one_place.NAME,
+        row_counts.ONE_PLACE,
         passed=passed,
         observed={"emitted": emitted, **places, "kept out for a reason": kept_out, **counts.dropped},
         expected={"emitted": given, "kept out for a reason": places["quarantine"]},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: {told}: a row is lost or in two places. Nothing was published. Stage it again: "
+        else f"{subject(staged)}: {found}: a row is lost or in two places. Nothing was published. Stage it again: "
         f"{join_again(staged)}",
     )
 
@@ -100,18 +103,18 @@ def _taken(evidence: Evidence) -> str | None:
 def state(evidence: Evidence) -> CheckResult:
     """Every state file that the epoch wrote is there, as long as it was when it was written."""
     staged = evidence.staged
-    told = staged.staged.facts.get("state") or {}
-    folder = staged.lake.state_path(staged.insert) / str(told.get("folder"))
+    stored = staged.staged.facts.get("state") or {}
+    folder = staged.lake.state_path(staged.insert) / str(stored.get("folder"))
     problems = []
-    for file in told.get("files", ()):
+    for file in stored.get("files", ()):
         path = Path(folder) / file["path"]
         if not path.exists():
             problems.append(f"{file['path']} is gone")
         elif path.stat().st_size != file["size"]:
             problems.append(f"{file['path']} has {path.stat().st_size:,} bytes, {file['size']:,} were written")
-    if "folder" not in told:
+    if "folder" not in stored:
         problems.append("the epoch does not say where its state is")
-    rows = sum(file["rows"] for file in told.get("files", ()))
+    rows = sum(file["rows"] for file in stored.get("files", ()))
     return CheckResult(
         unmatched_policy.NAME,
         passed=not problems,

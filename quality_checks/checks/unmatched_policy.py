@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.words import give_up, join_again, listed, many, subject
+from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
 
 NAME = "unmatched-policy"
 

@@ -17,8 +17,8 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan, insert_
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
+from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
 from tidegate.quality_checks.statistics import DIGITS, asked, statistics
-from tidegate.quality_checks.words import give_up, join_again, listed, many, subject
 
 NAME = "unmatched-ratio"
 
@@ -73,17 +73,17 @@ def check(evidence: Evidence) -> CheckResult:
                 problems.append(
                     f"after the last {len(known)} epochs (median {median(known):.2%}) at most {bound:.2%} is usual"
                 )
-    told = f"{ratio:.2%} of {many(found.rows, 'row')} found no match"
+    text = f"{ratio:.2%} of {many(found.rows, 'row')} found no match"
     return CheckResult(
         NAME,
         passed=not problems,
         observed=found.to_json(),
         expected=expected,
-        detail=f"{subject(staged)}: {told} ({listed(found.unmatched)}); {' and '.join(problems)}. Nothing was "
+        detail=f"{subject(staged)}: {text} ({listed(found.unmatched)}); {' and '.join(problems)}. Nothing was "
         f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, and join again: "
         f"{join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
         if problems
-        else told,
+        else text,
     )
 
 

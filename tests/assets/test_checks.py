@@ -115,5 +115,5 @@ def test_data_docs_are_linked_from_the_verdict_and_from_their_check(monkeypatch:
         assert result.metadata["data docs"].value == "http://127.0.0.1:3001/e/suite-index.html"
 
 
-def test_the_installed_gate_tells_its_checks():
+def test_the_installed_gate_shows_its_checks():
     assert "released-after-flip" in check_names()

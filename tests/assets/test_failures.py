@@ -27,7 +27,7 @@ def test_a_typed_error_becomes_a_failure_that_says_what_to_do():
 
 
 @pytest.mark.parametrize("error", [LeaseHeld("user_info", "tidegate run, process 1 on here"), GateHeld("held")])
-def test_what_a_retry_can_not_mend_is_not_retried(error):
+def test_what_a_retry_cannot_mend_is_not_retried(error):
     with pytest.raises(dg.Failure) as caught, explained():
         raise error
     assert not caught.value.allow_retries

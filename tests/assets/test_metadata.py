@@ -25,7 +25,7 @@ def told(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dic
     return found | details
 
 
-def test_late_rows_are_told_where_they_were_counted(tmp_path: Path) -> None:
+def test_late_rows_are_reported_where_they_were_counted(tmp_path: Path) -> None:
     assert told(tmp_path, 3, None)["late rows"] == 3
     assert "late rows" not in told(tmp_path, None, None)
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.runtime.scripts import load_script
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
 
-def test_a_build_tells_its_lag_its_chunks_and_their_cuts_and_nobody_the_account(
+def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
     spark: SparkSession,
     example_database: Database,
     tmp_path: Path,

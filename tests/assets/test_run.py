@@ -387,7 +387,7 @@ def test_rows_that_are_lost_fail_a_check_of_the_published_asset(location: Locati
     assert f"tidegate verify SCRIPT --lake {location.lake}" in str(found.metadata["next"].value)
 
 
-def test_a_dry_run_tells_what_comes_next_and_changes_nothing(location: Location):
+def test_a_dry_run_shows_what_comes_next_and_changes_nothing(location: Location):
     location.hand.users(1)
     location.hand.all_users_are_there()
     location.hand.clicks(1, 2)

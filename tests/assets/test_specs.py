@@ -61,7 +61,7 @@ def test_the_table_can_be_found_and_the_script_is_linked(graph: AssetGraph, tmp_
     assert link.file_path.endswith("examples/clicks/pipeline.sql")
 
 
-def test_the_output_tells_which_columns_its_own_are_made_of(graph: AssetGraph):
+def test_the_output_shows_which_columns_its_own_are_made_of(graph: AssetGraph):
     staged = graph.get(key("enriched_click_staged")).metadata["dagster/column_lineage"]
     published = graph.get(key("enriched_click")).metadata["dagster/column_lineage"]
     assert staged.deps_by_column["gender"] == [dg.TableColumnDep(key("user_info"), "gender")]

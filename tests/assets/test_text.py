@@ -5,7 +5,7 @@ from tidegate.assets.text import instant, listed, markdown_table, watermark
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
-def test_cells_can_not_break_a_table():
+def test_cells_cannot_break_a_table():
     table = markdown_table(("a", "b"), [("x|y\nz", 12345), (None, True), ({"k": "v"}, [1])])
     assert table.splitlines() == [
         "| a | b |",

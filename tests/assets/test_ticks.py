@@ -197,13 +197,13 @@ def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
     assert ANSWER_WITHIN_S == 5
 
 
-def test_a_source_that_can_not_be_asked_is_one(tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_cannot_be_asked_is_one(tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: ScriptedSource) -> None:
         raise SourceError("the server does not answer", state="nothing", next_command="look")
 
     monkeypatch.setattr(ScriptedSource, "preflight", refuse)
     assert tick() == "the server does not answer"
     monkeypatch.setattr(ScriptedSource, "preflight", lambda self: self._context.spark())
-    assert tick() == "only Spark can tell"
+    assert tick() == "only Spark can read it"
     monkeypatch.setattr(ScriptedSource, "preflight", lambda self: {}["hunter2"])
     assert tick() == "asking failed (KeyError)"

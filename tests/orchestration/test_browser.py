@@ -9,7 +9,7 @@ import pytest
 from tests.orchestration.browser import browsing, chromium
 
 
-def test_a_machine_without_chromium_is_told_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_chromium_is_shown_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
         chromium()

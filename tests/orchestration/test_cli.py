@@ -153,7 +153,7 @@ def test_an_error_of_the_script_shows_its_line(tmp_path: Path) -> None:
     assert found["next"]
 
 
-def test_explain_tells_what_waits_for_what_and_no_secret(tmp_path: Path) -> None:
+def test_explain_shows_what_waits_for_what_and_no_secret(tmp_path: Path) -> None:
     script = tmp_path / "clicks.sql"
     text = SCRIPT.format(policy="quarantine").replace(
         "'connector' = 'scripted', 'phases' = 'true', 'signals' = 'true'",
@@ -246,7 +246,7 @@ def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
         assert done.stderr.splitlines()[-1] == "[]"
 
 
-def test_a_dry_run_tells_what_comes_next_and_makes_no_lake(tmp_path: Path) -> None:
+def test_a_dry_run_shows_what_comes_next_and_makes_no_lake(tmp_path: Path) -> None:
     script, lake = tmp_path / "clicks.sql", tmp_path / "lake"
     script.write_text(SCRIPT.format(policy="block").replace("'scripted'", "'datagen'").replace(SIGNALS, ""))
     result = tidegate("run", script, "--lake", lake, "--dry-run", "--json")
@@ -412,7 +412,7 @@ def test_upkeep_between_ticks_keeps_dead_files_as_long_as_it_is_asked_to(
     assert asked == [timedelta(days=7), timedelta(minutes=5)]
 
 
-def test_what_is_held_when_it_is_told_to_stop_is_its_exit_status(blocking: Pipeline) -> None:
+def test_what_is_held_when_it_is_asked_to_stop_is_its_exit_status(blocking: Pipeline) -> None:
     blocking.load(1)
     blocking.click(1, 5)
 
@@ -498,7 +498,7 @@ def test_a_ui_port_that_is_taken_is_one_sentence() -> None:
     assert "--port 3001" in result.stderr
 
 
-def test_a_ui_without_java_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ui_without_java_is_reported_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: object, **__: object) -> None:
         raise AssertionError("Dagster was started")
 

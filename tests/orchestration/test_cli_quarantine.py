@@ -123,7 +123,7 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
         (("show", "enriched", "--limit", "0"), 2, "--limit"),
     ],
 )
-def test_what_can_not_be_done_says_why(
+def test_what_cannot_be_done_says_why(
     quarantine: Quarantine, arguments: tuple[str, ...], status: int, told: str
 ) -> None:
     found = quarantine(*arguments)

@@ -37,7 +37,7 @@ def now() -> int:
     return round(time.time() * 1000)
 
 
-def test_a_held_gate_is_told_once_with_all_that_a_person_needs(dagster: Dagster, held_run: str):
+def test_a_held_gate_is_reported_once_with_all_that_a_person_needs(dagster: Dagster, held_run: str):
     (message,) = until(lambda: dagster.told("gate-held", pipeline="strict"), "the alert of the held gate")
     assert (message["insert"], message["epoch"], message["state"]) == ("s_enriched_click", 1, "open")
     assert "the gate holds epoch 1 of strict/s_enriched_click (3 rows)" in message["text"]
@@ -66,7 +66,7 @@ def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
 
 
 @pytest.mark.thorough
-def test_a_run_that_failed_is_told_once_with_the_checks_that_it_left_unrun(dagster: Dagster):
+def test_a_run_that_failed_is_reported_once_with_the_checks_that_it_left_unrun(dagster: Dagster):
     dagster.watching()
     run_id = dagster.launch("closed")
     assert dagster.ended(run_id) == "FAILURE"
@@ -81,7 +81,7 @@ def test_a_run_that_failed_is_told_once_with_the_checks_that_it_left_unrun(dagst
 
 
 @pytest.mark.thorough
-def test_checks_of_a_cancelled_run_are_told_until_a_later_run_has_run_them(dagster: Dagster, held_run: str):
+def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(dagster: Dagster, held_run: str):
     run_id = dagster.launch("strict")
     dagster.cancel(run_id)
     assert dagster.ended(run_id) == "CANCELED"
@@ -94,7 +94,7 @@ def test_checks_of_a_cancelled_run_are_told_until_a_later_run_has_run_them(dagst
     assert len(dagster.told("gate-held", pipeline="strict")) == 1
 
 
-def test_states_of_the_lake_are_told_once_and_are_over_once(dagster: Dagster):
+def test_states_of_the_lake_are_reported_once_and_are_over_once(dagster: Dagster):
     """Not flipped, lag, a quarantine that grows, a held gate: of a pipeline that no run of Dagster ever touched."""
     late = ControlRows(dagster.folder / "lake", "l_")
     late.planned(late.build, 1, now() - 45 * MINUTE)
@@ -151,7 +151,7 @@ def test_a_binlog_that_will_be_deleted_before_it_is_read(
 
 
 @pytest.mark.thorough
-def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_told_to_the_others(dagster: Dagster, held_run: str):
+def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_reported_to_the_others(dagster: Dagster, held_run: str):
     (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
     assert message["channel"] == "channel 2 (json)"
     assert dagster.mail.text("channel 2 (json) takes no alerts")
@@ -198,7 +198,7 @@ def test_runs_started_together_wait_for_each_other_and_publish_each_row_once(dag
 
 
 @pytest.mark.thorough
-def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_told_once(dagster: Dagster):
+def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_reported_once(dagster: Dagster):
     """The unit of docs/cli.md, its line typed as it stands there but for its three paths."""
     (unit,) = [block.text for block in blocks("docs/cli.md") if "ExecStart=" in block.text]
     service = configparser.ConfigParser()

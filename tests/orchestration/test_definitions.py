@@ -12,8 +12,8 @@ from tests.assets.clicks import Hand, files, script
 from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
+from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.definitions import chosen, of_folder, of_scripts, scripts, spans
-from tidegate.orchestration.history import prepare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sql import compile_script

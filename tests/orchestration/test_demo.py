@@ -41,7 +41,7 @@ from tidegate.orchestration.demo import journal
 from tidegate.orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
 from tidegate.orchestration.demo.stage import opened, reopened
 from tidegate.orchestration.demo.verdict import verdict_lines
-from tidegate.orchestration.words import WHY
+from tidegate.orchestration.text import WHY
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import SilentProgress
@@ -95,7 +95,7 @@ def test_the_lake_says_the_same_as_the_verdict(played: tuple[Site, str, str]) ->
     assert f"Verdict: {rows['landed']:,} clicks in = {rows['published']:,} matched" in shown
 
 
-def test_every_reason_is_told_in_words_with_its_count(played: tuple[Site, str, str]) -> None:
+def test_every_reason_is_shown_as_text_with_its_count(played: tuple[Site, str, str]) -> None:
     site, shown, _ = played
     (insert,) = status(Lake(site.lake)).inserts
     assert insert.rows is not None
@@ -178,7 +178,9 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     assert "next:" in result.stderr
 
 
-def test_a_machine_without_java_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_is_reported_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     result = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path / "demo")])
     assert result.exit_code == 1
@@ -187,7 +189,7 @@ def test_a_machine_without_java_is_told_before_anything_starts(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("jvm")
-def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**12, 10**12, 10**8))
     with (
@@ -368,7 +370,7 @@ def test_a_new_snapshot_is_begun_from_the_launchpad_and_takes_nothing_from_reade
 
 
 @pytest.mark.thorough
-def test_the_dry_run_tells_what_comes_next_and_does_none_of_it(page: Page, ui: Ui, lake: Lake) -> None:
+def test_the_dry_run_shows_what_comes_next_and_does_none_of_it(page: Page, ui: Ui, lake: Lake) -> None:
     planned = len(lake.epochs.rows("user_info", generation=2))
     page.goto(f"{ui.address}{LOCATION}/jobs/tidegate_dry_run/playground")
     type_config(page, page, "ops:\n  plan_only:\n    config:\n      pipeline: clicks\n")

@@ -22,8 +22,8 @@ from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.commands.app import app
+from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.definitions import with_alerts
-from tidegate.orchestration.history import prepare
 from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.sensors import ALERTS
 
@@ -222,7 +222,7 @@ def test_tidegate_ui_ends_none_while_another_one_serves_them(
 @pytest.mark.parametrize(
     ("before", "kind"), [(DagsterRunStatus.STARTED, "run-failed"), (DagsterRunStatus.CANCELING, "check-not-run")]
 )
-def test_it_is_told_with_the_checks_that_did_not_run(
+def test_it_is_reported_with_the_checks_that_did_not_run(
     home: Path,
     history: dg.DagsterInstance,
     definitions: dg.Definitions,

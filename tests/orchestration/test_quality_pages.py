@@ -14,7 +14,7 @@ from tests.orchestration.services import free_port
 from tidegate.orchestration.quality_pages import serving
 from tidegate.pipelines.errors import TidegateError
 from tidegate.quality_checks.docs import render
-from tidegate.quality_checks.main_module import name_main_module
+from tidegate.quality_checks.suite import name_main_module
 
 ATTACK = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">&amp; $value"
 

@@ -91,12 +91,14 @@ def failing_run(definitions: dg.Definitions, lake: Path, instance: dg.DagsterIns
 
 
 class TestHeldGates:
-    def test_nothing_is_told_of_a_lake_that_is_not_there(self, definitions, instance, webhook: Webhook, lake: Path):
+    def test_nothing_is_reported_of_a_lake_that_is_not_there(self, definitions, instance, webhook: Webhook, lake: Path):
         tick(definitions, instance)
         assert webhook.messages == []
         assert not lake.exists()
 
-    def test_a_held_epoch_is_told_once_with_reasons_and_commands(self, definitions, instance, webhook: Webhook, lake):
+    def test_a_held_epoch_is_reported_once_with_reasons_and_commands(
+        self, definitions, instance, webhook: Webhook, lake
+    ):
         judged(lake, 1, passed=True)
         cursor = tick(definitions, instance)
         assert webhook.messages == []
@@ -133,7 +135,7 @@ class TestHeldGates:
         assert message["next"] == [f"tidegate {verb} {told}" for verb in ("release", "discard")]
         assert f"join again: tidegate release {told}; or: tidegate discard {told}" in message["text"]
 
-    def test_it_is_told_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):
+    def test_it_is_reported_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
         cursor = tick(definitions, instance)
         judged(lake, 2, passed=True, supersedes=1)
@@ -200,7 +202,7 @@ def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 class TestSilentServers:
-    def test_a_held_gate_is_told_while_a_server_takes_the_connection_and_says_nothing(
+    def test_a_held_gate_is_reported_while_a_server_takes_the_connection_and_says_nothing(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
     ):
         monkeypatch.setattr("tidegate.orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
@@ -216,7 +218,7 @@ class TestSilentServers:
             tick(definitions, instance, cursor)
         assert webhook.kinds() == ["gate-held"]
 
-    def test_what_the_lakes_tell_is_sent_before_a_server_is_asked(
+    def test_what_the_lakes_show_is_sent_before_a_server_is_asked(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch
     ):
         told_by_then: list[str] = []
@@ -224,7 +226,7 @@ class TestSilentServers:
         def asked(*_: object) -> None:
             told_by_then.extend(webhook.kinds())
 
-        monkeypatch.setattr("tidegate.orchestration.alerts.looking.passing_log", asked)
+        monkeypatch.setattr("tidegate.orchestration.alerts.look.passing_log", asked)
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
         assert set(told_by_then) == {"gate-held"}
@@ -233,7 +235,7 @@ class TestSilentServers:
 class TestWhatCanNotBeLookedAt:
     """What is open of it stays as it was, and nothing else does."""
 
-    def test_a_log_that_lasts_again_is_told_while_another_source_is_down(
+    def test_a_log_that_lasts_again_is_reported_while_another_source_is_down(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, capfd
     ):
         script = tmp_path / "visits.sql"
@@ -258,7 +260,7 @@ class TestWhatCanNotBeLookedAt:
         ]
         assert [item.key for item in Memory.of(cursor).open] == [of_the_other["key"]]
 
-    def test_a_released_epoch_is_told_while_another_insert_can_not_be_read(
+    def test_a_released_epoch_is_reported_while_another_insert_cannot_be_read(
         self, instance, webhook: Webhook, lake: Path, monkeypatch
     ):
         both = [on_lake(pipeline("block", f"{p}clicks", p), lake=lake) for p in ("", "s_")]
@@ -274,7 +276,7 @@ class TestWhatCanNotBeLookedAt:
                 raise OSError("no such disk")
             return held_epoch(watched, *more)
 
-        monkeypatch.setattr("tidegate.orchestration.alerts.looking.held_epoch", half)
+        monkeypatch.setattr("tidegate.orchestration.alerts.look.held_epoch", half)
         cursor = tick(definitions, instance, cursor)
         assert [(message["insert"], message["state"]) for message in webhook.messages[2:]] == [
             ("enriched_click", "resolved")
@@ -298,7 +300,7 @@ JOIN customer FOR SYSTEM_TIME AS OF v.proctime ON v.customer_id = customer.custo
 
 class TestSources:
     @pytest.mark.parametrize(("minutes", "bound", "told"), [(31, None, True), (29, None, False), (3, "2 min", True)])
-    def test_a_build_that_does_not_flip_is_told_beyond_the_bound_and_over_at_the_flip(
+    def test_a_build_that_does_not_flip_is_reported_beyond_the_bound_and_over_at_the_flip(
         self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, minutes, bound, told
     ):
         if bound:
@@ -368,13 +370,13 @@ class TestSources:
 
 
 class TestDelivery:
-    def test_without_a_channel_the_log_is_told(self, definitions, instance, lake, caplog):
+    def test_without_a_channel_the_log_is_reported(self, definitions, instance, lake, caplog):
         judged(lake, 1, passed=False)
         cursor = tick(definitions, instance)
         assert "the gate holds epoch 1 of clicks/enriched_click" in caplog.text
         assert Memory.of(cursor).pending == ()
 
-    def test_a_channel_that_is_down_is_told_to_the_others_once_and_tried_again(
+    def test_a_channel_that_is_down_is_reported_to_the_others_once_and_tried_again(
         self, definitions, instance, lake, webhook: Webhook, caplog, monkeypatch
     ):
         webhook.status = 503
@@ -450,7 +452,7 @@ class TestDelivery:
         held = Incident(
             "gate-held x", "gate-held", "denied: hunter2!", "clicks", said=("T0KEN-2",), details={"d": "T0KEN-2"}
         )
-        monkeypatch.setattr("tidegate.orchestration.alerts.looking.held_epoch", lambda *_: held)
+        monkeypatch.setattr("tidegate.orchestration.alerts.look.held_epoch", lambda *_: held)
         judged(lake, 1, passed=True)
         cursor = tick(definitions, instance)
         assert Memory.of(cursor).pending
@@ -491,7 +493,7 @@ def asked_lately(cursor: str | None) -> str | None:
 
 
 class TestFinishedRuns:
-    def test_a_failed_run_is_told_once_with_the_checks_that_did_not_run(
+    def test_a_failed_run_is_reported_once_with_the_checks_that_did_not_run(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
         cursor = tick(definitions, instance)
@@ -505,7 +507,7 @@ class TestFinishedRuns:
         assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
         assert "is gone" in message["text"]
 
-    def test_a_run_that_dagster_tries_again_is_told_once_it_does_not(
+    def test_a_run_that_dagster_tries_again_is_reported_once_it_does_not(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
         cursor = tick(definitions, instance)
@@ -547,7 +549,7 @@ class TestFinishedRuns:
         (message,) = webhook.messages
         assert message["run"].endswith(f"/runs/{newest.run_id}")
 
-    def test_a_check_that_blocks_nothing_is_told_when_it_fails_and_when_it_passes(
+    def test_a_check_that_blocks_nothing_is_reported_when_it_fails_and_when_it_passes(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
         cursor = tick(definitions, instance)
@@ -630,7 +632,7 @@ class TestFinishedRuns:
         assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
         assert "enriched" not in cursor
 
-    def test_a_bug_is_told_without_its_text(self, instance, webhook: Webhook, lake: Path, monkeypatch):
+    def test_a_bug_is_reported_without_its_text(self, instance, webhook: Webhook, lake: Path, monkeypatch):
         """Only typed errors are known to hold no secret."""
         from tidegate.assets.resources import TidegateResource
 

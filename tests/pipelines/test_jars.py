@@ -39,7 +39,7 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, status: int) 
     ],
     ids=["no network", "not there", "full disk"],
 )
-def test_what_can_not_be_downloaded(
+def test_what_cannot_be_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, status: int, mend: str
 ) -> None:
     play(tmp_path, monkeypatch, says, status)
@@ -51,7 +51,7 @@ def test_what_can_not_be_downloaded(
     assert list((tmp_path / "home" / "jars").iterdir()) == [], "nothing half done is taken for a download"
 
 
-def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(tmp_path, monkeypatch, "", 0)
     program = tmp_path / "jdk" / "bin" / "java"
     program.write_text(program.read_text().replace("17.0.1", "11.0.2"))

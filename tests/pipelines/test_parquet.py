@@ -33,7 +33,7 @@ def batch(first: int, count: int = 10) -> pa.RecordBatch:
     )
 
 
-def test_the_footer_tells_of_every_column(tmp_path: Path) -> None:
+def test_the_footer_shows_of_every_column(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     assert write_file(path, [batch(0), batch(10, 0), batch(10)]) == 20
     footer = pq.read_metadata(path)
@@ -99,7 +99,7 @@ class FullDisk(io.FileIO):
         return super().write(data)
 
 
-def test_a_full_disk_leaves_nothing_and_the_first_error_is_told(
+def test_a_full_disk_leaves_nothing_and_the_first_error_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Writer(pq.ParquetWriter):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,11 +18,13 @@ from tests.cases import at_length
 from tests.conftest import Database
 from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.connectors.registry import comparable
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
-from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
+from tidegate.quality_checks.against_source import SourceReconciliation, latest_sql, reconcile_source
 
 REST = """
 CREATE TABLE visit (id {key}, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
@@ -198,7 +202,7 @@ def test_one_changed_cell_in_a_million_rows(database: Database, spark: SparkSess
     assert (told.rows, told.source_rows, told.differing_buckets) == (1_000_000, 1_000_000, 1)
 
 
-def test_what_has_not_flipped_can_not_be_compared(runner: Runner):
+def test_what_has_not_flipped_cannot_be_compared(runner: Runner):
     runner.advance("item", resnapshot=True, max_epochs=1)
     with pytest.raises(SourceError, match="item is still loading"):
         reconcile_source(runner, "item")
@@ -235,7 +239,7 @@ def test_tables_of_other_connectors_are_refused(spark: SparkSession, tmp_path: P
 
 
 class TestCommand:
-    def test_it_tells_what_differs_and_leaves_with_1(self, runner: Runner, database: Database, tmp_path: Path):
+    def test_it_shows_what_differs_and_leaves_with_1(self, runner: Runner, database: Database, tmp_path: Path):
         runner.close()
         path = tmp_path / "pipeline.sql"
         path.write_text(runner.pipeline.script)
@@ -253,9 +257,45 @@ class TestCommand:
         assert "--resnapshot item" in shown.stdout
 
     @pytest.mark.parametrize("table", ["nothing", "visit"])
-    def test_what_can_not_be_compared_is_a_mistake_of_usage(self, runner: Runner, tmp_path: Path, table: str):
+    def test_what_cannot_be_compared_is_a_mistake_of_usage(self, runner: Runner, tmp_path: Path, table: str):
         path = tmp_path / "pipeline.sql"
         path.write_text(runner.pipeline.script)
         told = CliRunner().invoke(app, ["reconcile", str(path), "--table", table])
         assert told.exit_code == 2
         assert "those that can be are item" in " ".join(told.output.replace("│", " ").split())
+
+
+SCHEMA = f"_generation INT, _epoch BIGINT, _op STRING, _seq {SEQ_TYPE}, k INT, l STRING, v INT, m MAP<STRING, INT>"
+
+
+def changelog(seed: int, truncates: int) -> list[tuple[Any, ...]]:
+    """Changes of 60 keys, of which the parts of `_seq` all decide somewhere; a truncate has neither key nor row."""
+    noise = random.Random(seed)
+    places = {tuple(noise.randrange(3) for _ in range(5)) for _ in range(400)}
+    ops = ["t"] * truncates + [noise.choice("crud") for _ in range(len(places) - truncates)]
+    rows = []
+    for op, seq in zip(ops, noise.sample(sorted(places), len(places)), strict=True):
+        key = (None, None) if op == "t" else (noise.randrange(20), noise.choice("abc"))
+        rows.append((1, noise.randrange(9), op, seq, *key, noise.randrange(99), {"a": 1}))
+    noise.shuffle(rows)
+    return rows
+
+
+def expected(rows: list[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """(key, value, epoch, gone) of each key."""
+    last = max((row[3] for row in rows if row[2] == "t"), default=None)
+    found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for row in sorted((row for row in rows if row[2] != "t"), key=lambda row: row[3]):
+        gone = row[2] == "d" or (last is not None and row[3] < last)
+        found[row[4:6]] = (*row[4:6], row[6], row[1], gone)
+    return set(found.values())
+
+
+@pytest.mark.parametrize("truncates", [0, 2])
+def test_latest(spark: SparkSession, truncates: int) -> None:
+    rows = changelog(seed=5 + truncates, truncates=truncates)
+    with as_views({"changelog": spark.createDataFrame(rows, SCHEMA)}) as views:
+        found = spark.sql(latest_sql(views["changelog"], ["k", "l"], ["k", "l", "v", "m"])).collect()
+    assert {(row["k"], row["l"], row["v"], row["_epoch"], row["_gone"]) for row in found} == expected(rows)
+    assert len(found) == len({(row["k"], row["l"]) for row in found})
+    assert all(row["m"] == {"a": 1} for row in found)

@@ -250,7 +250,7 @@ INSERT INTO kept SELECT id, n FROM clicks;
 SET = "SET 'table.exec.sink.not-null-enforcer' = '{}';\n"
 
 
-def test_null_in_a_not_null_column_is_told_holds_the_epoch_or_goes_to_quarantine(
+def test_null_in_a_not_null_column_is_reported_holds_the_epoch_or_goes_to_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [{"id": 1, "n": 1}, {"id": 2, "n": None}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,13 @@ def test_a_suite_that_does_not_answer_for_every_expectation_holds_the_epoch(
 def _suite(harness: Harness, epoch: int) -> dict[str, Any]:
     (verdict,) = harness.lake.verdicts.rows("insert enriched", generation=1, epoch=epoch)
     return next(check for check in verdict.checks if check["name"] == "suite")
+
+
+IMPORT = "import great_expectations, os; os.write(1, b'imported')"
+
+
+def test_the_suite_can_be_imported_by_a_process_without_a_main_file():
+    """`python -c` has neither a spec nor a file, just as a spawned process."""
+    named = f"from tidegate.quality_checks.suite import name_main_module; name_main_module(); {IMPORT}"
+    done = subprocess.run([sys.executable, "-c", named], capture_output=True, check=False)
+    assert done.stdout.endswith(b"imported"), done.stderr[-2000:]

@@ -93,7 +93,7 @@ def test_the_order_of_the_tables_in_a_script_means_nothing(name: str, story: Sto
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "rates" else THOROUGH) for name in PRINTED])
-def test_it_does_not_matter_where_one_stands(name: str, story: Story) -> None:
+def test_the_working_directory_does_not_matter(name: str, story: Story) -> None:
     (script,) = (EXAMPLES / name).glob("pipeline.*")
     story.type(f"cd {story.folder}")
     assert printed(story.type(f"tidegate run {script}")) == sorted(PRINTED[name])

@@ -40,7 +40,7 @@ def list_values(array: pa.ListArray, row: int) -> list[Any]:
 
 
 def _nested(array: pa.Array) -> list[Any]:
-    """Nested values; what stands where `array` is null means nothing."""
+    """Nested values; what is stored where `array` is null means nothing."""
     kind = array.type
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]

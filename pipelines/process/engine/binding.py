@@ -45,8 +45,11 @@ from tidegate.pipelines.process.state.stores import (
 )
 from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
-from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.process.watermarks.declarations import (
+    EVENT_TIME_WATERMARK_DECLARATION,
+    GeneralizedWatermark,
+    WatermarkDeclaration,
+)
 from tidegate.pipelines.process.watermarks.manager import WatermarkManager
 from tidegate.pipelines.process.wrapped import WrappedProcessFunction
 

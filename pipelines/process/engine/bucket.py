@@ -52,7 +52,7 @@ class StateColumns:
 
     @property
     def key_schema(self) -> pa.Schema:
-        """What tells whether a row counts."""
+        """What decides whether a row counts."""
         return pa.schema([(LIVE, pa.bool_()), *self.keys])
 
 
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _footer(path: str) -> tuple[pq.FileMetaData, frozenset[str]]:
-    """What a file tells of its row groups, and its columns."""
+    """What a file's footer says of its row groups, and its columns."""
     found = pq.read_metadata(path)
     return found, frozenset(found.schema.to_arrow_schema().names)
 

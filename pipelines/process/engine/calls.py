@@ -11,8 +11,8 @@ from tidegate.pipelines.process.contexts import ApplyPartition
 from tidegate.pipelines.process.engine.binding import Binding
 from tidegate.pipelines.process.errors import InvalidDeclaration, cut
 from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
-from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.process.watermarks.declarations import (
+    EVENT_TIME_WATERMARK_DECLARATION,
     GeneralizedWatermark,
     WatermarkDeclaration,
     WatermarkHandlingResult,
@@ -20,7 +20,7 @@ from tidegate.pipelines.process.watermarks.declarations import (
 )
 
 LONGEST = 300
-"""Characters of a function's own message that are told."""
+"""Characters of a function's own message that are shown."""
 
 
 class Calls:
@@ -100,9 +100,9 @@ def _no_timers(timestamp: int) -> None:
     raise InvalidDeclaration(f"a timer at {timestamp} is stored, and the function has no event time any more")
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of; files by their last name only."""
-    # Through traceback, which knows of exceptions that raise when they are to be told.
+    # Through traceback, which knows of exceptions that raise when they are to be shown.
     words = cut(str(traceback.TracebackException(type(error), error, None)), LONGEST)
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_the_user(frame.filename)]

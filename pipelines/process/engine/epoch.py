@@ -15,15 +15,14 @@ from typing import Any
 
 from tidegate.pipelines.process.contexts import ApplyPartition
 from tidegate.pipelines.process.engine.binding import Binding, shape_of
-from tidegate.pipelines.process.engine.calls import Calls, told
+from tidegate.pipelines.process.engine.calls import Calls, described
 from tidegate.pipelines.process.engine.steps import Moves, Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
 from tidegate.pipelines.process.state.cells import Cells, fresh
 from tidegate.pipelines.process.timers import TimerQueue
 from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
-from tidegate.pipelines.process.watermarks.constants import EVENT_TIME_WATERMARK_DECLARATION
-from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark
+from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION, GeneralizedWatermark
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 KeyedRecord = tuple[int, Any]
@@ -162,15 +161,16 @@ class TaskRun:
             self._send(watermark)
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
-        """Everything that is of no key, in its order: the time of a step is told before its records are processed."""
+        """Everything that is of no key, in its order: the time of a step is handed on before its records are
+        processed."""
         manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
         for step, time in enumerate((*self._steps.at, self._steps.end)):
-            for watermark in self._steps.told[step] if self._steps.told else ():
+            for watermark in self._steps.handed_on[step] if self._steps.handed_on else ():
                 self._hand(watermark, step)
             if time > manager.now:
                 manager.now = time
                 self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
-            if step < len(landed_at):  # what was told until here had landed with the step before
+            if step < len(landed_at):  # what was emitted until here had landed with the step before
                 manager.landed_at = landed_at[step]
             first = next_record
             while next_record < len(records) and records[next_record][0] == step:
@@ -300,7 +300,7 @@ class TaskRun:
         return FunctionRaised(self._name, f"key {shown(self._key)}, timer {timer}", f"{what}set none again at {end}")
 
     def _failed(self, place: str, error: BaseException) -> FunctionRaised:
-        return FunctionRaised(self._name, place, told(error))
+        return FunctionRaised(self._name, place, described(error))
 
 
 def _step(version: tuple[int, Entries]) -> int:

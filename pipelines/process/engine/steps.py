@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tidegate.pipelines.process.watermarks.combining import WatermarkCombiner
-from tidegate.pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
-from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+from tidegate.pipelines.process.watermarks.declarations import (
+    IDLE_STATUS_WATERMARK_DECLARATION,
+    GeneralizedWatermark,
+    WatermarkDeclaration,
+)
 from tidegate.pipelines.watermarks import BEGINNING, CombinedWatermarkStatus, Watermark
 
 
@@ -28,8 +31,8 @@ class Steps:
         at: The time while each step's records are processed; never goes back.
         end: The time after the last step.
         inputs: Which input each step is of.
-        told: The other watermarks that the function is handed before each step's records, and after the last; empty
-            where there are none at all.
+        handed_on: The other watermarks that the function is handed before each step's records, and after the last;
+            empty where there are none at all.
         declarations: Of those that inputs bring.
         processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
         landed_at: When each step landed, never back; empty where nobody asks.
@@ -39,7 +42,7 @@ class Steps:
     at: tuple[int, ...]
     end: int
     inputs: tuple[int, ...]
-    told: tuple[tuple[GeneralizedWatermark, ...], ...] = ()
+    handed_on: tuple[tuple[GeneralizedWatermark, ...], ...] = ()
     declarations: tuple[WatermarkDeclaration, ...] = ()
     processing_time: bool = False
     landed_at: tuple[int, ...] = ()
@@ -75,23 +78,23 @@ class LandedStep:
     """One landed epoch of an input, as the watermark log has it.
 
     Attributes:
-        watermark, idle: What the input had told once it had landed.
+        watermark, idle: What the input had emitted once it had landed.
         landed_at: When it landed (ms, UTC).
-        told: The last watermark of each other declaration, once it had landed.
+        declared: The last watermark of each other declaration, once it had landed.
     """
 
     input: Hashable
     watermark: Watermark
     idle: bool = False
     landed_at: int = 0
-    told: tuple[GeneralizedWatermark, ...] = ()
+    declared: tuple[GeneralizedWatermark, ...] = ()
 
 
 def steps_of(
     inputs: Sequence[Hashable],
     landed: Sequence[LandedStep],
     *,
-    standing: Sequence[LandedStep] = (),
+    before: Sequence[LandedStep] = (),
     last: Watermark = BEGINNING,
     time: int = BEGINNING.timestamp,
     now: int | None = None,
@@ -102,7 +105,7 @@ def steps_of(
     Args:
         inputs: The names of all inputs, in order.
         landed: The steps, in order.
-        standing: What each input had told before: the last of its steps that an earlier epoch took.
+        before: What each input had emitted before: the last of its steps that an earlier epoch took.
         last: The combined watermark before.
         time: The time that the epoch before has come to (ms, UTC).
         now: The moment at which the epoch was planned, which is its end in processing time (ms, UTC).
@@ -111,36 +114,36 @@ def steps_of(
     declarations = tuple(declarations)
     status = CombinedWatermarkStatus(list(inputs), last=last)
     others = WatermarkCombiner(declarations, inputs)
-    if standing:
-        status.input_all({step.input: (step.watermark, step.idle) for step in standing})
-    for step in standing:
-        for watermark in step.told:
+    if before:
+        status.input_all({step.input: (step.watermark, step.idle) for step in before})
+    for step in before:
+        for watermark in step.declared:
             others.receive(step.input, watermark)
     at: list[int] = []
-    told: list[tuple[GeneralizedWatermark, ...]] = [()]
+    handed_on: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
-    said = {step.input: step.watermark for step in standing}
+    said = {step.input: step.watermark for step in before}
     for step in landed:
         if step.watermark.use_processing_time:  # holds for the records that it came with
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
-        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # told before the input fell silent
+        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # emitted before the input fell silent
             status.input_watermark(step.input, step.watermark)
         said[step.input] = step.watermark
         status.input_all({step.input: (step.watermark, step.idle)})
         if not status.watermark.use_processing_time:
             came_to = max(came_to, status.watermark.timestamp)
-        found = [handed for watermark in step.told for handed in others.receive(step.input, watermark)]
+        found = [handed for watermark in step.declared for handed in others.receive(step.input, watermark)]
         if status.idle != idle:
             idle = status.idle
             found.insert(0, IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle))
-        told.append(tuple(found))
+        handed_on.append(tuple(found))
     if status.watermark.use_processing_time and now is not None:
         came_to = max(came_to, now)
     places = {name: place for place, name in enumerate(inputs)}
     taken = tuple(places[step.input] for step in landed)
-    words, now_is = tuple(told) if any(told) else (), status.watermark.use_processing_time
+    others_at, now_is = tuple(handed_on) if any(handed_on) else (), status.watermark.use_processing_time
     landed_at = tuple(accumulate((step.landed_at for step in landed), max))
-    return Steps(time, tuple(at), came_to, taken, words, declarations, now_is, landed_at), status.watermark
+    return Steps(time, tuple(at), came_to, taken, others_at, declarations, now_is, landed_at), status.watermark

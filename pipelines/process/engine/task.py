@@ -1,9 +1,9 @@
 """One task of a process's epoch: Arrow batches in, Arrow batches and a state file out, in one pass.
 
 What comes out has the columns of both outputs, `_task` and `_offset`, its number there, and `_kind`: which output a row
-is of, or REPORT for the one row in which a task tells what it has done. State does not pass through Spark: a task reads
-the row groups of its buckets, and writes one file in which each bucket that it has touched is a row group. A file that
-no report names is never read.
+is of, or REPORT for the one row in which a task reports what it has done. State does not pass through Spark: a task
+reads the row groups of its buckets, and writes one file in which each bucket that it has touched is a row group. A file
+that no report names is never read.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ class Task:
 
     def _report(self, source: Rows) -> pa.RecordBatch:
         entries = {name: sorted(map(repr, held.items())) for name, held in self._run.broadcast.items()}
-        told = {
+        report = {
             "task": self._number,
             "broadcast": _digest(sorted(entries.items())),
             "closing": self._closing,
@@ -323,7 +323,7 @@ class Task:
             "late": source.late,
         }
         schema = self._plan.schema
-        values = {KIND: pa.array([REPORT], pa.int32()), REPORTED: pa.array([json.dumps(told)])}
+        values = {KIND: pa.array([REPORT], pa.int32()), REPORTED: pa.array([json.dumps(report)])}
         return pa.record_batch(
             [values[field.name] if field.name in values else pa.nulls(1, field.type) for field in schema], schema=schema
         )

@@ -93,11 +93,11 @@ def column_type(declaration: StateDeclaration) -> str:
         return f"ARRAY<{declaration.type}>"
     if isinstance(declaration, MapStateDeclaration | BroadcastStateDeclaration):
         return f"MAP<{declaration.key_type}, {declaration.type}>"
-    return str(declaration.type)  # a Python type is told as what it is, when it is parsed
+    return str(declaration.type)  # a Python type is reported as what it is, when it is parsed
 
 
-def in_words(declaration: Any) -> str:
-    """A declaration as an error tells it."""
+def described(declaration: Any) -> str:
+    """A declaration as an error shows it."""
     if not isinstance(declaration, StateDeclaration):
         return f"{declaration!r}, which is no declaration"
     kind = type(declaration).__name__.removesuffix("StateDeclaration").lower()

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from tidegate.pipelines.process.errors import InvalidDeclaration, UndeclaredWatermark
-from tidegate.pipelines.process.watermarks.constants import (
+from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
-)
-from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     LongWatermark,
     LongWatermarkDeclaration,
@@ -23,22 +21,22 @@ from tidegate.pipelines.watermarks import CombinedWatermarkStatus, Watermark
 
 
 class DeclaredCombiner:
-    """The last value of each channel of one declaration; tells a combined value where it is another than before."""
+    """The last value of each channel of one declaration; emits a combined value where it has changed."""
 
     def __init__(self, declaration: WatermarkDeclaration, channels: Iterable[Hashable]) -> None:
         self.declaration = declaration
         self._channels = set(channels)
-        self._told: dict[Hashable, int | bool] = {}
+        self._last_of: dict[Hashable, int | bool] = {}
         self._last: int | bool | None = None
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """What to hand on once `channel` has told `watermark`: one watermark, or none."""
+        """What to hand on once `channel` has emitted `watermark`: one watermark, or none."""
         if channel not in self._channels:
             raise InvalidDeclaration(f"there is no channel {channel!r}")
-        self._told[channel] = watermark.value
-        if self.declaration.wait_for_all and len(self._told) < len(self._channels):
+        self._last_of[channel] = watermark.value
+        if self.declaration.wait_for_all and len(self._last_of) < len(self._channels):
             return []
-        values = list(self._told.values())
+        values = list(self._last_of.values())
         found = self.declaration.combined(values)  # type: ignore[arg-type]
         if found == self._last:
             return []
@@ -54,7 +52,7 @@ class EventTimeCombiner:
         self._idle = False
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """What to hand on once `channel` has told `watermark`: a change of idleness first, then a new event time."""
+        """What to hand on once `channel` has emitted `watermark`: a change of idleness first, then a new event time."""
         if isinstance(watermark, LongWatermark):
             moved = self._status.input_watermark(channel, Watermark(watermark.value))
         elif watermark.value:
@@ -92,7 +90,7 @@ class WatermarkCombiner:
             self._combiners.setdefault(declaration.identifier, DeclaredCombiner(declaration, names))
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """`channel` told `watermark`: the combined watermarks that this gives."""
+        """`channel` emitted `watermark`: the combined watermarks that this gives."""
         combiner = self._combiners.get(watermark.identifier)
         if combiner is None:
             raise UndeclaredWatermark(watermark.identifier, sorted(self._combiners))
@@ -109,12 +107,12 @@ def by_identifier(declarations: Iterable[WatermarkDeclaration]) -> dict[str, Wat
             )
         other = found.setdefault(declaration.identifier, declaration)
         if other != declaration:
-            said = " and ".join(map(_in_words, (other, declaration)))
+            said = " and ".join(map(_described, (other, declaration)))
             raise InvalidDeclaration(f"watermark {declaration.identifier!r} is declared in two ways ({said})")
     return found
 
 
-def _in_words(declaration: WatermarkDeclaration) -> str:
+def _described(declaration: WatermarkDeclaration) -> str:
     kind = "a long" if isinstance(declaration, LongWatermarkDeclaration) else "a bool"
     waits = ", of all channels" if declaration.wait_for_all else ""
     return f"{kind}, {declaration.combine.name}{waits}, {declaration.strategy.name}"
@@ -125,7 +123,7 @@ BUILT_IN = by_identifier([EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMAR
 
 
 def combined(declared: Mapping[str, WatermarkDeclaration], identifier: str, values: Sequence[int | bool]) -> int | bool:
-    """One value for several of a watermark, told for several keys or by several tasks; of one that nobody declares, the
-    last."""
+    """One value for several of a watermark, emitted for several keys or by several tasks; of one that nobody declares,
+    the last."""
     declaration = BUILT_IN.get(identifier) or declared.get(identifier)
     return values[-1] if declaration is None else declaration.combined(values)  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ GeneralizedWatermark = LongWatermark | BoolWatermark
 
 @dataclass(frozen=True)
 class LongWatermarkDeclaration:
-    """A watermark whose value is a long. `wait_for_all`: nothing is combined before every channel has told one."""
+    """A watermark whose value is a long. `wait_for_all`: nothing is combined before every channel has emitted one."""
 
     identifier: str
     combine: LongCombine
@@ -87,7 +87,7 @@ class LongWatermarkDeclaration:
 
 @dataclass(frozen=True)
 class BoolWatermarkDeclaration:
-    """A watermark whose value is a bool. `wait_for_all`: nothing is combined before every channel has told one."""
+    """A watermark whose value is a bool. `wait_for_all`: nothing is combined before every channel has emitted one."""
 
     identifier: str
     combine: BoolCombine
@@ -110,7 +110,7 @@ WatermarkDeclaration = LongWatermarkDeclaration | BoolWatermarkDeclaration
 
 @dataclass(frozen=True)
 class LongBuilder:
-    """Builds a LongWatermarkDeclaration; MIN unless told otherwise. Every step gives a new builder."""
+    """Builds a LongWatermarkDeclaration; MIN by default. Every step gives a new builder."""
 
     declaration: LongWatermarkDeclaration
 
@@ -135,7 +135,7 @@ class LongBuilder:
 
 @dataclass(frozen=True)
 class BoolBuilder:
-    """Builds a BoolWatermarkDeclaration; AND unless told otherwise. Every step gives a new builder."""
+    """Builds a BoolWatermarkDeclaration; AND by default. Every step gives a new builder."""
 
     declaration: BoolWatermarkDeclaration
 
@@ -180,3 +180,14 @@ class WatermarkDeclarations:
         if not isinstance(identifier, str) or not identifier:
             raise InvalidDeclaration(f"a watermark's identifier is a text, not {identifier!r}")
         return TypeBuilder(identifier)
+
+
+EVENT_TIME_WATERMARK_DECLARATION = (
+    WatermarkDeclarations.new_builder("BUILTIN_API_EVENT_TIME").type_long().combine_function_min().build()
+)
+"""No record with a rowtime earlier than its value (ms, UTC) is still to come."""
+
+IDLE_STATUS_WATERMARK_DECLARATION = (
+    WatermarkDeclarations.new_builder("BUILTIN_API_EVENT_TIME_IDLE").type_bool().combine_function_and().build()
+)
+"""Nobody needs to wait for this input: it is left out where event times are combined."""

@@ -1,4 +1,4 @@
-"""The function behind SQL's windows: one value for each key and window, told when the time has come to its end.
+"""The function behind SQL's windows: one value for each key and window, emitted when the time has come to its end.
 
 It is handed records that are added up already (`tidegate.pipelines.process.windows.windowed`), so it only puts parts
 together.
@@ -58,8 +58,10 @@ class WindowAggregation(OneInputEventTimeStreamProcessFunction):
         state, key = states.get_state(self._kept), states.get_current_key()
         kept = state.value()
         state.clear()
-        told = (len(kept[name]) if is_set else kept[name] for name, is_set in zip(self._names, self._sets, strict=True))
-        output.collect((*(key if self._keys > 1 else (key,)), *told))
+        values = (
+            len(kept[name]) if is_set else kept[name] for name, is_set in zip(self._names, self._sets, strict=True)
+        )
+        output.collect((*(key if self._keys > 1 else (key,)), *values))
 
 
 def _known(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -1,6 +1,6 @@
 """Windows over event or processing time, as process functions: TUMBLE, HOP, CUMULATE and SESSION.
 
-A window [start, end) is told once the time has come to its end. They are timers and state like any other, so they do
+A window [start, end) is emitted once the time has come to its end. They are timers and state like any other, so they do
 not know which time it is that passes (FLIP-326 promises that for windows).
 """
 
@@ -63,8 +63,8 @@ def hop(slide: timedelta, size: timedelta, offset: timedelta = timedelta(0)) -> 
 
 
 def cumulate(step: timedelta, size: timedelta, offset: timedelta = timedelta(0)) -> Windows:
-    """Windows of `size` that are told every `step`, from their start to there. Raises InvalidDeclaration unless size is
-    a multiple."""
+    """Windows of `size` that are emitted every `step`, from their start to there. Raises InvalidDeclaration unless size
+    is a multiple."""
     width, length = milliseconds(step, "the step of windows"), milliseconds(size, "the size of windows")
     shift = offset // timedelta(milliseconds=1)
     if length % width:
@@ -86,7 +86,7 @@ def session(gap: timedelta) -> Windows:
 
 @dataclass(frozen=True)
 class Aggregate(Generic[A]):
-    """What is kept of a window's records, and what is told of it.
+    """What is kept of a window's records, and what is emitted for it.
 
     Attributes:
         type: Of what is kept, in Flink SQL's spelling.
@@ -104,8 +104,8 @@ class Aggregate(Generic[A]):
 
 
 class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
-    """Aggregates the records of each key by windows. Records that come when their window has been told go to the second
-    output, and so do those without a time, which are in no window: nothing is dropped.
+    """Aggregates the records of each key by windows. Records that come when their window has been emitted go to the
+    second output, and so do those without a time, which are in no window: nothing is dropped.
 
     Args:
         windows: Which windows.

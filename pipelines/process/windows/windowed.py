@@ -1,4 +1,4 @@
-"""Aggregates over windows as SQL asks for them: what is added up before a function sees it, and what is told of it.
+"""Aggregates over windows as SQL asks for them: what is added up before a function sees it, and what is emitted for it.
 
 Rows of one landed epoch meet the same time, so those of one window and key may be added up beforehand: Spark does, and
 the function is handed one record for each. Expressions are Spark SQL; times are BIGINT, ms, UTC.
@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Literal
 
 WINDOW_END = "window_end"
-"""The first part of the key, and of what is told: where the window ends."""
+"""The first part of the key, and of what is emitted: where the window ends."""
 
 LEFT_OUT = ("dropped:where", "dropped:time-null", "dropped:late")
-"""The counts of rows that are in no window, by reason: WHERE, no time, or all of its windows were told."""
+"""The counts of rows that are in no window, by reason: WHERE, no time, or all of its windows were emitted."""
 
 NOT_HAVING = "not-having"
-"""The count of told windows that HAVING leaves out."""
+"""The count of emitted windows that HAVING leaves out."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class WindowTable:
 
     def __str__(self) -> str:
         lengths = [timedelta(milliseconds=length) for length in (self.size, self.step)]
-        told = {"TUMBLE": "TUMBLE of {0}", "HOP": "HOP of {0} every {1}", "CUMULATE": "CUMULATE up to {0} every {1}"}
+        text = {"TUMBLE": "TUMBLE of {0}", "HOP": "HOP of {0} every {1}", "CUMULATE": "CUMULATE up to {0} every {1}"}
         moved = f", moved by {self.offset} ms" if self.offset else ""
-        return told[self.kind].format(*lengths) + moved
+        return text[self.kind].format(*lengths) + moved
 
     def ends(self, time: str) -> str:
         """Where the windows of a time end: an ARRAY."""
@@ -45,7 +45,7 @@ class WindowTable:
         return f"sequence({first}, {self.last_end(time)}, {self.step}L)"
 
     def last_end(self, time: str) -> str:
-        """Where the last of the windows of a time ends: once that is told, the time is in no open window."""
+        """Where the last of the windows of a time ends: once that is emitted, the time is in no open window."""
         start = self._floor(time, self.step if self.kind == "HOP" else self.size)
         return f"({start} + {self.size}L)"
 
@@ -71,7 +71,7 @@ class Part:
     """What is kept of a window for an aggregate.
 
     Attributes:
-        kind: How two of it become one; a set is told by its size.
+        kind: How two of it become one; a set is emitted as its size.
         expression: A Spark aggregate over rows.
         type: Of what is kept, in Flink SQL's spelling; `spark_type` in Spark's.
     """
@@ -83,8 +83,8 @@ class Part:
     spark_type: str
 
     @property
-    def told(self) -> str:
-        """The Spark type of what is told of it."""
+    def emitted_type(self) -> str:
+        """The Spark type of what is emitted for it."""
         return "BIGINT" if self.kind == "set" else self.spark_type
 
 
@@ -95,7 +95,7 @@ class WindowedQuery:
     Attributes:
         alias: What `where`, `groups` and `parts` call the table.
         time_column: The table's time attribute; its rowtime in `event_time`, else a PROCTIME() column.
-        having: Over what is told.
+        having: Over what is emitted.
     """
 
     alias: str
@@ -118,9 +118,9 @@ class WindowedQuery:
         return {**self._keys, **{part.name: part.spark_type for part in self.parts}}
 
     @property
-    def told(self) -> dict[str, str]:
-        """What the function tells: name -> Spark type."""
-        return {**self._keys, **{part.name: part.told for part in self.parts}}
+    def emitted(self) -> dict[str, str]:
+        """What the function emits: name -> Spark type."""
+        return {**self._keys, **{part.name: part.emitted_type for part in self.parts}}
 
     @property
     def _keys(self) -> dict[str, str]:
@@ -130,5 +130,5 @@ class WindowedQuery:
     def definition(self) -> str:
         """Identifies what is kept, whatever the table's alias: state that was made under another one says something
         else. 16 hex digits."""
-        told = repr((self.table, self.time_column, self.event_time, self.where, self.groups, self.parts))
-        return hashlib.sha256(told.replace(f"`{self.alias}`.", "").encode()).hexdigest()[:16]
+        parts = repr((self.table, self.time_column, self.event_time, self.where, self.groups, self.parts))
+        return hashlib.sha256(parts.replace(f"`{self.alias}`.", "").encode()).hexdigest()[:16]

@@ -80,7 +80,7 @@ def history(
     """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target` is where
     its target's table lies. What became of an epoch depends on later ones alone: without `upto` it is exact.
 
-    Without a target the newest epoch that passed cannot be told from a published one, and counts as passed.
+    Without a target the newest epoch that passed cannot be distinguished from a published one, and counts as passed.
     """
     owner = insert_owner(insert)
     plans = [stored_plan(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]

@@ -25,7 +25,7 @@ from tidegate.pipelines.runtime.landing.failures import place
 from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.splits import stored_splits
-from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, splits_after
+from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, splits_after
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"

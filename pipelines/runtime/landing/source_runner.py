@@ -43,7 +43,7 @@ from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask
-from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
+from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 
@@ -193,11 +193,11 @@ class SourceRunner:
             aligned = self.strategy.alignment is not None
             counted = yield from EpochWriter(self.own, stored, time, spark, source, aligned).commit()
             rows = cache(lambda: self.own.rows(spark, stored) if counted.rows else None)
-            landed = time.heard(source.landed(stored, rows() if asks_rows(source) else None))
+            landed = time.with_own_watermarks(source.landed(stored, rows() if asks_rows(source) else None))
         faults.point("source.landed", self.table.name)
         with reading(self.own, source, stored, time.expression):
             told = landed.watermarks is not None
-            passes = time.passes(rows, counted.tally, stored, told=told)
+            passes = time.passes(rows, counted.tally, stored, emitted=told)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
         row = replace(row, rejected=counted.rejected)
         if counted.tally["truncates"]:

@@ -31,8 +31,8 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.computed import computed, plan_instant, stored_as_delivered
 from tidegate.pipelines.runtime.landing.rejected import Rejected
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
-from tidegate.pipelines.runtime.watermarking import EpochTime
-from tidegate.pipelines.runtime.watermarking.builtin import Tally, ends_of_files, ends_of_rows, merged
+from tidegate.pipelines.runtime.watermark_log import EpochTime
+from tidegate.pipelines.runtime.watermark_log.builtin import Tally, ends_of_files, ends_of_rows, merged
 from tidegate.pipelines.sources.arrow_types import arrow_type
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")

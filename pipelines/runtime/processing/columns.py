@@ -35,7 +35,7 @@ def input_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str
 
 def output_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str, str]:
     """What the function gives to an output: name -> Spark type."""
-    return spec.windowed.told if spec.windowed else record_columns(pipeline.table(spec.outputs[place]))
+    return spec.windowed.emitted if spec.windowed else record_columns(pipeline.table(spec.outputs[place]))
 
 
 def output_schema(columns: dict[str, str]) -> pa.Schema:

@@ -68,7 +68,7 @@ def epoch_steps(
     steps, watermark = steps_of(
         range(len(spans)),
         [item[4] for item in landed],
-        standing=standing,
+        before=standing,
         last=Watermark(*last),
         time=before,
         now=now,

@@ -21,11 +21,11 @@ from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTE
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
-from tidegate.pipelines.process.watermarks.constants import (
+from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
+    WatermarkDeclaration,
 )
-from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

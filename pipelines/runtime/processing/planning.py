@@ -170,7 +170,7 @@ class ProcessPlanner(ReleasePlanner):
         steps, least = found.steps, state.least_timer
         if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):
             return None
-        if steps.told or (steps.moves and not found.watermark.use_processing_time):
+        if steps.handed_on or (steps.moves and not found.watermark.use_processing_time):
             return None
         names = " or ".join(span.table for span in spans)
         if least is None:

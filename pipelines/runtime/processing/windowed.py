@@ -100,7 +100,7 @@ def told_rows(
         seen: Counts what HAVING leaves out, as NOT_HAVING.
     """
     own = (KIND, REPORTED, TASK, OFFSET)
-    named = {quoted(name): output_column(0, number) for number, name in enumerate(query.told)}
+    named = {quoted(name): output_column(0, number) for number, name in enumerate(query.emitted)}
     found = rows.selectExpr(
         *own,
         *[f"{column} AS {name}" for name, column in named.items()],

@@ -5,7 +5,7 @@
     discarded    a person has given them up; they are kept, and counted
 
 Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has kept out for one
-reason is a whole (`Kept`), and a plan takes wholes: so "exactly once" is a matter of lots that do not meet.
+reason is a whole (`QuarantinedRows`), and a plan takes wholes: so "exactly once" is a matter of lots that do not meet.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ALWAYS = (DISCARDED, _TIMELESS)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What one epoch has kept out for one reason (as `_reason` tells it).
+class QuarantinedRows:
+    """What one epoch has kept out for one reason (as `_reason` says it).
 
     `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since.
     """
@@ -74,7 +74,7 @@ class Kept:
 
     @property
     def short(self) -> str:
-        """The reason as `tidegate status` tells it."""
+        """The reason as `tidegate status` shows it."""
         return short(self.reason)
 
 
@@ -99,7 +99,7 @@ def may_match(reason: str, insert: Insert) -> bool:
     return not keys or any(build in key for key in keys for build in builds)
 
 
-def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
+def quarantined_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
     """Reason -> rows that a staged epoch keeps out, by its counts."""
 
     def out(name: str) -> bool:
@@ -110,14 +110,14 @@ def kept_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
     return {name: number for name, number in counts.items() if number and out(name)}
 
 
-def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[Kept]:
+def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
     """All that published epochs have kept out, in their order. Epochs that a backfill has replaced have nothing there
     any more."""
     published = [item for item in epochs if item.published and item.staged is not None]
     found = [
-        Kept(item.plan, reason, rows)
+        QuarantinedRows(item.plan, reason, rows)
         for item in published
-        for reason, rows in kept_by(item.plan, item.staged.counts if item.staged else {}).items()
+        for reason, rows in quarantined_by(item.plan, item.staged.counts if item.staged else {}).items()
     ]
     places: dict[str, list[int]] = {}
     for place, kept in enumerate(found):
@@ -149,7 +149,7 @@ class Undecided:
     needed: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, item: Kept, epoch: ReleasedEpoch) -> Undecided:
+    def of(cls, item: QuarantinedRows, epoch: ReleasedEpoch) -> Undecided:
         """What an epoch has kept out."""
         plan, needed = item.plan, dict[str, tuple[int, int]]()
         if plan.in_event_time:
@@ -198,13 +198,13 @@ def refuse_process(insert: Insert) -> None:
         )
 
 
-def asked_for(item: Kept, reasons: Sequence[str], epochs: Sequence[int]) -> bool:
+def asked_for(item: QuarantinedRows, reasons: Sequence[str], epochs: Sequence[int]) -> bool:
     """Whether a selection names it. A reason is given whole, or as `key-absent@u`, or as `key-absent`."""
     named = {item.reason, item.short, item.short.partition("@")[0]}
     return (not reasons or bool(named & set(reasons))) and (not epochs or item.epoch in epochs)
 
 
-def chosen(insert: str, kept: Sequence[Kept], request: FromQuarantine) -> list[Kept]:
+def chosen(insert: str, kept: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
     """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch, and rows
     without a time, which would come back, are released only where their reason is named.
 
@@ -220,7 +220,7 @@ def chosen(insert: str, kept: Sequence[Kept], request: FromQuarantine) -> list[K
     return [item for item in named if item.reason not in (DISCARDED, _TIMELESS) or item.reason in request.reasons]
 
 
-def as_shown(request: FromQuarantine, wanted: Iterable[Kept]) -> FromQuarantine:
+def as_shown(request: FromQuarantine, wanted: Iterable[QuarantinedRows]) -> FromQuarantine:
     """The request for what a person has seen as `wanted`, and for nothing that is kept out from now on. Where that is
     nothing, an epoch that an aborted command left unfinished may still be this one's."""
     return replace(request, upto=max((item.epoch for item in wanted), default=0))
@@ -236,7 +236,7 @@ def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int],
             )
 
 
-def lots_of(wanted: Iterable[Kept], kept: Iterable[Kept]) -> tuple[Lot, ...]:
+def lots_of(wanted: Iterable[QuarantinedRows], kept: Iterable[QuarantinedRows]) -> tuple[Lot, ...]:
     """`wanted` as lots. What follows one another in `kept` for the same reason becomes one, so that a plan stays small
     however many epochs it takes from."""
     chosen = {(item.epoch, item.reason) for item in wanted}
@@ -267,7 +267,7 @@ def removal(lake: Lake, insert: Insert) -> str:
     return lake.application(insert_owner(insert.id), "retention-epoch", 1)
 
 
-def decided(kept: Sequence[Kept]) -> list[Kept]:
+def decided(kept: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
     """What somebody has released or discarded; nothing of a process."""
     return [item for item in kept if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
 
@@ -277,12 +277,12 @@ def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
     return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
 
 
-def removed(kept: Sequence[Kept], upto: int) -> list[Kept]:
+def removed(kept: Sequence[QuarantinedRows], upto: int) -> list[QuarantinedRows]:
     """Of all that was kept out what retention has removed, once it has come to `upto`."""
     return [item for item in decided(kept) if item.decider.epoch <= upto] if upto else []
 
 
-def refuse_removed(insert: str, found: Sequence[Kept], wanted: Sequence[Kept]) -> None:
+def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequence[QuarantinedRows]) -> None:
     """Raise BeyondRetention where rows that are `wanted` are among the removed ones, `found`."""
     gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
     if gone:

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.parquet import python_rows
-from tidegate.pipelines.runtime.quarantine.quarantined import Kept
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -23,20 +23,22 @@ PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 
 
 @dataclass(frozen=True)
-class KeptRow:
+class QuarantinedRow:
     """One row: what was kept of it (`values`, by the target's columns), its op, which probe row it is (`place`, by
     PROBE_PLACE), and that row's own columns (`probe`; None of rows that were kept out before these were stored, and of
     a process's)."""
 
-    kept: Kept
+    kept: QuarantinedRows
     op: str
     place: Mapping[str, Any]
     values: Mapping[str, Any]
     probe: Mapping[str, Any] | None = None
 
 
-def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kept], most: int) -> list[KeptRow]:
-    """Up to `most` rows of what is wanted, in its order. Raises LakeError where the files do not tell the rows."""
+def rows_of(
+    lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[QuarantinedRows], most: int
+) -> list[QuarantinedRow]:
+    """Up to `most` rows of what is wanted, in its order. Raises LakeError where the files do not give the rows."""
     target = pipeline.table(insert.target)
     path = lake.quarantine_path(target, insert)
     table = delta_log.opened(path)
@@ -50,7 +52,7 @@ def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kep
             next_command="read it with Spark",
         )
     names = [column.name for column in target.stored_columns]
-    found: list[KeptRow] = []
+    found: list[QuarantinedRow] = []
     for kept in wanted:
         if len(found) >= most:
             break
@@ -66,5 +68,7 @@ def rows_of(lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[Kep
             for row in python_rows(file.head(most - len(found), columns=there, filter=own)):
                 place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))
                 probe = row.get(PROBE)
-                found.append(KeptRow(kept, row["_op"], place, values, probe if isinstance(probe, dict) else None))
+                found.append(
+                    QuarantinedRow(kept, row["_op"], place, values, probe if isinstance(probe, dict) else None)
+                )
     return found

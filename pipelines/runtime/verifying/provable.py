@@ -13,7 +13,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.gone import gone as removed_of
-from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.report import EpochState
@@ -31,7 +31,7 @@ Unproved = dict[tuple[int, int], tuple[EpochState, str]]
 
 @dataclass(frozen=True)
 class Provable:
-    """What can be told of the epochs of one INSERT before anything is recomputed. `environment`: what `${VARIABLE}` in
+    """What is known of the epochs of one INSERT before anything is recomputed. `environment`: what `${VARIABLE}` in
     options is replaced by, None for the process's own."""
 
     pipeline: Pipeline
@@ -97,7 +97,7 @@ class Provable:
                         state = "rows lost"
                     elif pin is not None and retention.spares(epoch, pin, removed):
                         continue
-                texts.append(f"{rows_in_words(number)} of {table} that it read {'is' if number == 1 else 'are'} gone")
+                texts.append(f"{counted_rows(number)} of {table} that it read {'is' if number == 1 else 'are'} gone")
             if texts:
                 why = ", and no retention has removed so many" if state == "rows lost" else ""
                 found[epoch.key] = (state, " and ".join(texts) + why)

@@ -1,7 +1,7 @@
 """Recompute every published epoch from its pins, and compare: target and quarantine must hold exactly those rows.
 
 Equal means equal as multisets, in both directions. What can no longer be recomputed is never called equal: rows that
-have passed out of retention, and epochs that another text of the INSERT made, are told as such.
+have passed out of retention, and epochs that another text of the INSERT made, are reported as such.
 
 An epoch is recomputed by the definition that it was made under, as the lake keeps it: the script at hand may have been
 changed since.
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.runtime.accounting import rows_in_words
+from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
@@ -115,8 +115,8 @@ class _Verification:
         path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
         found: Unproved = {}
         for item in removed(kept_out(epochs), removed_upto(self.lake, self.insert, path)):
-            told = f"{rows_in_words(item.rows)} that epoch {item.epoch} had quarantined ({item.reason})"
-            text = f"{told} {'is' if item.rows == 1 else 'are'} gone"
+            rows = f"{counted_rows(item.rows)} that epoch {item.epoch} had quarantined ({item.reason})"
+            text = f"{rows} {'is' if item.rows == 1 else 'are'} gone"
             for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
                 found.setdefault((plan.generation, plan.epoch), ("beyond retention", text))
         return found
@@ -143,7 +143,7 @@ class _Verification:
             for (generation, epoch), number in sorted(counts[place].items()):
                 if (generation, epoch) not in known:
                     yield (
-                        f"the {place} has {rows_in_words(number)} of generation {generation}, epoch {epoch}, "
+                        f"the {place} has {counted_rows(number)} of generation {generation}, epoch {epoch}, "
                         "which was not published"
                     )
 

@@ -49,7 +49,7 @@ COLLECTION = Family("ARRAY or MAP", frozenset({Kind.ARRAY, Kind.MAP}))
 
 @dataclass(frozen=True)
 class Call:
-    """A call in a script. `units` are words such as DAY that stand among the arguments."""
+    """A call in a script. `units` are words such as DAY that are among the arguments."""
 
     name: str
     arguments: tuple[Value, ...]

@@ -41,7 +41,7 @@ def _sha2(call: Call) -> str:
 
 
 def _json(call: Call) -> str:
-    """What stands at a path of a JSON text, as text; NULL for a path that is not there and for JSON's own null."""
+    """What is at a path of a JSON text, as text; NULL for a path that is not there and for JSON's own null."""
     path = call.arguments[1].constant
     if not isinstance(path, str) or not path.removeprefix("lax ").startswith("$"):
         call.refuse("a JSON path is a constant that begins with `$`", "JSON_VALUE(message, '$.user.id')", 1)

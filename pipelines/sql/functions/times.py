@@ -1,4 +1,4 @@
-"""DATE_FORMAT, TO_TIMESTAMP, EXTRACT, … for a session in UTC, and the instant that stands for every "now"."""
+"""DATE_FORMAT, TO_TIMESTAMP, EXTRACT, … for a session in UTC, and the instant that is every "now"."""
 
 from __future__ import annotations
 

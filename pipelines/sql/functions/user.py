@@ -9,7 +9,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 
 ROW = "_split, _offset"
-"""Every call is told its row, so that a failure names it."""
+"""Every call gets the place of its row, so that a failure names it."""
 
 _TAKES = {
     Kind.BIGINT: Family("integer or TIMESTAMP (its ms)", frozenset({*INTEGERS, *TIMESTAMPS})),

@@ -192,7 +192,7 @@ class JoinCompiler:
         if not equal:
             key = ", ".join(f"`{name}`" for name in table.primary_key)
             what = f"ON has no equality with a column of {table.name}, whose primary key is {key}"
-        return self._error(self.statement.condition.span, what, f"{hint}; the column stands alone on its side")
+        return self._error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
 
 
 def _path(tree: exp.Expr, around: Span) -> list[Name] | None:

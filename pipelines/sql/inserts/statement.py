@@ -1,4 +1,4 @@
-"""One INSERT as it stands in a script: what its names mean, and what the columns of its target get."""
+"""One INSERT of a script: what its names mean, and what the columns of its target get."""
 
 from __future__ import annotations
 

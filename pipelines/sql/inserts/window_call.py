@@ -75,7 +75,7 @@ class WindowCallCompiler:
             raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
         value = InsertScope(self.source, [Relation(table.name, table)]).resolve(given.descriptor)
         names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
-        # A table may be called as a column of it is: then what follows tells which of both is meant.
+        # A table may be called as a column of it is: what follows decides which is meant.
         if names[0] == table.name and not columns.isdisjoint(names[1:2]):
             names = names[1:]
         path = ".".join(names)

@@ -1,7 +1,7 @@
 """INSERT INTO … SELECT … FROM TABLE(TUMBLE(…)) GROUP BY window_start, window_end: a process function of SQL's own.
 
 What is grouped, and what is aggregated, are expressions over the table's rows; SELECT and HAVING are over what comes of
-that, which the function tells.
+that, which the function emits.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class WindowedCompiler:
         """The value of a node that GROUP BY names; None for any other, which may have parts that it names."""
         try:
             value = translator.of(node, scalar.span)
-        except SqlError:  # told when the whole is translated, if it is wrong there, too
+        except SqlError:  # reported when the whole is translated, if it is wrong there, too
             return None
         return None if value.literal else groups.value(value)
 
@@ -281,7 +281,7 @@ class Groups:
         self.named[value.sql], self.types[value.sql] = Group(name, value.sql, value.type.spark), value.type
 
     def value(self, value: Value) -> Value | None:
-        """What stands for `value` once rows are grouped; None where they are not grouped by it."""
+        """What replaces `value` once rows are grouped; None where they are not grouped by it."""
         if value in self.bounds.values():
             return value
         group = self.named.get(value.sql)

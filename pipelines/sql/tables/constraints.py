@@ -113,4 +113,4 @@ def quarantining_nulls(table: Table) -> Table:
 def refused(expect: Expect, why: str) -> tuple[str, str]:
     """What is wrong with a constraint on a table that is no target, and what to do."""
     what = f"constraint `{expect.name.text}` has no meaning here: {why}"
-    return what, "a constraint stands in the CREATE TABLE that an INSERT writes to"
+    return what, "a constraint belongs in the CREATE TABLE that an INSERT writes to"

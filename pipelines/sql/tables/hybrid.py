@@ -85,7 +85,7 @@ class PartsCompiler:
         return self.source.error(self._span(option, place), what, hint)
 
     def _span(self, option: Option, place: int) -> Span:
-        """Where the name of a part stands in the option's value."""
+        """Where the name of a part is in the option's value."""
         span = option.value.span
         start = span.start
         for name in self.names[: place + 1]:

@@ -62,7 +62,7 @@ class KeyCompiler:
         if span is not None and not spec.partitioned:
             words = Span(span.start, span.start + len("PARTITIONED"))
             raise self._error(words, f"PARTITIONED BY is not supported by {spec.name}", LAKE_LAYS_OUT)
-        for column, name in self._delivered(names, "PARTITIONED BY", "told by a folder's name"):
+        for column, name in self._delivered(names, "PARTITIONED BY", "from a folder's name"):
             if parse_type(column.type).kind not in PARTITION_KINDS:
                 hint = "declare a string, an integer, DECIMAL, BOOLEAN, DATE or TIMESTAMP"
                 raise self._error(name.span, f"type clash: a folder's name cannot be {column.type}", hint)

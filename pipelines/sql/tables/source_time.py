@@ -37,12 +37,12 @@ def is_call(scalar: Scalar, *names: str) -> bool:
 
 
 def own_call(expression: Scalar) -> exp.Anonymous | None:
-    """The call of SYSTEM_WATERMARK() in a watermark's expression, wherever it stands."""
+    """The call of SYSTEM_WATERMARK() in a watermark's expression, wherever it is."""
     return next((call for call in expression.tree.find_all(exp.Anonymous) if call.name.upper() in SOURCES_OWN), None)
 
 
 def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedelta:
-    """How much later than the source a watermark tells, whose `expression` has `call` in it.
+    """How much later than the source a watermark is emitted, whose `expression` has `call` in it.
 
     Raises SqlError for anything but the call alone, and the call less an interval that is written out.
     """
@@ -106,7 +106,7 @@ def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | N
 
 
 def _delay_written(source: Source, watermark: Watermark, column: Column) -> str:
-    """The delay that an expression over SYSTEM_ROWTIME() stands for, as it is to be written behind
+    """The delay that an expression over SYSTEM_ROWTIME() means, as it is to be written behind
     SYSTEM_WATERMARK(); an example where that is not plain."""
     tree = _bare(watermark.expression.tree)
     if _is(tree, column):
@@ -131,7 +131,7 @@ def _called(tree: exp.Expr, names: Iterable[str]) -> bool:
 
 
 def _bare(tree: exp.Expr) -> exp.Expr:
-    """What stands inside of parentheses."""
+    """What is inside of parentheses."""
     while isinstance(tree, exp.Paren):
         tree = tree.this
     return tree

@@ -1,7 +1,7 @@
 """'quality.suite' of one CREATE TABLE: a file of Great Expectations, read and looked through by the compiler.
 
 What is found here stays what judges: a file that changes or vanishes later changes nothing for a pipeline that is
-compiled. Great Expectations itself is not imported; which expectations it has is told by the names of its modules.
+compiled. Great Expectations itself is not imported; which expectations it has is known from the names of its modules.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SuiteCompiler:
         except ValueError as error:
             problem, hint = f"the suite is no JSON: {error}", "write what ExpectationSuite.to_json_dict() gives"
         else:
-            for problem, hint in self._problems(found):  # noqa: B007  the first one is told
+            for problem, hint in self._problems(found):  # noqa: B007  the first one is reported
                 break
         if problem is not None:
             raise self._error(value, problem, hint)

@@ -196,7 +196,7 @@ class TableCompiler:
                 name = call.name.upper()
                 raise self._error(
                     place(call) or computed.span,
-                    f"{name}() stands alone in a computed column: it is the instant of the release, not of the row",
+                    f"{name}() must be alone in a computed column: it is the instant of the release, not of the row",
                     "declare proctime AS PROCTIME(), and compute with it in the SELECT",
                 )
 

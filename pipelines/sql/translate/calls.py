@@ -37,7 +37,7 @@ def call(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         at = Span(span.start, tree.meta.get("name_end", span.start + len(written)))
         function = walker.scope.function(written, at) or _no_function(walker, written, at)
     if tree.meta.get("distinct"):
-        walker.refuse(span, f"{name}(DISTINCT …) is not supported", "DISTINCT stands in aggregates alone")
+        walker.refuse(span, f"{name}(DISTINCT …) is not supported", "DISTINCT belongs in aggregates alone")
     arguments = tuple(walker.of(argument, span) for argument in trees)
     spans = tuple(place(argument) or span for argument in trees)
     return function.translate(

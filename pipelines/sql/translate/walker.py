@@ -46,7 +46,7 @@ class Walker:
         return found
 
     def of(self, tree: exp.Expr, around: Span) -> Value:
-        """The value of a node; `around` is where it stands if it does not know itself."""
+        """The value of a node; `around` is its place if it does not know itself."""
         span = place(tree) or around
         rule = self.rules.get(type(tree))
         if rule is None:

@@ -59,7 +59,7 @@ class AtomGrammar(CallGrammar):
             self._advance(2)
             return self.at(first, exp.Literal.number(f"0.{self._prev.text}"))
         if kind == TokenType.STAR:
-            self.expected("an expression", "`*` stands alone in a SELECT list")
+            self.expected("an expression", "`*` must be alone in a SELECT list")
         if kind == TokenType.SELECT:
             self._no_subquery()
         if first and kind != TokenType.IDENTIFIER and first.text.isidentifier():
@@ -174,7 +174,7 @@ class AtomGrammar(CallGrammar):
         return token.token_type == TokenType.VAR and token.text.upper().removesuffix("S") in UNITS
 
     def _interval(self, first: Token) -> exp.Expr:
-        """What stands behind INTERVAL."""
+        """What follows INTERVAL."""
         negative = self._match(TokenType.DASH)
         amount = self.text("the interval's value in quotes", "for example INTERVAL '5' SECOND")
         unit = self._unit(UNITS, "the interval's unit")

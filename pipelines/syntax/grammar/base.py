@@ -71,7 +71,7 @@ class TokenReader(parser.Parser):
         raise self.source.error(self.here(), f"expected {what}, found {self.found()}", hint)
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
-        """Refuse what stands at `span`."""
+        """Refuse what is at `span`."""
         raise self.source.error(span, what, hint)
 
     def word(self, *words: str, ahead: int = 0) -> bool:
@@ -92,7 +92,7 @@ class TokenReader(parser.Parser):
         return True
 
     def need(self, *words: str, hint: str | None = None) -> Token:
-        """Read these words, or refuse what stands there. Gives the first."""
+        """Read these words, or refuse what is there. Returns the first."""
         first = self._curr
         for text in words:
             if not self.take(text):
@@ -100,7 +100,7 @@ class TokenReader(parser.Parser):
         return first
 
     def need_sign(self, kind: TokenType, sign: str, hint: str | None = None) -> Token:
-        """Read a sign such as `(`, or refuse what stands there."""
+        """Read a sign such as `(`, or refuse what is there."""
         token = self._curr
         if not self._match(kind):
             self.expected(f"`{sign}`", hint)
@@ -155,5 +155,5 @@ class TokenReader(parser.Parser):
         return Scalar(tree, span, self.source.written(self._tokens[index : self._index]))
 
     def at(self, first: Token, node: exp.Expr) -> exp.Expr:
-        """`node`, which stands from `first` to the last token read."""
+        """`node`, which reaches from `first` to the last token read."""
         return spanned(node, self.since(first))

@@ -134,7 +134,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
                 return
             depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
             if self.word("WATERMARK", "FOR", ahead=offset):
-                what = "a view has no watermark: WATERMARK FOR stands in the CREATE TABLE that the rows come from"
+                what = "a view has no watermark: WATERMARK FOR belongs in the CREATE TABLE that the rows come from"
                 self.refuse(span_of(token), what, "declare it there; there are no views")
 
     def _no_like(self) -> None:

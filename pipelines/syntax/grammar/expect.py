@@ -20,7 +20,7 @@ class ExpectGrammar(ExpressionGrammar):
     def expect(self, first: Token, name: Name) -> Expect:
         """Read what follows the constraint's name."""
         self.need("EXPECT")
-        self.need_sign(TokenType.L_PAREN, "(", "the condition stands in brackets: EXPECT (price > 0)")
+        self.need_sign(TokenType.L_PAREN, "(", "the condition must be in brackets: EXPECT (price > 0)")
         condition = self.scalar()
         self.need_sign(TokenType.R_PAREN, ")")
         action = self._action() if self.take("ON") else None

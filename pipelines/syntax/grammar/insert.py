@@ -142,7 +142,7 @@ class InsertGrammar(WindowGrammar):
                 self.refuse(window.span, f"{window.function.text} takes one TABLE", f"for example {EXAMPLE}")
             use = TableUse(tables[0], None)
         if self._curr.token_type == TokenType.FOR:
-            self.refuse(self.here(), "FOR SYSTEM_TIME AS OF stands behind a joined table, not behind FROM", TEMPORAL)
+            self.refuse(self.here(), "FOR SYSTEM_TIME AS OF belongs behind a joined table, not behind FROM", TEMPORAL)
         alias = self._alias()
         if self._curr.token_type == TokenType.COMMA:
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
@@ -202,7 +202,7 @@ class InsertGrammar(WindowGrammar):
         if early is not None:
             self.refuse(
                 self.here(),
-                "FOR SYSTEM_TIME AS OF stands before the table's other name",
+                "FOR SYSTEM_TIME AS OF belongs before the table's other name",
                 f"write {build.table.text} FOR SYSTEM_TIME AS OF … AS {early.text}",
             )
         self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")

@@ -47,7 +47,7 @@ def test_it_is_scheduled_weekly_and_has_no_part_in_the_pipelines_job(database: D
 
 
 @pytest.mark.thorough
-def test_it_tells_numbers_and_fails_where_a_key_differs(database: Database, tmp_path: Path, spark: SparkSession):
+def test_it_shows_numbers_and_fails_where_a_key_differs(database: Database, tmp_path: Path, spark: SparkSession):
     database.execute(
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(9))", "INSERT INTO item VALUES (1, 'a'), (2, 'b')"
     )

@@ -13,7 +13,7 @@ from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 LOG = logging.getLogger(__name__)
 
 
-def test_two_code_locations_on_one_lake_tell_one_message_of_each_state(tmp_path: Path):
+def test_two_code_locations_on_one_lake_send_one_message_of_each_state(tmp_path: Path):
     ControlRows(tmp_path / "lake").planned("rates", 1, 1)
     first, second = (Watched((), (WatchedTable(name, "rates", str(tmp_path / "lake"), ""),)) for name in ("a", "b"))
     for at, state in ((1.0, "open"), (2.0, "resolved"), (3.0, "open")):

@@ -87,7 +87,7 @@ def test_since_when_there_is_something_that_has_not_landed(
         pytest.param(20, 10, None, id="inside of the bound"),
     ],
 )
-def test_what_the_lake_alone_tells(tmp_path: Path, lag_ms: int | None, minutes: int, told: str | None) -> None:
+def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: int, told: str | None) -> None:
     rows, now = ControlRows(tmp_path / "lake"), round(time.time() * 1000)
     rows.planned(rows.probe, 1, now - minutes * MINUTE)
     rows.landed(rows.probe, 1, now - minutes * MINUTE, lag_ms=lag_ms)

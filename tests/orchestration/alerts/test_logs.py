@@ -31,7 +31,7 @@ DAY = 86_400_000
         pytest.param(None, None, id="it does not delete"),
     ],
 )
-def test_a_topic_is_told_of_before_it_has_deleted_what_is_not_read(
+def test_a_topic_is_reported_before_it_has_deleted_what_is_not_read(
     tmp_path: Path, left: int | None, told: str | None
 ) -> None:
     script, lake = tmp_path / "p.sql", Lake(tmp_path / "lake")

@@ -41,7 +41,7 @@ def test_the_environment_fills_what_was_left_open():
         ("TIDEGATE_ALERT_KEYS", "-1"),
     ],
 )
-def test_a_value_that_can_not_be_is_named(variable: str, value: str):
+def test_a_value_that_cannot_be_is_named(variable: str, value: str):
     with pytest.raises(PlanningError, match=rf"\${variable}"):
         AlertOptions().of_environment({variable: value})
 

@@ -149,7 +149,7 @@ def test_a_new_process_sends_what_was_under_way_once_more(under_way, impatient):
     assert (channel.got, tick.pending()) == (["a", "a"], [])
 
 
-def test_two_slow_channels_tell_of_each_other_once(under_way, impatient):
+def test_two_slow_channels_report_each_other_once(under_way, impatient):
     slow = Slow()
     one, two = Scripted("one", slow), Scripted("two", slow)
     tick = Ticks([one, two])
@@ -175,7 +175,7 @@ def test_one_that_hangs_keeps_no_message_from_the_others():
 
 
 @pytest.mark.parametrize("error", [ValueError("http://T0KEN"), SystemExit("http://T0KEN")], ids=["error", "exit"])
-def test_what_nobody_has_foreseen_is_a_failure_that_is_told_by_its_kind(
+def test_what_nobody_has_foreseen_is_a_failure_that_is_reported_by_its_kind(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ):
     def breaks(_: str) -> None:

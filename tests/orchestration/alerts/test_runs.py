@@ -228,7 +228,7 @@ def test_what_is_behind_after_the_daemon_was_away_is_one_incident_until_it_had_t
     assert [item.kind for item in late] == ["lag", "lag"]
 
 
-def test_a_run_that_waits_too_long_in_the_queue_is_told_by_the_queue():
+def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
     found, options = Watched((), (WatchedTable("clicks", "user_info", "/lake", ""),)), AlertOptions()
     with DagsterInstance.ephemeral() as instance:
         for job, pipeline in (("clicks", "clicks"), ("other", "not Tidegate's")):

@@ -63,7 +63,7 @@ def test_only_http_is_spoken(url: str):
 
 
 @pytest.mark.parametrize("url", ["http://[T0KEN", "http://[T0KEN]/x", "http://example.com:T0KEN/x"])
-def test_an_address_that_can_not_be_read_is_not_told(url: str):
+def test_an_address_that_cannot_be_read_is_not_reported(url: str):
     with pytest.raises(Undelivered) as refused:
         post(url, INCIDENT)
     assert "T0KEN" not in str(refused.value)

@@ -53,7 +53,7 @@ def test_bars_that_nobody_will_fill_are_taken_away() -> None:
         task.advance(9)
 
 
-def test_a_line_without_a_measure_is_told_now_and_then() -> None:
+def test_a_line_without_a_measure_is_reported_now_and_then() -> None:
     bars, file = shown(False)
     line = bars.line("clicks waiting")
     line.note("1")

@@ -36,7 +36,7 @@ class HttpError(OSError):
 
 @pytest.mark.parametrize("raised", [KeyError, HttpError, PythonException], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_check_that_raises_is_told_by_its_type_and_with_what_to_do(
+def test_a_check_that_raises_is_reported_by_its_type_and_with_what_to_do(
     capsys: pytest.CaptureFixture[str], as_json: bool, raised: type[Exception]
 ) -> None:
     """What it says may hold a secret, and the text of a typed error goes into alerts: only the stack has it."""

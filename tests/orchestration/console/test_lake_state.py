@@ -43,7 +43,7 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     assert "nobody for 10 min" in shown(rows, 16 * MINUTE)
 
 
-def test_how_far_behind_a_source_was_is_told_with_how_long_ago_that_was(tmp_path: Path) -> None:
+def test_how_far_behind_a_source_was_is_reported_with_how_long_ago_that_was(tmp_path: Path) -> None:
     rows = ControlRows(tmp_path / "lake")
     rows.planned(rows.probe, 1, 0)
     rows.landed(rows.probe, 1, 2 * MINUTE, rows=5, lag_ms=700)

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import pipeline
-from tidegate.orchestration import words
+from tidegate.orchestration import text
 from tidegate.orchestration.console.reconciled import reconciled_lines
 from tidegate.orchestration.console.views import of_published, published_line, run_tables, tick_line
+from tidegate.orchestration.text import sentence
 from tidegate.pipelines.commands import AS_WRITTEN
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.runtime.continuous import Tick
@@ -56,7 +57,7 @@ def test_dropped_rows_are_counted() -> None:
     ],
 )
 def test_a_value_is_shown_as_people_write_it(value: object, shown: str) -> None:
-    assert words.value(value) == shown
+    assert text.value(value) == shown
 
 
 def test_a_key_that_differs_is_shown_plainly() -> None:
@@ -66,3 +67,21 @@ def test_a_key_that_differs_is_shown_plainly() -> None:
     )  # fmt: skip
     told = [str(line) for line in reconciled_lines([found], AS_WRITTEN)]
     assert any("id = 55240 is not in the lake" in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    ("text", "one"),
+    [
+        ("the file /data/a.json is gone", "the file /data/a.json is gone"),
+        ("The file is gone.", "The file is gone"),
+        ("The file is gone. It was there before.", "The file is gone; it was there before"),
+        ("two\n  lines", "two lines"),
+        ("a value, e.g. 7, of rate 0.5", "a value, e.g. 7, of rate 0.5"),
+        ("1 of 2 rows (see below). DeltaTable is left", "1 of 2 rows (see below); DeltaTable is left"),
+        ("[CAST_INVALID_INPUT] The value 'x' is malformed. Use `try_cast` instead. SQLSTATE: 22018",
+         "[CAST_INVALID_INPUT] The value 'x' is malformed; use `try_cast` instead; SQLSTATE: 22018"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_an_errors_text_is_one_sentence_without_its_stop(text: str, one: str) -> None:
+    assert sentence(text) == one

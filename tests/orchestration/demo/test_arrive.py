@@ -48,7 +48,7 @@ def said(tmp_path: Path) -> str:
     return "\n".join(told)
 
 
-def test_an_empty_cache_is_told_with_all_of_it(cache: Path, tmp_path: Path) -> None:
+def test_an_empty_cache_is_reported_with_all_of_it(cache: Path, tmp_path: Path) -> None:
     assert "Delta Lake, Spark's Kafka source, Spark's Avro, a MariaDB server" in said(tmp_path)
     assert "about 254 MB, 1 to 3 minutes, once" in said(tmp_path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.orchestration.demo.ticks import told
+from tidegate.orchestration.demo.ticks import waiting_by_reason
 from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.status import Chunks, Flip, InsertStatus, LakeStatus, SourceStatus
 
@@ -85,4 +85,4 @@ FLIP = Flip(2, 1000, {"file": "binlog.000001", "position": 4}, "binlog.000001:90
 def test_the_line_says_who_waits_how_much_is_read_and_how_far_behind(
     user_info: SourceStatus, waiting: int | None, line: str
 ) -> None:
-    assert told(LakeStatus("lake", 2000, (user_info, CLICKS), (insert(waiting),))) == line
+    assert waiting_by_reason(LakeStatus("lake", 2000, (user_info, CLICKS), (insert(waiting),))) == line

@@ -201,19 +201,20 @@ def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
     assert told in text_of(out.read_text()).partition("Last alerts")[2]
 
 
-def test_watermarks_that_tell_a_time_are_drawn(tmp_path: Path):
+def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):
     rows = ControlRows(tmp_path / "lake")
     rows.landed(rows.build, 1, 20 * SECOND, flip=True)
     for epoch, told in ((1, 5 * SECOND), (2, 15 * SECOND)):
         rows.landed(rows.probe, epoch, (20 + epoch) * SECOND, rows=5, watermark=told)
     page = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
-    drawn = page.partition('aria-label="The watermark of each source, by when it was told"')[2].partition("</svg>")[0]
+    label = 'aria-label="The watermark of each source, by when it was emitted"'
+    drawn = page.partition(label)[2].partition("</svg>")[0]
     step = r'<path d="M[\d.]+ [\d.]+H[\d.]+V[\d.]+H[\d.]+" class="line c\d"/>'
     assert len(re.findall("<path", drawn)) == len(re.findall(step, drawn)) == 1, "(MIN, true) is no time"
     assert drawn.count("<circle") == 2
 
 
-def test_a_file_that_can_not_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
+def test_a_file_that_cannot_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
     path = tmp_path / "clicks.sql"
     path.write_text(script("block"))
     done = CliRunner().invoke(

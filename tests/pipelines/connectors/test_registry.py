@@ -25,7 +25,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._installed.cache_clear()
 
 
-def test_a_broken_connector_stands_in_nobodys_way() -> None:
+def test_a_broken_connector_is_in_nobodys_way() -> None:
     assert compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripted')").table("t").connector == "scripted"
 
 

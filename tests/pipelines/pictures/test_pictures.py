@@ -65,7 +65,7 @@ def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], s
     assert bar.label == "7"
 
 
-def test_what_each_epoch_left_waiting_stands_on_its_bar_and_what_waits_now_behind_all() -> None:
+def test_what_each_epoch_left_waiting_is_on_its_bar_and_what_waits_now_behind_all() -> None:
     drawn = outcomes([released({"to:publish": 3})] * 3, [7, 0, None], waiting=12)
     told = "epoch 7, published: 3 to publish"
     assert re.findall("<title>(.*?)</title>", drawn) == [f"{told}; 7 left waiting", told, told, "12 rows wait"]
@@ -100,7 +100,7 @@ def test_splits_that_are_too_many_to_draw_are_counted_on_a_last_line() -> None:
         assert drawn.count('class="good"') == 30
 
 
-def test_splits_that_tell_no_time_make_no_picture() -> None:
+def test_splits_that_emitted_no_time_make_no_picture() -> None:
     assert watermarks(log_row(split("a", MAX_TIMESTAMP), SplitWatermark("b", 5, True))) is not None
     assert watermarks(log_row(split("a", MAX_TIMESTAMP))) is None
     assert watermarks(log_row()) is None

@@ -280,19 +280,19 @@ def test_of_many_keys_one_word_is_kept() -> None:
 
 def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
     landed = [
-        LandedStep("x", Watermark(1), told=(PROGRESS.new_watermark(4),)),
-        LandedStep("y", Watermark(1), told=(PROGRESS.new_watermark(2), DONE.new_watermark(True))),
-        LandedStep("y", Watermark(2), told=(PROGRESS.new_watermark(9),)),
+        LandedStep("x", Watermark(1), declared=(PROGRESS.new_watermark(4),)),
+        LandedStep("y", Watermark(1), declared=(PROGRESS.new_watermark(2), DONE.new_watermark(True))),
+        LandedStep("y", Watermark(2), declared=(PROGRESS.new_watermark(9),)),
     ]
     whole, _ = steps_of(["x", "y"], landed, declarations=[PROGRESS, DONE])
-    assert whole.told == (
+    assert whole.handed_on == (
         (),
         (PROGRESS.new_watermark(4),),
         (DONE.new_watermark(True),),
         (PROGRESS.new_watermark(9),),
     )
-    later, _ = steps_of(["x", "y"], landed[2:], standing=landed[:2], declarations=[PROGRESS, DONE])
-    assert later.told == ((), (PROGRESS.new_watermark(9),))
+    later, _ = steps_of(["x", "y"], landed[2:], before=landed[:2], declarations=[PROGRESS, DONE])
+    assert later.handed_on == ((), (PROGRESS.new_watermark(9),))
 
 
 class Hears(OneInputStreamProcessFunction):
@@ -313,7 +313,7 @@ QUIET = WatermarkDeclarations.new_builder("quiet").type_long().default_handling_
 
 
 @pytest.mark.parametrize("cuts", [[4], [1, 1, 1, 1], [2, 2]])
-def test_on_watermark_hears_every_declared_watermark(cuts: list[int]) -> None:
+def test_on_watermark_gets_every_declared_watermark(cuts: list[int]) -> None:
     arrived = [
         Arrived([Row("a", 1)], told=(PROGRESS.new_watermark(4), DONE.new_watermark(False))),
         Arrived([Row("a", 2)], Watermark(3)),
@@ -521,7 +521,7 @@ class Periodic(Split):
         output2.collect(timestamp)
 
 
-def test_a_timer_that_is_always_set_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_that_is_always_set_again_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.pipelines.process.engine.epoch.MOST_FIRINGS", 5)
     run = wrapped(Periodic())
     assert run.epoch([Arrived([Row("a", 10)], Watermark(50)), Arrived([], Watermark(90))])[1][2:] == [
@@ -542,7 +542,7 @@ def test_broadcast_state_is_not_written_from_the_other_input() -> None:
         wrapped(Writes()).epoch([Arrived([Row("a", 5)])])
 
 
-def test_functions_that_can_not_be_run() -> None:
+def test_functions_that_cannot_be_run() -> None:
     with pytest.raises(NotWrapped, match=r"wrap_process_function\(Split\(\)\)"):
         shape_of(Split())
     with pytest.raises(InvalidDeclaration, match="no process function"):

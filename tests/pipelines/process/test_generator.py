@@ -64,7 +64,7 @@ def test_the_greatest_time_less_the_delay_exactly(made: WatermarkGeneratorBuilde
     assert output.said[-1] == told
 
 
-def test_no_watermark_and_no_record_tell_nothing() -> None:
+def test_no_watermark_and_no_record_emit_nothing() -> None:
     assert run(builder().no_watermark(), [3])[1] == {}
     assert run(builder(), []) == ([], {})
 
@@ -94,7 +94,7 @@ def test_a_generator_goes_on_in_the_next_epoch() -> None:
     ("made", "told"),
     [(builder().no_watermark(), []), (builder().per_event_watermark(), [5, 6]), (builder(), [5, 6])],
 )
-def test_idleness_is_told_however_watermarks_are(made: WatermarkGeneratorBuilder, told: list[int]) -> None:
+def test_idleness_is_emitted_however_watermarks_are(made: WatermarkGeneratorBuilder, told: list[int]) -> None:
     """As a function: the input falls silent after 5, and comes back with 6."""
     now, said = [0], []
     made = made.with_idleness(timedelta(seconds=30))
@@ -117,17 +117,17 @@ def test_a_record_without_an_event_time_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(("time", "why"), [("soon", "not 'soon'"), (1.5, "not 1.5"), (True, "not True")])
-def test_a_time_that_is_none_is_told_with_its_record(time: object, why: str) -> None:
+def test_a_time_that_is_none_is_reported_with_its_record(time: object, why: str) -> None:
     assign = builder().build_as_process_function().strategy.timestamp_assigner
-    with pytest.raises(NoEventTime, match=rf"event time of Record\(item=1, timestamp=.*\) cannot be told: .* {why}"):
+    with pytest.raises(NoEventTime, match=rf"event time of Record\(item=1, timestamp=.*\) cannot be found: .* {why}"):
         assign({"item": 1, "timestamp": time}, MIN_TIMESTAMP)
     with pytest.raises(FunctionRaised, match=rf"at key 'split', record Click\(.*NoEventTime: .* {why}"):
         run(builder(), [time])  # type: ignore[list-item]
-    with pytest.raises(NoEventTime, match="of Record\(item=1\) cannot be told: AttributeError"):
+    with pytest.raises(NoEventTime, match="of Record\(item=1\) cannot be found: AttributeError"):
         assign({"item": 1}, MIN_TIMESTAMP)
 
 
-def test_idleness_is_told_and_ends() -> None:
+def test_idleness_is_emitted_and_ends() -> None:
     now, output = [0], Output()
     strategy = builder().with_idleness(timedelta(seconds=30)).build_as_process_function().strategy
     generator = strategy.create_generator(lambda: now[0])
@@ -139,7 +139,7 @@ def test_idleness_is_told_and_ends() -> None:
     assert strategy.idle_timeout == timedelta(seconds=30)
 
 
-def test_what_can_not_be_is_refused() -> None:
+def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidDeclaration, match="extractor"):
         EventTimeExtension.new_watermark_generator_builder("timestamp")  # type: ignore[arg-type]
     with pytest.raises(InvalidWatermark):

@@ -125,7 +125,7 @@ def test_another_helper_constant_or_attribute_is_noticed(
     assert found[0] == found[2] != found[1]
 
 
-def test_windows_are_told_apart_by_what_they_are_given() -> None:
+def test_windows_are_distinguished_by_what_they_are_given() -> None:
     wrap = EventTimeExtension.wrap_process_function
     other = Aggregate("BIGINT", int, lambda kept, row: kept + 2, COUNT.result, COUNT.merge)
     functions = [
@@ -193,7 +193,7 @@ def test_a_definition_is_of_what_code_means(tmp_path: Path, monkeypatch: pytest.
     assert meant(tmp_path / "moved", moved, run=run) == first
 
 
-def test_a_version_stands_for_the_code_and_a_package_for_its_version(
+def test_a_version_replaces_the_code_and_a_package_counts_by_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

@@ -126,7 +126,7 @@ def expected(found: Sequence[Step], meets: Callable[[Row, Row, int], bool], oute
 
 @settings(max_examples=200, deadline=None)
 @given(steps(), st.integers(1, 4), st.sampled_from([(3, 5), (0, 0), (-2, 6), (4, -1)]), st.booleans())
-def test_an_interval_join_tells_every_pair(found: list[Step], cut: int, interval: tuple[int, int], outer: bool) -> None:
+def test_an_interval_join_emits_every_pair(found: list[Step], cut: int, interval: tuple[int, int], outer: bool) -> None:
     before, after = interval
 
     def meets(left: Row, right: Row, later: int) -> bool:
@@ -149,7 +149,7 @@ WINDOWS = {
 
 @settings(max_examples=200, deadline=None)
 @given(steps(), st.integers(1, 4), st.sampled_from(sorted(WINDOWS)), st.booleans())
-def test_a_window_join_tells_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
+def test_a_window_join_emits_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
     windows = WINDOWS[name]
     told = told_by(WindowJoin(windows, SIDE, SIDE, pair, outer), found, cut)
     assert sorted(chain.from_iterable(told), key=str) == of_windows(found, windows, outer)
@@ -178,7 +178,7 @@ def of_windows(found: Sequence[Step], windows: Windows, outer: bool) -> list[tup
     return sorted((one for one in told if outer or one[1] is not None), key=str)
 
 
-def test_a_left_record_is_told_alone_once_the_watermark_has_proved_it() -> None:
+def test_a_left_record_is_emitted_alone_once_the_watermark_has_proved_it() -> None:
     run, left = local(IntervalJoin(ms(3), ms(0), SIDE, SIDE, pair, outer=True)), Row("a", 1, 10)
 
     def epoch(watermark: int, rows: Sequence[Row] = (), place: int = 0) -> list[tuple]:
@@ -267,7 +267,7 @@ def test_the_join_of_the_docs() -> None:
     assert run.epoch([Arrived([Payment(2, 9, 900_001)], late, 1), Arrived((), late)])[0] == [(2, "cup", None)]
 
 
-def test_joins_that_can_not_be() -> None:
+def test_joins_that_cannot_be() -> None:
     with pytest.raises(InvalidDeclaration, match="no time is between"):
         IntervalJoin(ms(1), ms(-2), SIDE, SIDE, pair)
     with pytest.raises(InvalidDeclaration, match="a join has no sessions"):

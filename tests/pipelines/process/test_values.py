@@ -404,7 +404,7 @@ def test_a_named_tuple_is_read_by_its_names() -> None:
         ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
     ],
 )
-def test_types_that_there_are_not_are_told_at_once(kind: Any, told: str) -> None:
+def test_types_that_there_are_not_are_reported_at_once(kind: Any, told: str) -> None:
     declaration = SD.value_state("s", kind)
     with pytest.raises(InvalidDeclaration, match=told):
         state_types([declaration], "F")

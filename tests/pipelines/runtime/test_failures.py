@@ -28,7 +28,7 @@ from tidegate.pipelines.sql import compile_script
         (RuntimeError(""), "RuntimeError"),
     ],
 )
-def test_the_line_that_tells_the_cause(error: Exception, says: str) -> None:
+def test_the_line_that_shows_the_cause(error: Exception, says: str) -> None:
     assert first_line(error) == says
 
 
@@ -123,7 +123,7 @@ def test_a_source_that_fails_stops_what_reads_it_and_the_run_fails_at_its_end(
 
 
 @pytest.mark.parametrize("error", [LeaseHeld("b", "tidegate run"), PlanningError("the script has changed")])
-def test_what_stands_in_the_way_of_the_whole_run_ends_it(
+def test_what_is_in_the_way_of_the_whole_run_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TidegateError
 ) -> None:
     with pytest.raises(type(error)):

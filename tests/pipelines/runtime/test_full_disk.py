@@ -108,7 +108,7 @@ def told_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("jvm")
-def test_a_full_disk_is_told_wherever_it_happens_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_wherever_it_happens_and_the_next_run_goes_on(tmp_path: Path) -> None:
     script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
     script.write_text(SCRIPT.format(build=400_000, probe=1_000, length=20))
     run.write_text(RUN)

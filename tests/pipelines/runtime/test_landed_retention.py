@@ -487,7 +487,7 @@ def test_rows_of_a_discarded_epoch_hold_nothing_and_are_not_joined_again_in_part
     assert error.next_command.startswith("tidegate quarantine show SCRIPT converted --state discarded")
 
 
-def test_status_tells_how_far_back_rows_go_and_who_was_left_out(tmp_path: Path) -> None:
+def test_status_shows_how_far_back_rows_go_and_who_was_left_out(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, epochs=20)
     definitions = Definitions(hand.lake, hand.pipeline, {}, lambda: 0)
     definitions.number("orders")

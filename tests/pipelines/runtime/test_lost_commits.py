@@ -113,7 +113,7 @@ def check(hand: HandmadeLake) -> None:
         ("users", "users", "30 rows of users, of epoch 3, though the watermark log has them"),
     ],
 )
-def test_what_later_tables_know_tells_what_is_lost(
+def test_what_later_tables_know_shows_what_is_lost(
     hand: HandmadeLake, lose: Callable[[Path], None], table: str, owner: str, lost: str
 ) -> None:
     if owner == "clicks":

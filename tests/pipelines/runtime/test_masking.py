@@ -35,7 +35,7 @@ VALUES = {"HOST": "db.example.invalid", "PORT": "13306", "PASSWORD": "hunter2", 
         ("the user hunter2 is unknown", "the user ${PASSWORD} is unknown"),
     ],
 )
-def test_a_name_stands_for_its_value(text: str, masked: str) -> None:
+def test_a_name_replaces_its_value(text: str, masked: str) -> None:
     assert Mask.of(compile_script(SCRIPT).tables.values(), VALUES).text(text) == masked
 
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.runtime.nearest import (
     KeyedJoin,
     MissedKey,
     _nearest,
-    in_words,
+    described,
     keyed_joins,
     missed_keys,
 )
@@ -147,7 +147,7 @@ def test_the_nearest_version_is_what_a_look_at_all_of_them_finds(
     keys = [pa.array([key[n] for key, _ in probes], KINDS[name]) for n, name in enumerate(columns)]
     index = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), 5, None))
     for times in (np.array([at for _, at in probes], np.int64), None):
-        found = in_words(index.of(keys, timed=times is not None), keys, times, pin)
+        found = described(index.of(keys, timed=times is not None), keys, times, pin)
         wanted = [said(rows, key, None if times is None else at, pin) for key, at in probes]
         assert found == wanted
 
@@ -177,7 +177,7 @@ def test_a_row_of_the_quarantine_gets_its_answer_from_the_index_that_releases_us
     assert _nearest(lake.lake, join, later, text)[1].startswith("none up to epoch 2")
 
 
-def test_what_can_not_be_looked_for_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_looked_for_says_why(tmp_path: Path) -> None:
     lake = HandmadeLake(tmp_path)
     (join,) = keyed_joins(lake.pipeline, lake.insert)
     (pin,) = lake.planned_row(1, 0, 1).pins

@@ -207,7 +207,7 @@ def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     assert [(epoch.epoch, epoch.state) for epoch in report.epochs] == [(1, "equal"), (2, "equal"), (3, "equal")]
 
 
-def test_a_second_runner_is_told_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_runner_is_reported_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     harness = clicks(spark, tmp_path)
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])

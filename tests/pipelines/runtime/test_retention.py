@@ -120,7 +120,7 @@ def test_a_plan_that_is_not_published_holds_retention_by_its_least_time(
     assert hand.horizon() == Horizon(expected, None, pinned=1)
 
 
-def test_a_plan_of_an_older_lake_does_not_tell_its_least_time_and_holds_all(tmp_path: Path) -> None:
+def test_a_plan_of_an_older_lake_has_no_least_time_and_holds_all(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
     plan = hand.plan(least=None)
     assert "least" not in plan.row().plan["time"]  # so that its digest stands

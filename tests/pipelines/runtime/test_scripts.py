@@ -139,7 +139,7 @@ def test_a_file_that_gives_no_pipeline(tmp_path: Path, text: str, told: str) -> 
     assert raised.value.where == str(script)
 
 
-def test_what_the_file_itself_raises_is_told_as_it_is(tmp_path: Path) -> None:
+def test_what_the_file_itself_raises_is_reported_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "tables.py"
     script.write_text("from tidegate.pipelines.sql import compile_script\npipeline = compile_script('CREATE TABEL')")
     with pytest.raises(SqlError):

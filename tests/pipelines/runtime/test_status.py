@@ -69,7 +69,7 @@ def test_a_source_that_loads_shows_its_chunks_and_no_watermark(made: HandmadeLak
     assert (users.rows, users.epochs, users.step, users.lag_ms) == (500, 1, "step 1", 5)
 
 
-def test_a_flip_tells_its_epoch_its_time_and_the_greatest_cut(made: HandmadeLake) -> None:
+def test_a_flip_shows_its_epoch_its_time_and_the_greatest_cut(made: HandmadeLake) -> None:
     made.landed("users", 1, 500, phase="bounded")
     made.chunks("users", [{"file": "binlog.000009", "position": 900}, {"file": "binlog.000010", "position": 4}])
     made.landed("users", 2, 3, flip=2)
@@ -169,7 +169,7 @@ def test_knowing_the_state_needs_no_spark() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_rows_that_do_not_add_up_are_told_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
+def test_rows_that_do_not_add_up_are_reported_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
     made.landed("clicks", 1, 10)
     plan = made.planned(1, 0, 1)

@@ -16,7 +16,7 @@ from tests.pipelines.runtime.crashing import dying
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.runtime.watermarking import builtin
+from tidegate.pipelines.runtime.watermark_log import builtin
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
@@ -111,7 +111,7 @@ def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(s
     assert (behind.timestamp, emitted(behind)) == (295, {"a": 395, "b": 295})
 
 
-def test_a_row_is_late_by_what_was_told_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
+def test_a_row_is_late_by_what_was_emitted_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
     row = run.step("a", 200, 195, 96, 300, 95)  # 95 was told before the epoch; what its own rows tell makes none late
@@ -123,7 +123,7 @@ def test_a_row_is_late_by_what_was_told_before_its_epoch_however_often_that_is(s
     assert (row.timestamp, row.late) == (305, 1)
 
 
-def test_an_epoch_of_one_split_is_told_by_what_was_counted_on_the_way(spark, tmp_path, monkeypatch) -> None:
+def test_an_epoch_of_one_split_is_reported_by_what_was_counted_on_the_way(spark, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(builtin, "scan", None)
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
@@ -131,7 +131,7 @@ def test_an_epoch_of_one_split_is_told_by_what_was_counted_on_the_way(spark, tmp
     assert (row.timestamp, row.late) == (295, 1)
 
 
-def test_an_epoch_that_a_crash_left_committed_is_told_by_its_rows(spark, tmp_path) -> None:
+def test_an_epoch_that_a_crash_left_committed_is_reported_by_its_rows(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
     run.push("a", 200, 95, 196, 300, 90)
@@ -230,7 +230,7 @@ DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
         pytest.param("", DELAYS, True, Watermark(53), id="by a strategy too"),
     ],
 )
-def test_a_source_s_own_watermarks_are_heard_where_they_are_asked_for(
+def test_a_source_s_own_watermarks_count_where_they_are_asked_for(
     spark, tmp_path, watermark: str, strategy: WatermarkStrategy | None, tells: bool, told: Watermark
 ) -> None:
     run = Run(spark, tmp_path, {"tells": "3"} if tells else {}, watermark, strategy)
@@ -320,7 +320,7 @@ class TurnsToProcessingTime(WatermarkGenerator):
         pass
 
 
-def test_a_clock_that_jumped_back_is_told(spark, tmp_path) -> None:
+def test_a_clock_that_jumped_back_is_reported(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(TurnsToProcessingTime))
     assert run.step("a", 2_000_000).timestamp == 1_999_995  # the clock says 1,000,000
     run.push("a", 5)

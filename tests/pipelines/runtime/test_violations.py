@@ -70,7 +70,7 @@ def test_without_a_key_the_row_is_shown_cut_to_a_length(tmp_path: Path) -> None:
     assert (len(first), first[-1]) == (300, "…")
 
 
-def test_the_footer_tells_the_greatest_mask(tmp_path: Path) -> None:
+def test_the_footer_shows_the_greatest_mask(tmp_path: Path) -> None:
     assert greatest(pq.read_metadata(file(tmp_path / "a", [0, 0, 5, 1, 0]))) == 5
     assert greatest(pq.read_metadata(file(tmp_path / "b", []))) == 0
     pq.write_table(pa.table({"n": [1]}), tmp_path / "c")

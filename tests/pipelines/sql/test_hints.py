@@ -76,7 +76,7 @@ def test_a_hint_leads_to_a_script_that_compiles(what: str) -> None:
     ],
     ids=["mysql-cdc", "upsert-kafka"],
 )
-def test_a_probe_that_its_connector_can_not_give_has_its_reason_and_no_hint(probe: str) -> None:
+def test_a_probe_that_its_connector_cannot_give_has_its_reason_and_no_hint(probe: str) -> None:
     """To join it in event time would be refused as well."""
     with pytest.raises(SqlError) as refused:
         compile_script(TABLES + probe + NAMED.format(clicks="c"))

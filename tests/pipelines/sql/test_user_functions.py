@@ -44,7 +44,7 @@ def function(pipeline: Pipeline, name: str) -> UserFunction:
         ("answer()", "BIGINT NOT NULL", ""),
     ],
 )
-def test_a_call_is_told_its_row_and_has_the_types_of_the_annotations(call: str, kind: str, arguments: str) -> None:
+def test_a_call_gets_its_row_and_has_the_types_of_the_annotations(call: str, kind: str, arguments: str) -> None:
     pipeline = compiled(
         f"""{DECLARED}
         CREATE TABLE t (s STRING, sure VARCHAR(5) NOT NULL, small SMALLINT, price DECIMAL(10, 2), day DATE,

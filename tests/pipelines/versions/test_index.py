@@ -183,7 +183,7 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
             assert all(epochs[n] == rows[places[n]].epoch for n in np.flatnonzero(met))
 
 
-def test_two_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_keys_of_one_hash_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first salt gives all keys one hash; another is taken, and a key that is not there is not found."""
     real = hashing.hashed
     monkeypatch.setattr(run, "hashed", lambda parts, salt: real(parts, salt) * np.uint64(salt != hashing.SALT))

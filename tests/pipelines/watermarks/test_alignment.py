@@ -27,7 +27,7 @@ def test_a_number_is_a_watermark_in_event_time():
     assert coordinator.blocked() == {("s", 1)}
 
 
-def test_nobody_is_held_by_what_it_has_told_itself():
+def test_nobody_is_held_by_what_it_has_emitted_itself():
     coordinator = AlignmentCoordinator("group", timedelta(milliseconds=10))
     assert coordinator.reach("a", 0) is None
     coordinator.report("a", 0, 5)

@@ -90,7 +90,7 @@ def test_a_delayed_watermark_never_goes_back_nor_ahead_of_the_source(one, other,
     assert (first <= last, first <= low, last <= high) == (True, True, True)
 
 
-def test_the_source_s_own_watermark_is_not_told_before_the_source():
+def test_the_source_s_own_watermark_is_not_emitted_before_the_source():
     for make in (SourceWatermarks, WatermarkStrategy.from_source):
         with pytest.raises(InvalidWatermark, match="the delay must not be negative"):
             make(delay=timedelta(milliseconds=-1))

@@ -42,16 +42,16 @@ def test_output(case):
         assert recorder.take() == expected, step
 
 
-def test_the_errors_carry_their_values_and_say_what_stands():
+def test_the_errors_carry_their_values_and_say_what_holds():
     output = WatermarkToDataOutput(Recorder(), lambda: 100)
     output.emit_watermark(Watermark(101))
-    with pytest.raises(ProcessingTimeBehind, match="the last watermark stands") as behind:
+    with pytest.raises(ProcessingTimeBehind, match="the last watermark holds") as behind:
         output.emit_watermark(PROCESSING_TIME)
     assert (behind.value.now, behind.value.timestamp) == (100, 101)
 
     output = WatermarkToDataOutput(Recorder(), lambda: 100)
     output.emit_watermark(PROCESSING_TIME)
-    with pytest.raises(ProcessingTimeRevoked, match="the last watermark stands") as revoked:
+    with pytest.raises(ProcessingTimeRevoked, match="the last watermark holds") as revoked:
         output.emit_watermark(Watermark(7))
     assert revoked.value.timestamp == 7
 

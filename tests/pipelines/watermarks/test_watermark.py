@@ -17,7 +17,7 @@ def test_the_bounds_of_time_are_those_of_java():
     assert (MIN_TIMESTAMP, MAX_TIMESTAMP) == (-9223372036854775808, 9223372036854775807)
 
 
-def test_a_watermark_is_in_event_time_unless_told_otherwise():
+def test_a_watermark_is_in_event_time_by_default():
     assert Watermark(5) == Watermark(5, use_processing_time=False)
     assert Watermark(5) != Watermark(5, True)
     assert Watermark(MIN_TIMESTAMP) == BEGINNING

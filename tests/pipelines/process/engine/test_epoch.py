@@ -18,7 +18,7 @@ from tidegate.pipelines.process import Arrived, EventTimeExtension, LocalRun
 from tidegate.pipelines.process.engine.epoch import TaskRun
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.errors import NoEventTime
-from tidegate.pipelines.process.watermarks.constants import IDLE_STATUS_WATERMARK_DECLARATION
+from tidegate.pipelines.process.watermarks.declarations import IDLE_STATUS_WATERMARK_DECLARATION
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 CASES = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "process" / "timers.toml").read_text())["case"]
@@ -79,7 +79,7 @@ arrivals = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(arrivals, st.randoms(use_true_random=False))
-def test_any_cut_into_epochs_tells_what_plain_python_tells(arrived: list[Arrived], choice: random.Random) -> None:
+def test_any_cut_into_epochs_emits_what_plain_python_emits(arrived: list[Arrived], choice: random.Random) -> None:
     oracle = Plain()
     for item in arrived:
         for order in item.records:
@@ -107,7 +107,7 @@ def test_the_order_of_arrival_is_kept_within_a_key() -> None:
     assert [item[2] for item in told if item[0] == "a"] == [3, 1, 2, 7]
 
 
-def test_what_fails_between_two_records_is_not_told_of_the_first() -> None:
+def test_what_fails_between_two_records_is_not_reported_of_the_first() -> None:
     """Records are decoded as they are asked for: what goes wrong there is no matter of the record before."""
 
     def records() -> Iterator[tuple[int, Order]]:
@@ -115,7 +115,7 @@ def test_what_fails_between_two_records_is_not_told_of_the_first() -> None:
         raise NoEventTime(Order("a", 2), "it is 'soon'")
 
     run = TaskRun(EventTimeExtension.wrap_process_function(Scripted()), Steps(0, (0,), 0, (0,)))
-    with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* cannot be told: it is 'soon'"):
+    with pytest.raises(NoEventTime, match=r"event time of Order.*number=2.* cannot be found: it is 'soon'"):
         run.key("a", None, records())
 
 
@@ -149,10 +149,10 @@ def test_the_last_word_before_idleness_counts(apart: bool) -> None:
     if not apart:
         steps, watermark = steps_of(["x", "y"], landed)
         assert (steps.at, steps.end, watermark) == ((MIN_TIMESTAMP, MIN_TIMESTAMP, 5, 9), 9, Watermark(9))
-        assert steps.told == ((), (), (), (), (IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(True),))
+        assert steps.handed_on == ((), (), (), (), (IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(True),))
         return
     steps, watermark = steps_of(["x", "y"], landed[:2])
-    steps, watermark = steps_of(["x", "y"], landed[2:3], standing=landed[:2], last=watermark, time=steps.end)
+    steps, watermark = steps_of(["x", "y"], landed[2:3], before=landed[:2], last=watermark, time=steps.end)
     assert (steps.at, steps.end, watermark) == ((5,), 9, Watermark(9))
     alone, _ = steps_of(["x"], [LandedStep("x", Watermark(7), idle=True)])
     assert alone.end == 7

@@ -57,6 +57,6 @@ def test_at_the_ends_of_time(at: int, late: int) -> None:
 def test_an_extractor_that_fails_names_the_record() -> None:
     shape = InputShape(("time",), cloudpickle.dumps(lambda record: "soon"))
     with pytest.raises(
-        NoEventTime, match=r"event time of Record\(time=3\) cannot be told: it is a number of ms, .*'soon'"
+        NoEventTime, match=r"event time of Record\(time=3\) cannot be found: it is a number of ms, .*'soon'"
     ):
         Rows(batch([(0, 3)]), [shape], (0,), (5,), 1)

@@ -142,7 +142,7 @@ def test_broadcast_state_is_written_in_its_own_input_alone() -> None:
         ([StateDeclarations.reducing_state("a", "INT", None)], "F reduces state 'a' by None, which is no function"),  # type: ignore[arg-type]
     ],
 )
-def test_what_can_not_be_declared(declarations: Any, told: str) -> None:
+def test_what_cannot_be_declared(declarations: Any, told: str) -> None:
     with pytest.raises(InvalidDeclaration, match=told):
         checked(declarations, "F")
 

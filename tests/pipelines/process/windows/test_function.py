@@ -147,7 +147,7 @@ def test_sessions_between_two_become_one_with_both() -> None:
     assert run.epoch([Arrived([Row("a", 4), Row("a", 13)], Watermark(40))])[0] == [("a", 0, 18, 4), ("a", 30, 35, 1)]
 
 
-def test_a_window_is_told_at_its_end_and_what_comes_later_is_kept_apart() -> None:
+def test_a_window_is_emitted_at_its_end_and_what_comes_later_goes_elsewhere() -> None:
     run = local(tumble(ms(10)))
     assert run.epoch([Arrived([Row("a", 5)], Watermark(9))]) == ([], [])
     assert run.epoch([Arrived([Row("a", 3)], Watermark(10))]) == ([("a", 0, 10, 2)], [])
@@ -213,7 +213,7 @@ def test_the_windows_of_the_docs() -> None:
     )
 
 
-def test_windows_that_can_not_be() -> None:
+def test_windows_that_cannot_be() -> None:
     with pytest.raises(InvalidDeclaration, match="multiple of their slide"):
         hop(ms(4), ms(10))
     with pytest.raises(InvalidDeclaration, match="multiple of their step"):

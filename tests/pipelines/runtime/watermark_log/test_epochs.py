@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.watermarking.test_builtin import frame
+from tests.pipelines.runtime.watermark_log.test_builtin import frame
 from tests.pipelines.sources.sources_help import table
 from tests.pipelines.watermarks.tables import cases, steps
 from tidegate.pipelines.connectors.protocol import Landed, Step, StoredStep
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import Members, group_position
 from tidegate.pipelines.runtime.splits import stored_splits
-from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, builtin, custom, watermark_row
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, builtin, custom, watermark_row
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermark_log.running import GeneratorRun
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -117,7 +117,7 @@ class Story:
 
 def by_hand(story: Story) -> list[SplitPass]:
     """Each split's generator over its rows; one of one's own is asked where there are none, too."""
-    before = story.time.standing
+    before = story.time.splits_before
     known = {name for name, split in before.splits.items() if not split.ended}
     found = []
     for name in sorted(known | story.rows.keys() if story.own else story.rows):
@@ -201,7 +201,7 @@ def scanned(spark: SparkSession, going: Sequence[Story]) -> list[SplitPass]:
         {
             f"{number}/{name}": split
             for number, story in enumerate(going)
-            for name, split in story.time.standing.splits.items()
+            for name, split in story.time.splits_before.splits.items()
         }
     )
     rows = frame(spark, data) if data else None

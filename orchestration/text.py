@@ -22,7 +22,7 @@ WHY = {
     "where": "WHERE left it out",
     "discarded": "a person discarded it",
 }
-"""Why a row has no match, or went elsewhere, in words."""
+"""Why a row has no match, or went elsewhere, as text."""
 
 
 _STOP = re.compile(r"""(?:(?<=\w\w)|(?<=[\d)\]}'"`]))[.!?] (?=\S)([A-Z][a-z]*\b)?""")
@@ -81,7 +81,7 @@ def key(found: Mapping[str, object]) -> str:
 
 
 def why(reason: str) -> str:
-    """`key-absent@user_info` in words."""
+    """`key-absent@user_info` as text."""
     if reason.startswith("violated:"):
         return f"violates {reason.removeprefix('violated:')}"
     name, _, alias = reason.partition("@")

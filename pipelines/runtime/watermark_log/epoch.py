@@ -15,8 +15,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.runtime.splits import stored_splits
-from tidegate.pipelines.runtime.watermarking import builtin, custom
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermark_log import builtin, custom
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
@@ -44,7 +44,7 @@ class EpochTime:
     now: int
 
     @property
-    def standing(self) -> SplitsBefore:
+    def splits_before(self) -> SplitsBefore:
         """The splits as the epoch before left them; nothing is late before the first watermark, or in processing
         time."""
         row = self.before
@@ -66,16 +66,16 @@ class EpochTime:
     def _generator(self) -> object:
         return self.strategy.generator_factory()
 
-    def heard(self, landed: Landed) -> Landed:
+    def with_own_watermarks(self, landed: Landed) -> Landed:
         """`landed` with the source's own watermarks as the table asks for them (FLIP-66: it is SYSTEM_WATERMARK() that
         does, and WatermarkStrategy.from_source()), so much later; without them where it does not ask, unless its
-        connector is all that tells its time."""
+        connector alone gives its time."""
         if landed.watermarks is None:
             return landed
         generator = self._generator
         if type(generator) is SourceWatermarks:
-            told = [(split, generator.delayed(watermark)) for split, watermark in landed.watermarks]
-            return replace(landed, watermarks=told)
+            own = [(split, generator.delayed(watermark)) for split, watermark in landed.watermarks]
+            return replace(landed, watermarks=own)
         tables = (self.table, *self.table.parts)
         if any(connector(table.connector).spec.tells_time for table in tables):
             return landed
@@ -100,7 +100,7 @@ class EpochTime:
         """
         if self.processing_time or self._built_in is None:
             return rows, []
-        return self.valued(rows), builtin.tally(self.standing, self.strategy.gap)
+        return self.valued(rows), builtin.tally(self.splits_before, self.strategy.gap)
 
     def valued(self, rows: DataFrame) -> DataFrame:
         """`rows` with the value of each, where there is one to be computed."""
@@ -112,7 +112,7 @@ class EpochTime:
         """The same, of `valued` rows, for who counts batches of them (`builtin.merged`)."""
         counts = not self.processing_time and self._built_in is not None
         gap = self.strategy.gap
-        return builtin.Tally(self.standing.floor, counts and (gap is None or gap <= 1))
+        return builtin.Tally(self.splits_before.floor, counts and (gap is None or gap <= 1))
 
     @property
     def expression(self) -> str | None:
@@ -123,26 +123,26 @@ class EpochTime:
         return None
 
     def passes(
-        self, rows: Callable[[], DataFrame | None], tally: Mapping[str, Any], step: StoredStep, *, told: bool = False
+        self, rows: Callable[[], DataFrame | None], tally: Mapping[str, Any], step: StoredStep, *, emitted: bool = False
     ) -> list[SplitPass]:
         """What the epoch says of each split that has rows.
 
         Args:
             rows: Gives its committed rows, None when there are none; asked where what was counted is not enough.
             tally: What was `counted`, by name.
-            told: The source itself has emitted the watermarks; only rows and late rows are counted.
+            emitted: The source itself has emitted the watermarks; only rows and late rows are counted.
 
         Raises SourceError that names split and offset where a generator of one's own failed.
         """
         if self.processing_time:
             return []
-        generator = SourceWatermarks() if told else self._built_in
+        generator = SourceWatermarks() if emitted else self._built_in
         if generator is None:
             columns = [column.name for column in self.table.stored_columns]
-            return self._own(lambda: custom.scan(rows(), self.strategy, self.standing, self.now, columns), step)
-        gap = None if told else self.strategy.gap
-        counted = builtin.counted(tally, gap, self.standing)
-        return builtin.scan(rows(), generator, gap, self.standing) if counted is None else counted
+            return self._own(lambda: custom.scan(rows(), self.strategy, self.splits_before, self.now, columns), step)
+        gap = None if emitted else self.strategy.gap
+        counted = builtin.counted(tally, gap, self.splits_before)
+        return builtin.scan(rows(), generator, gap, self.splits_before) if counted is None else counted
 
     def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
         try:
@@ -160,5 +160,5 @@ def _what(error: Exception) -> str:
     """The generator's own error, out of what Spark makes of a worker's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     marker = f"{GeneratorError.__name__}: "
-    told = next((line.partition(marker)[2] for line in reversed(lines) if marker in line), None)
-    return told or (lines[0] if lines else type(error).__name__)
+    cause = next((line.partition(marker)[2] for line in reversed(lines) if marker in line), None)
+    return cause or (lines[0] if lines else type(error).__name__)

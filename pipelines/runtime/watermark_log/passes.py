@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from tidegate.pipelines.lake import SplitWatermark
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
@@ -54,3 +57,17 @@ class SplitsBefore:
         """The state of its generator, None where there is none."""
         known = self.splits.get(split)
         return known.state if known else None
+
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def rowtime_ms() -> Column:
+    """The rowtime in ms, a part of one counted as a whole one: it is at or below t exactly if this is."""
+    rowtime = F.col("_rowtime")
+    return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
+
+
+def micros(watermark: int) -> int:
+    """A watermark in ms as microseconds, or the end of what a column can hold."""
+    return max(_LEAST, min(_MOST, watermark * 1000))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,
@@ -24,7 +24,7 @@ _IDLE, _KIND = "idle", "generator"
 
 
 class Recorder:
-    """A WatermarkOutput that remembers what it was told last."""
+    """A WatermarkOutput that remembers what it was given last."""
 
     def __init__(self) -> None:
         self.last: Watermark | None = None
@@ -41,13 +41,13 @@ class Recorder:
         self.idle = False
 
 
-def guarded(recorder: Recorder, told: Watermark, now: int) -> WatermarkToDataOutput:
-    """The end of a source that has told `told` already: nothing that goes back passes it. `now` in ms, UTC."""
+def guarded(recorder: Recorder, last: Watermark, now: int) -> WatermarkToDataOutput:
+    """The end of a source that has emitted `last` already: nothing that goes back passes it. `now` in ms, UTC."""
     clock = [MAX_TIMESTAMP]
     output = WatermarkToDataOutput(recorder, lambda: clock[0])
-    output.emit_watermark(Watermark(told.timestamp))
-    if told.use_processing_time:
-        output.emit_watermark(told)
+    output.emit_watermark(Watermark(last.timestamp))
+    if last.use_processing_time:
+        output.emit_watermark(last)
     clock[0] = now
     return output
 
@@ -57,19 +57,19 @@ class GeneratorRun:
 
     Args:
         strategy: Its factory makes the generator, its assigner gives each row its timestamp.
-        standing: Where the epoch before left the splits.
+        splits_before: Where the epoch before left the splits.
         now: The epoch's time in ms, UTC, for watermarks in processing time.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, split: str, standing: SplitsBefore, now: int) -> None:
+    def __init__(self, strategy: WatermarkStrategy, split: str, splits_before: SplitsBefore, now: int) -> None:
         self._assign = strategy.timestamp_assigner
         self._gap = strategy.gap
         self._split = split
-        self._floor = standing.floor
+        self._floor = splits_before.floor
         self._offset: int | None = None
         self._recorder = Recorder()
-        self._output = guarded(self._recorder, standing.emitted(split), now)
-        stored = standing.state(split)
+        self._output = guarded(self._recorder, splits_before.emitted(split), now)
+        stored = splits_before.state(split)
         known = stored if isinstance(stored, dict) and _IDLE in stored else {}  # else that of a built-in strategy
         self._since = known.get("since", 0)
         if known.get(_IDLE):
@@ -88,8 +88,8 @@ class GeneratorRun:
         timestamp = self._asked(lambda: _timestamp(self._assign(element, own)))
         self.rows += 1
         self._rowtime = max(self._rowtime, own)
-        due = whole if timestamp == own else timestamp
-        if self._floor is not None and MIN_TIMESTAMP < due <= self._floor:
+        time = whole if timestamp == own else timestamp
+        if self._floor is not None and MIN_TIMESTAMP < time <= self._floor:
             self.late += 1
         self._asked(lambda: self._generator.on_event(element, timestamp, self._output))
         if self._gap is not None:
@@ -107,9 +107,9 @@ class GeneratorRun:
             generator = self._generator
             state[_KIND] = self._asked(lambda: json.loads(json.dumps(generator.state())))
         rowtime = None if self._rowtime == MIN_TIMESTAMP else self._rowtime
-        return SplitPass(self._split, self.rows, self.late, self._told(), state, self._recorder.idle, rowtime)
+        return SplitPass(self._split, self.rows, self.late, self._last(), state, self._recorder.idle, rowtime)
 
-    def _told(self) -> Watermark:
+    def _last(self) -> Watermark:
         return self._recorder.last or BEGINNING
 
     def _asked(self, ask: Callable[[], T]) -> T:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +17,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded
-from tidegate.pipelines.runtime.watermarking import EpochTime, SignalEmit, watermark_row
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass
+from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -48,7 +50,7 @@ def land(
     step = StoredStep(Step({}, phase, flips, blocked=blocked), 1, epoch, now)  # type: ignore[arg-type]
     time = EpochTime(of, strategy, before, now)
     passes = [
-        SplitPass(name, 1, 0, Watermark(max(value, time.standing.emitted(name).timestamp)), {"greatest": value})
+        SplitPass(name, 1, 0, Watermark(max(value, time.splits_before.emitted(name).timestamp)), {"greatest": value})
         for name, value in said.items()
     ]
     return watermark_row(time, step, landed or Landed(), len(said), passes, SignalEmit(lambda: now), now)
@@ -78,7 +80,7 @@ def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
     return {split["split"]: (split["timestamp"], split["idle"]) for split in row.splits}
 
 
-def test_what_a_source_tells_is_heard_as_late_as_the_table_asks_for_it() -> None:
+def test_what_a_source_emits_is_delayed_as_the_table_asks_for_it() -> None:
     told = [
         ("a", Watermark(100)),
         ("b", Watermark(MIN_TIMESTAMP)),
@@ -86,11 +88,11 @@ def test_what_a_source_tells_is_heard_as_late_as_the_table_asks_for_it() -> None
         ("d", Watermark(7, True)),
     ]
     strategy = WatermarkStrategy.from_source(delay=timedelta(milliseconds=30))
-    found = EpochTime(TABLE, strategy, None, 0).heard(Landed(watermarks=told, splits=frozenset("abcd")))
+    found = EpochTime(TABLE, strategy, None, 0).with_own_watermarks(Landed(watermarks=told, splits=frozenset("abcd")))
     assert found == Landed(watermarks=[("a", Watermark(70)), *told[1:]], splits=frozenset("abcd"))
-    assert EpochTime(TABLE, strategy, None, 0).heard(Landed()) == Landed()
+    assert EpochTime(TABLE, strategy, None, 0).with_own_watermarks(Landed()) == Landed()
     # Scripted tables tell their time by the test's word alone: it is not what another strategy delays.
-    assert EpochTime(TABLE, STRATEGY, None, 0).heard(Landed(watermarks=told)).watermarks == told
+    assert EpochTime(TABLE, STRATEGY, None, 0).with_own_watermarks(Landed(watermarks=told)).watermarks == told
 
 
 _said = st.dictionaries(st.sampled_from("abc"), st.integers(-100, 100), max_size=3)
@@ -170,8 +172,8 @@ def test_with_phases_a_watermark_is_hidden_until_the_flip() -> None:
 
 
 def test_a_row_is_late_by_a_watermark_that_was_shown_before_the_flip() -> None:
-    assert EpochTime(TABLE, STRATEGY, land(None, {"a": 5}), 0).standing.floor == 5
-    assert EpochTime(SNAPSHOT, STRATEGY, land(None, {"a": 5}, of=SNAPSHOT), 0).standing.floor is None
+    assert EpochTime(TABLE, STRATEGY, land(None, {"a": 5}), 0).splits_before.floor == 5
+    assert EpochTime(SNAPSHOT, STRATEGY, land(None, {"a": 5}, of=SNAPSHOT), 0).splits_before.floor is None
 
 
 def test_chunks_that_are_read_are_put_together() -> None:
@@ -211,7 +213,7 @@ def test_what_counts() -> None:
     assert asdict(going)["late"] == 0
 
 
-def test_a_build_that_does_not_delegate_is_told_before_its_first_record_and_shown_at_its_flip() -> None:
+def test_a_build_that_does_not_delegate_emits_before_its_first_record_and_shows_it_at_its_flip() -> None:
     def land_one(before: WatermarkRow | None, flips: bool) -> WatermarkRow:
         time = EpochTime(table({"n": "INT"}, "datagen"), WatermarkStrategy.no_watermarks(), before, 0)
         signal = SignalEmit(lambda: 0, before)
@@ -251,7 +253,7 @@ NOW = Watermark(10_000, True)
         pytest.param((), (PROCESSING_TIME, Watermark(25)), ProcessingTimeRevoked, id="the same in one epoch"),
     ],
 )
-def test_what_a_source_must_not_tell_names_its_split(
+def test_what_a_source_must_not_emit_names_its_split(
     before: tuple[Watermark, ...], words: tuple[Watermark, ...], cause: type[Exception]
 ) -> None:
     first = land(None, {}, flips=True, now=100, landed=told(("b", Watermark(1)), *(("a", word) for word in before)))
@@ -268,3 +270,54 @@ def test_a_source_s_own_watermark_ends_its_split_s_idleness() -> None:
     row = land(None, {}, flips=True, landed=Landed(watermarks=[("a", Watermark(5))], idle={"a": True}))
     assert heard(row) == {"a": (5, True)}
     assert heard(land(row, {}, landed=told(("a", Watermark(3))))) == {"a": (5, False)}
+
+
+class Delegates:
+    """A source that owns the emit, or does not."""
+
+    def __init__(self, owns: bool) -> None:
+        self.owns = owns
+        self.emit: Callable[[], None] = lambda: None
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        self.emit = on_watermark_emit
+        return self.owns
+
+
+def signal(source: Delegates, before: WatermarkRow | None = None, now: int = 100) -> SignalEmit:
+    made = SignalEmit(lambda: now, before)
+    made.offer(source)  # type: ignore[arg-type]
+    return made
+
+
+def row(timestamp: int, **split: Any) -> WatermarkRow:
+    splits = [{"split": "table", "timestamp": timestamp, "use_processing_time": False, **split}]
+    return WatermarkRow("t", 1, 1, 0, 0, timestamp, bool(split.get("use_processing_time")), splits=splits)
+
+
+def test_a_source_that_does_not_delegate_is_called_once_before_the_first_record() -> None:
+    first = signal(Delegates(False))
+    assert first.emitted is None
+    first.before_first_record()
+    assert first.emitted == PROCESSING_TIME
+    later = signal(Delegates(False), row(MIN_TIMESTAMP, use_processing_time=True))
+    later.before_first_record()
+    assert later.emitted is None
+
+
+def test_a_source_that_delegates_calls_it_itself() -> None:
+    source = Delegates(True)
+    made = signal(source)
+    made.before_first_record()
+    assert made.emitted is None
+    source.emit()
+    assert made.emitted == PROCESSING_TIME
+
+
+def test_a_table_that_emitted_a_time_in_the_future_cannot_turn_to_processing_time() -> None:
+    made = signal(Delegates(False), row(500), now=499)
+    with pytest.raises(ProcessingTimeBehind):
+        made.before_first_record()
+    made = signal(Delegates(False), row(500), now=500)
+    made.before_first_record()
+    assert made.emitted == PROCESSING_TIME

@@ -33,7 +33,7 @@ Questions = tuple[Kind, list[tuple[str, Callable[[], Incident | None]]]]
 
 @dataclass(frozen=True)
 class Look:
-    """One tick's look at what is watched. `now` in s, UTC. No secret of the channels stands in what it tells."""
+    """One tick's look at what is watched. `now` in s, UTC. Nothing that it reports holds a secret of the channels."""
 
     found: Watched
     instance: dg.DagsterInstance
@@ -42,7 +42,7 @@ class Look:
     now: float
 
     def at_lakes(self, unread: Mapping[str, Asked], known: Collection[str]) -> Seen:
-        """What the lakes tell, with what the sources said last. Incidents whose keys are `known` have been told, so no
+        """What the lakes show, with what the sources said last. Incidents whose keys are `known` have been sent, so no
         rows are read for them."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
@@ -61,7 +61,7 @@ class Look:
         )
 
     def at_sources(self, known: Mapping[str, Asked]) -> tuple[dict[str, Asked], Seen]:
-        """What the sources themselves tell: what of each is unread, and what follows from that. One that does not
+        """What the sources themselves report: what of each is unread, and what follows from that. One that does not
         answer is left as it was in `known`, and holds up no other."""
         tables, instance, options, at = self.found.tables, self.instance, self.options, self._at
         passing: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in tables]

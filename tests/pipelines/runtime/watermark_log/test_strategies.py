@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.watermarking import strategy_of
+from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
@@ -100,7 +100,7 @@ def test_python_takes_the_place_of_all_that_ddl_says() -> None:
         ("clicks", "5 s", "a strategy is a WatermarkStrategy, not '5 s'"),
     ],
 )
-def test_what_is_no_table_or_no_strategy_is_told(table: str, strategy, told: str) -> None:
+def test_what_is_no_table_or_no_strategy_is_reported(table: str, strategy, told: str) -> None:
     with pytest.raises(PlanningError, match=told):
         pipeline().with_strategy(table, strategy)
 
@@ -119,7 +119,7 @@ def test_a_script_sets_the_interval_and_a_run_takes_its_place() -> None:
     assert of(replace(pipeline(), auto_watermark_interval=SECOND), timedelta(0)).gap == 1
 
 
-def test_what_the_environment_lacks_is_told() -> None:
+def test_what_the_environment_lacks_is_reported() -> None:
     with pytest.raises(PlanningError, match="TIMEOUT"):
         of(pipeline(", 'scan.watermark.idle-timeout' = '${TIMEOUT}'"))
     assert of(pipeline(", 'phases' = '${OTHER}'")).idle_timeout is None
@@ -136,7 +136,7 @@ def test_what_the_environment_lacks_is_told() -> None:
         ("'scan.watermark.alignment.group' = '${X}', 'scan.watermark.alignment.max-drift' = '2 s'", "", "is empty"),
     ],
 )
-def test_what_the_environment_has_wrong_is_told_before_anything_runs(options: str, said: str, told: str) -> None:
+def test_what_the_environment_has_wrong_is_reported_before_anything_runs(options: str, said: str, told: str) -> None:
     with pytest.raises(PlanningError, match=told) as caught:
         of(pipeline(f", {options}"), X=said)
     assert "table clicks" in caught.value.where

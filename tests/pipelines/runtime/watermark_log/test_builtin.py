@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from tests.cases import at_length
 from tidegate.pipelines.lake import SplitWatermark
-from tidegate.pipelines.runtime.watermarking import builtin
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.runtime.watermark_log import builtin
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermark_log.running import GeneratorRun
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

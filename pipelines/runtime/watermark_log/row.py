@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 
-from tidegate.pipelines.connectors.protocol import Landed, StoredStep
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.protocol import Landed, Source, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.splits import counting, folded, stored_splits
-from tidegate.pipelines.runtime.watermarking.emit import SignalEmit
-from tidegate.pipelines.runtime.watermarking.epoch import EpochTime
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass
-from tidegate.pipelines.runtime.watermarking.running import Recorder, guarded
+from tidegate.pipelines.runtime.watermark_log.epoch import EpochTime
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass
+from tidegate.pipelines.runtime.watermark_log.running import Recorder, guarded
 from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,
@@ -26,8 +26,50 @@ from tidegate.pipelines.watermarks import (
     StatusWatermarkValve,
     Watermark,
     WatermarkError,
+    WatermarkStrategy,
+    WatermarkToDataOutput,
 )
 from tidegate.pipelines.watermarks.watermark import milliseconds
+
+
+class SignalEmit:
+    """Made once an epoch. What it emits is shown from the table's flip on, not before.
+
+    A source that delegates calls it when its bounded phase is over. One that does not emits nothing progressive here,
+    so it is called once, before the table's first record.
+
+    Args:
+        clock: The system's time in ms, UTC.
+        before: The log row of the epoch before: a clock behind what the table has emitted is ProcessingTimeBehind.
+    """
+
+    def __init__(self, clock: Clock, before: WatermarkRow | None = None) -> None:
+        self._recorder = Recorder()
+        self._output = WatermarkToDataOutput(self._recorder, clock)
+        if before is not None:
+            self._output.emit_watermark(Watermark(max(before.timestamp, MIN_TIMESTAMP)))
+            self._recorder.last = None
+        self._generator = WatermarkStrategy.no_watermarks().create_generator(clock)
+        self._first = before is None or not any(split["use_processing_time"] for split in before.splits)
+        self.owned = False
+
+    @property
+    def emitted(self) -> Watermark | None:
+        """What was emitted in this epoch."""
+        return self._recorder.last
+
+    def offer(self, source: Source) -> None:
+        """Let the source own the periodic emit if it wants to."""
+        self.owned = source.delegate_watermark_periodic_emit(self.emit)
+
+    def before_first_record(self) -> None:
+        """Called before an epoch is read: emits before the first one of all, unless the source owns the emit."""
+        if self._first and not self.owned:
+            self.emit()
+
+    def emit(self) -> None:
+        """WatermarkGenerator#onPeriodicEmit. Raises ProcessingTimeBehind."""
+        self._generator.on_periodic_emit(self._output)
 
 
 def watermark_row(
@@ -60,7 +102,7 @@ def watermark_row(
     last = shown.watermark if shown else BEGINNING
     idle = shown is not None and shown.idle
     if shown is not None and not last.use_processing_time and all(split.ended for split in splits):
-        last, idle = Watermark(MAX_TIMESTAMP), False  # the end of input, as Flink tells it: nothing waits for more
+        last, idle = Watermark(MAX_TIMESTAMP), False  # the end of input, as Flink emits it: nothing waits for more
     kept = asdict(landed.kept) if landed.kept else None
     return WatermarkRow(
         owner=time.table.name,
@@ -98,40 +140,40 @@ def splits_after(
     """Every split's last word once the epoch has landed; `now` is `landed_at` of `watermark_row`, which raises as this
     does."""
     if time.processing_time and landed.watermarks is None:
-        return [_processing_time(signal.told)] if signal.told else stored_splits(time.before)
+        return [_processing_time(signal.emitted)] if signal.emitted else stored_splits(time.before)
     found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
     for name in sorted(landed.splits):
         found.setdefault(name, SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now))
-    told = landed.watermarks is not None
+    own_only = landed.watermarks is not None
     for item in passes:
         known = found.get(item.split) or SplitWatermark(item.split, MIN_TIMESTAMP, False, last_row=time.now)
-        word = known if told else replace(known, state=item.state, **_word(item.watermark))
+        word = known if own_only else replace(known, state=item.state, **_word(item.watermark))
         rowtime = max((at for at in (known.rowtime, item.rowtime) if at is not None), default=None)
-        idle = item.idle if not told else known.idle
+        idle = item.idle if not own_only else known.idle
         found[item.split] = replace(word, late=item.late, idle=idle, rowtime=rowtime)
     own: dict[str, list[Watermark]] = {}
     for name, watermark in landed.watermarks or ():
         own.setdefault(name, []).append(watermark)
-    for name, words in own.items():
+    for name, emitted in own.items():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
-        found[name] = replace(known, idle=False, **_word(_own(time, step, words, known, now)))
+        found[name] = replace(known, idle=False, **_word(_own(time, step, emitted, known, now)))
     for name, idle in landed.idle.items():
         known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
         found[name] = replace(known, idle=idle)
     seen = {item.split for item in passes if item.rows}
     quiet = {split for split, idle in landed.idle.items() if idle}
-    quiet |= {item.split for item in passes if item.idle and not told}
+    quiet |= {item.split for item in passes if item.idle and not own_only}
     marked = [_marked(split, time, step, landed, seen, quiet) for split in found.values()]
     return sorted(folded(marked, seen), key=lambda split: split.split)
 
 
-def _own(time: EpochTime, step: StoredStep, words: Sequence[Watermark], known: SplitWatermark, now: int) -> Watermark:
-    """What the source itself has told of a split (`words`), as it leaves the source (FLIP-326, change 5): one that
-    goes back is not sent. Raises SourceError."""
-    told = Watermark(known.timestamp, known.use_processing_time)
+def _own(time: EpochTime, step: StoredStep, emitted: Sequence[Watermark], known: SplitWatermark, now: int) -> Watermark:
+    """What the source itself has emitted for a split (`emitted`), as it leaves the source (FLIP-326, change 5): one
+    that goes back is not sent. Raises SourceError."""
+    last = Watermark(known.timestamp, known.use_processing_time)
     recorder = Recorder()
-    output = guarded(recorder, told, now)
-    for watermark in words:
+    output = guarded(recorder, last, now)
+    for watermark in emitted:
         try:
             output.emit_watermark(watermark)
         except WatermarkError as error:
@@ -141,15 +183,15 @@ def _own(time: EpochTime, step: StoredStep, words: Sequence[Watermark], known: S
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",
             ) from error
-    return recorder.last or told
+    return recorder.last or last
 
 
 def _word(watermark: Watermark) -> dict[str, int | bool]:
     return {"timestamp": watermark.timestamp, "use_processing_time": watermark.use_processing_time}
 
 
-def _processing_time(told: Watermark) -> SplitWatermark:
-    return SplitWatermark("table", told.timestamp, told.use_processing_time)
+def _processing_time(emitted: Watermark) -> SplitWatermark:
+    return SplitWatermark("table", emitted.timestamp, emitted.use_processing_time)
 
 
 def _marked(
@@ -163,7 +205,7 @@ def _marked(
         split = replace(split, last_row=time.now, ended=False, bounded=bounded)
         split = split if split.split in quiet else replace(split, idle=False)
     elif split.split in step.step.blocked or split.last_row is None:
-        # Alignment holds it back: no row could come, so its idle timeout stands still.
+        # Alignment holds it back: no row could come, so its idle timeout does not run.
         split = replace(split, last_row=time.now)
     if timed_out(split, time):
         split = replace(split, idle=True)
@@ -181,10 +223,10 @@ def timed_out(split: SplitWatermark, time: EpochTime) -> bool:
 def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
     """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before."""
     last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
-    heard = counting(splits)
-    valve = StatusWatermarkValve([split.split for split in heard], Recorder(), last=last)
-    words: dict[Hashable, tuple[Watermark, bool]] = {split.split: word(split) for split in heard}
-    if all(split.ended for split in heard):  # what they told last stands, and then nobody waits for them
-        valve.input_all({name: (watermark, False) for name, (watermark, _) in words.items()})
-    valve.input_all(words)
+    counted = counting(splits)
+    valve = StatusWatermarkValve([split.split for split in counted], Recorder(), last=last)
+    states: dict[Hashable, tuple[Watermark, bool]] = {split.split: word(split) for split in counted}
+    if all(split.ended for split in counted):  # what they emitted last stays, and then nobody waits for them
+        valve.input_all({name: (watermark, False) for name, (watermark, _) in states.items()})
+    valve.input_all(states)
     return valve

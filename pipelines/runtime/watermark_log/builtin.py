@@ -2,7 +2,7 @@
 
 Each row has a value (FLIP-66: what the expression gives; FLIP-126: its rowtime - delay - 1 ms) and a split's watermark
 is the greatest value so far. Periodic: emitted at the end of the epoch. Punctuated: emitted after every `gap` rows. A
-row is late by the table's watermark as of the epoch before, wherever in its epoch it stands.
+row is late by the table's watermark as of the epoch before, wherever in its epoch it is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.parquet import bounds_of_files
-from tidegate.pipelines.runtime.watermarking.late import micros
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore, micros
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -34,28 +33,34 @@ BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks
 _KIND = "greatest"
 
 
-def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, standing: SplitsBefore) -> list[SplitPass]:
+def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, splits_before: SplitsBefore) -> list[SplitPass]:
     """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have."""
     if rows is None:
         return []
-    found = _by_splits(valued(rows, generator), gap, standing).collect()  # one row a split
-    return [split_pass(row.asDict(), gap, standing) for row in found]
+    found = _by_splits(valued(rows, generator), gap, splits_before).collect()  # one row a split
+    return [split_pass(row.asDict(), gap, splits_before) for row in found]
 
 
-def _by_splits(rows: DataFrame, gap: int | None, standing: SplitsBefore) -> DataFrame:
+def _by_splits(rows: DataFrame, gap: int | None, splits_before: SplitsBefore) -> DataFrame:
     """By one aggregate; over rows in order where a longer `gap` asks for it."""
     emitted = []
     if gap is not None and gap > 1:
-        rows, emitted = _emitting(rows, gap, standing), [F.max("_emitted").alias("emitted")]
-    counts = (F.count(F.lit(1)).alias("rows"), F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing), *emitted)
+        rows, emitted = _emitting(rows, gap, splits_before), [F.max("_emitted").alias("emitted")]
+    counts = (
+        F.count(F.lit(1)).alias("rows"),
+        F.max(VALUE).alias(_GREATEST),
+        _rowtime(),
+        _late(splits_before),
+        *emitted,
+    )
     return rows.groupBy("_split").agg(*counts)
 
 
-def split_pass(row: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> SplitPass:
+def split_pass(row: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> SplitPass:
     """What is said of a split by what was counted of its rows: _split, rows, late, greatest (value, ms), rowtime (the
     greatest, ms), and with a `gap` above 1 what was emitted."""
-    split, before = row["_split"], standing.emitted(row["_split"])
-    known, since = remembered(standing.state(split))
+    split, before = row["_split"], splits_before.emitted(row["_split"])
+    known, since = remembered(splits_before.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
     emitted = greatest if gap in (None, 1) else row["emitted"]
     timestamp = max(before.timestamp, MIN_TIMESTAMP if emitted is None else emitted)
@@ -76,28 +81,28 @@ _FIRST, _LAST, _GREATEST, _ROWTIME = "first_split", "last_split", "greatest", "r
 _BOUNDS = (_FIRST, _LAST, _GREATEST, _ROWTIME)
 
 
-def tally(standing: SplitsBefore, gap: int | None) -> list[Column]:
+def tally(splits_before: SplitsBefore, gap: int | None) -> list[Column]:
     """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split.
 
-    Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files tell.
+    Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files know.
     What a longer `gap` emits is not to be had without an order; then each value is computed, no more.
     """
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
-    return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(standing)]
+    return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(splits_before)]
 
 
 @dataclass(frozen=True)
 class Tally:
     """What a task counts of `valued` rows that it writes itself, as numbers by name: `rows` and `truncates`, and what
-    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values are enough to tell what is
+    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values are enough to know what is
     emitted, which they are not for a gap above 1."""
 
     floor: int | None = None
     values: bool = False
 
     def of(self, batch: pa.RecordBatch | None) -> dict[str, int | None]:
-        """Of a batch; None stands for no row at all."""
+        """Of a batch; None for no row at all."""
         if batch is None:
             found: dict[str, int | None] = {"rows": 0, "truncates": 0}
             return {**found, _GREATEST: None, _ROWTIME: None, "late": 0} if self.values else found
@@ -122,7 +127,7 @@ def merged(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in {name: None for each in counts for name in each}:
         known = [each[name] for each in counts if each.get(name) is not None]
         if name in (_FIRST, _LAST) and any(name not in each for each in counts):
-            continue  # a footer that does not tell
+            continue  # a footer without it
         least_of = min if name == _FIRST else max
         together[name] = least_of(known, default=None) if name in _BOUNDS else sum(known)
     return together
@@ -134,13 +139,13 @@ def ends_of_rows() -> list[Column]:
 
 
 def ends_of_files(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
-    """The same, of the files that were written; without what footers do not tell."""
+    """The same, of the files that were written; without what footers do not have."""
     splits = bounds_of_files(footers, "_split")
     return {} if splits is None else dict(zip((_FIRST, _LAST), splits, strict=True))
 
 
-def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -> list[SplitPass] | None:
-    """The pass of an epoch of not more than one split; None where what was found is not enough to tell it.
+def counted(found: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> list[SplitPass] | None:
+    """The pass of an epoch of not more than one split; None where what was found is not enough to know it.
 
     `found`: what `tally` counted, and what `ends_of_files` or `ends_of_rows` says.
     """
@@ -148,7 +153,7 @@ def counted(found: Mapping[str, Any], gap: int | None, standing: SplitsBefore) -
         return None
     if found[_FIRST] is None:
         return []
-    return [split_pass({"_split": found[_FIRST], **found}, gap, standing)]
+    return [split_pass({"_split": found[_FIRST], **found}, gap, splits_before)]
 
 
 VALUE = "_watermark"
@@ -192,17 +197,17 @@ def _by_split(values: Mapping[str, int], default: int) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*entries), F.col("_split")), F.lit(default).cast("bigint"))
 
 
-def _late(standing: SplitsBefore) -> Column:
+def _late(splits_before: SplitsBefore) -> Column:
     """Rows at or below the table's watermark as of the epoch before; before the flip none is late."""
-    if standing.floor is None:
+    if splits_before.floor is None:
         return F.lit(0).cast("bigint").alias("late")
-    return F.count_if(F.unix_micros("_rowtime") <= F.lit(micros(standing.floor))).alias("late")
+    return F.count_if(F.unix_micros("_rowtime") <= F.lit(micros(splits_before.floor))).alias("late")
 
 
-def _emitting(rows: DataFrame, gap: int, standing: SplitsBefore) -> DataFrame:
+def _emitting(rows: DataFrame, gap: int, splits_before: SplitsBefore) -> DataFrame:
     """`rows` with what each emits in `_emitted`: rows are counted on from the epoch before, and each `gap`-th emits the
     greatest value so far. What an epoch before left pending is emitted with the first."""
-    carried = {name: remembered(split.state) for name, split in standing.splits.items()}
+    carried = {name: remembered(split.state) for name, split in splits_before.splits.items()}
     pending = _by_split(
         {n: MIN_TIMESTAMP if greatest is None else greatest for n, (greatest, _) in carried.items()}, MIN_TIMESTAMP
     )

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidegate.pipelines.runtime.watermarking.late import rowtime_ms
-from tidegate.pipelines.runtime.watermarking.passes import SplitPass, SplitsBefore
-from tidegate.pipelines.runtime.watermarking.running import GeneratorRun
+from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore, rowtime_ms
+from tidegate.pipelines.runtime.watermark_log.running import GeneratorRun
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark, WatermarkStrategy
 
@@ -35,7 +34,7 @@ _SCHEMA = pa.schema(
 
 
 def scan(
-    rows: DataFrame | None, strategy: WatermarkStrategy, standing: SplitsBefore, now: int, columns: Sequence[str]
+    rows: DataFrame | None, strategy: WatermarkStrategy, splits_before: SplitsBefore, now: int, columns: Sequence[str]
 ) -> list[SplitPass]:
     """What the generators of `strategy` make of `rows`; those of splits without rows are asked too, if periodic.
 
@@ -55,19 +54,19 @@ def scan(
             .sortWithinPartitions("_split", "_offset", "_seq")
             .drop("_seq")
         )
-        told = ordered.mapInArrow(_worker(strategy, standing, now, tuple(columns)), from_arrow_schema(_SCHEMA))
-        for row in told.collect():  # one row a split
+        passes = ordered.mapInArrow(_worker(strategy, splits_before, now, tuple(columns)), from_arrow_schema(_SCHEMA))
+        for row in passes.collect():  # one row a split
             watermark = Watermark(row["timestamp"], row["processing"])
             state = json.loads(row["state"])
             counts = (row["split"], row["rows"], row["late"])
             found.append(SplitPass(*counts, watermark, state, row["idle"], row["rowtime"]))
     seen = {item.split for item in found}
-    quiet = [name for name, split in standing.splits.items() if name not in seen and not split.ended]
-    return found + [GeneratorRun(strategy, name, standing, now).end() for name in quiet]
+    quiet = [name for name, split in splits_before.splits.items() if name not in seen and not split.ended]
+    return found + [GeneratorRun(strategy, name, splits_before, now).end() for name in quiet]
 
 
 def _worker(
-    strategy: WatermarkStrategy, standing: SplitsBefore, now: int, columns: tuple[str, ...]
+    strategy: WatermarkStrategy, splits_before: SplitsBefore, now: int, columns: tuple[str, ...]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split: str | None = None
@@ -80,16 +79,16 @@ def _worker(
             for name, offset, (own, whole), element in zip(splits, offsets, times, elements, strict=True):
                 if active is None or name != split:
                     if active is not None:
-                        yield _told(active.end())
-                    split, active = name, GeneratorRun(strategy, name, standing, now)
+                        yield _described(active.end())
+                    split, active = name, GeneratorRun(strategy, name, splits_before, now)
                 active.row(element, offset, own, whole)
         if active is not None:
-            yield _told(active.end())
+            yield _described(active.end())
 
     return run
 
 
-def _told(item: SplitPass) -> pa.RecordBatch:
+def _described(item: SplitPass) -> pa.RecordBatch:
     row = {
         "split": item.split,
         "rows": item.rows,

@@ -1,14 +1,21 @@
-"""What the rows of each epoch of an INSERT found, and how many it left waiting: stacked bars, the newest at the right,
-and behind it those that wait now."""
+"""The charts of a pipeline, as SVG elements.
+
+`outcomes`: stacked bars, what the rows of each epoch of an INSERT found, and how many it left waiting; the newest at
+the right, and behind it those that wait now. `watermarks`: how far each split of a source has come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.pipelines.pictures.svg import Bar, stacked
+from tidegate.pipelines.lake import WatermarkRow
+from tidegate.pipelines.pictures.svg import Bar, Span, stacked, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.pipelines.watermarks.watermark import instant
 
-KEY = (
+OUTCOMES_KEY = (
     ("good", "matched"),
     ("warn", "unmatched"),
     ("mute", "kept out otherwise, or replaced"),
@@ -19,7 +26,7 @@ KEY = (
 INNER. What a process gives has matched where it is published. Waiting are rows that had landed before an epoch was
 planned, and that it left for a later one."""
 
-LAST = 30
+LAST_OUTCOMES = 30
 """Epochs that are drawn."""
 
 
@@ -46,12 +53,35 @@ def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
     else:
         parts = [("good", float(matched)), ("warn", float(unmatched)), ("mute", float(rows - matched - unmatched))]
     number = str(epoch.plan.epoch)
-    told = ", ".join(f"{count:,} to {name}" for name, count in going.items() if count) or "no rows"
+    text = ", ".join(f"{count:,} to {name}" for name, count in going.items() if count) or "no rows"
     missed = f"; {unmatched:,} of them unmatched" if unmatched else ""
     waits = f"; {left:,} left waiting" if left else ""
-    return Bar(number, [*parts, ("wait", float(left or 0))], f"epoch {number}, {epoch.state}: {told}{missed}{waits}")
+    return Bar(number, [*parts, ("wait", float(left or 0))], f"epoch {number}, {epoch.state}: {text}{missed}{waits}")
 
 
 def _is_unmatched(outcome: str) -> bool:
     """Whether rows with this outcome found no version; INNER drops them where they are published otherwise."""
     return outcome.startswith("unmatched:") or (outcome.startswith("dropped:") and outcome != "dropped:where")
+
+
+SPLITS_KEY = (("good", "active"), ("mute", "idle or ended"), ("bad", "held back by its alignment group"))
+
+_MOST_SPLITS = 30
+"""Splits that are drawn: those furthest behind. A last line counts the others."""
+
+
+def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> str | None:
+    """The splits that have emitted a time, the furthest behind first; an SVG element, None where none has."""
+    timed = [split for split in stored_splits(last) if MIN_TIMESTAMP < split.timestamp < MAX_TIMESTAMP]
+    if not timed:
+        return None
+    shown = sorted(timed, key=lambda split: split.timestamp)[:_MOST_SPLITS]
+    low, high = shown[0].timestamp, max(split.timestamp for split in timed)
+    begin = low - max((high - low) // 10, 1000)
+    rows = []
+    for split in shown:
+        css = "bad" if split.split in blocked else "mute" if split.idle or split.ended else "good"
+        rows.append((split.split, [Span(css, float(begin), float(split.timestamp), instant(split.timestamp))]))
+    if len(timed) > len(shown):
+        rows.append((f"and {len(timed) - len(shown)} further on", []))
+    return timeline(rows, "The watermark of each split")

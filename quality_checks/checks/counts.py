@@ -1,0 +1,138 @@
+"""Where every row of a staged epoch is: its counts are all there, and they add up."""
+
+from __future__ import annotations
+
+from tidegate.pipelines.runtime.definitions import mixed_definitions
+from tidegate.pipelines.runtime.epochs import RequeuePlan
+from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
+from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.pipelines.sql.canonical import computed
+from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.outcome_counts import OF_PROCESSES, PLACES, OutcomeCounts, expected_facts, expected_names
+from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
+
+COUNTS_COMPLETE = "counts-complete"
+
+
+def counts_complete(evidence: Evidence) -> CheckResult:
+    """A count that is missing, negative or of an unknown name fails: the gate never guesses. So does an epoch that was
+    staged under another text of the INSERT: what was counted then answers for other constraints; and one whose rows, or
+    the versions that they may meet, were stored under two definitions of their table."""
+    staged = evidence.staged
+    retained = any(pin.horizon is not None for pin in staged.plan.pins)
+    expected = expected_names(staged.insert, retained=retained) | expected_facts(staged.insert)
+    found = {**staged.staged.counts, **staged.staged.facts}
+    found.pop(LAST_COMMITS, None)  # counts nothing, and is read before the gate is asked
+    missing = sorted(expected - set(found))
+    unknown = sorted(set(found) - expected)
+    wrong = sorted(name for name in expected & set(found) if not _fits(name, found[name]))
+    same_plan = staged.staged.plan_digest == staged.plan.digest
+    problems = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("is without", missing), ("has unknown", unknown), ("has no number for", wrong))
+        if names
+    ]
+    if not computed(staged.plan.computes, staged.pipeline, staged.insert):
+        problems.insert(0, "was staged under another text of the INSERT or its constraints")
+    mixed = mixed_definitions(staged.lake, staged.plan)
+    if mixed:
+        problems.insert(0, f"has rows of two definitions of {' and '.join(mixed)}")
+    if not same_plan:
+        problems.insert(0, "was staged from another plan")
+    return CheckResult(
+        COUNTS_COMPLETE,
+        passed=not problems,
+        observed={"missing": missing, "unknown": unknown, "wrong": wrong, "plan": staged.staged.plan_digest},
+        expected={"missing": [], "unknown": [], "wrong": [], "plan": staged.plan.digest},
+        detail=f"{subject(staged)}: what was staged {' and '.join(problems)}, so nothing can be proved of it. "
+        f"Stage it again: {join_again(staged)}"
+        if problems
+        else f"all {len(expected)} counts are there",
+    )
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a value can be what its name says: a count, an epoch where there is a match, a time of either sign."""
+    if value is None:
+        return name.startswith("greatest-epoch")
+    if name in (*OF_PROCESSES, "second") and name != "emitted":
+        return True  # what is in them is looked at by whoever reads them
+    a_time = name.startswith(("least-time@", "greatest-time@"))
+    return isinstance(value, int) and not isinstance(value, bool) and (a_time or value >= 0)
+
+
+RELEASED_ROWS = "released-rows"
+
+
+def released_rows(evidence: Evidence) -> CheckResult:
+    """The rows that went through the join against the watermark log's count of what landed: two separate counts."""
+    staged = evidence.staged
+    joined, landed = OutcomeCounts(staged.staged.counts).rows, staged.released
+    what = "fewer" if joined < landed else "more"
+    return CheckResult(
+        RELEASED_ROWS,
+        passed=joined == landed,
+        observed=joined,
+        expected=landed,
+        detail=f"{many(joined, 'row')} of {staged.plan.probe} released, as many as landed"
+        if joined == landed
+        else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but {_expected(staged)}: "
+        f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
+        f"{staged.plan.probe}, then join again: {join_again(staged)}",
+    )
+
+
+def _expected(staged: StagedEpoch) -> str:
+    if isinstance(staged.plan, RequeuePlan):
+        return f"earlier epochs have quarantined {staged.released:,} of what it releases again"
+    after, upto = staged.plan.reads
+    return f"by the watermark log {staged.released:,} landed in its epochs {after + 1} to {upto}"
+
+
+ONE_PLACE = "one-place"
+
+
+def one_place(evidence: Evidence) -> CheckResult:
+    """Places add up to the rows, outcomes add up to the rows, and what was dropped is what was dropped for a reason."""
+    staged = evidence.staged
+    counts = OutcomeCounts(staged.staged.counts)
+    places = {place: counts.to(place) for place in PLACES}
+    by_place, by_outcome, dropped = sum(places.values()), sum(counts.by_outcome.values()), sum(counts.dropped.values())
+    passed = by_place == by_outcome == counts.rows and dropped == places["drop"]
+    return CheckResult(
+        ONE_PLACE,
+        passed=passed,
+        observed={"rows": counts.rows, **places, "outcomes": by_outcome, "dropped with a reason": dropped},
+        expected={"rows": counts.rows, "places": counts.rows, "outcomes": counts.rows},
+        detail=listed(places)
+        if passed
+        else f"{subject(staged)}: {counts.rows:,} rows were released, {by_place:,} went somewhere ({listed(places)}), "
+        f"{by_outcome:,} have an outcome ({listed(counts.by_outcome)}): a row is lost or in two places. "
+        f"Nothing was published. Stage it again: {join_again(staged)}",
+    )
+
+
+DISCARDS = "discard-publishes-nothing"
+
+
+def discards(evidence: Evidence) -> CheckResult:
+    """A discard quarantines every row that would leave, as discarded; one of quarantined rows has no rows to move. Of
+    other plans nothing is asked."""
+    staged = evidence.staged
+    if not staged.plan.discards:
+        return CheckResult(DISCARDS, True, staged.plan.kind, None, "not a discard")
+    counts = OutcomeCounts(staged.staged.counts)
+    leaving = max(counts.to("publish"), evidence.rows("publish"))
+    stray = counts.matched + sum(counts.unmatched.values())
+    passed = leaving == 0 and stray == 0 and counts.discarded == counts.to("quarantine")
+    return CheckResult(
+        DISCARDS,
+        passed=passed,
+        observed={"publish": leaving, "quarantine": counts.to("quarantine"), "discarded": counts.discarded},
+        expected={"publish": 0, "quarantine": counts.discarded},
+        detail=f"{many(counts.discarded, 'row')} to quarantine, none published"
+        if passed
+        else f"{subject(staged)}: the epoch was discarded, yet {many(leaving, 'row')} would be published and "
+        f"{counts.discarded:,} of {counts.to('quarantine'):,} quarantined rows count as discarded. Nothing was "
+        f"published. Discard it again: {give_up(staged)}",
+    )
