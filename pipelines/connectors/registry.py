@@ -59,8 +59,17 @@ def _installed(name: str) -> Connector:
             f"the connector '{name}' cannot be loaded: {type(error).__name__}: {error}",
             where=f"entry point {point.value}",
             state="nothing was run",
-            next_command=new_spelling(error) or "reinstall the package that brings the connector",
+            next_command=new_spelling(error) or _remedy(error),
         ) from error
+
+
+def _remedy(error: Exception) -> str:
+    package = "the package that brings the connector"
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "tidegate":
+        return (
+            f"install a version of {package} made for this Tidegate; its author finds the names in docs/connectors.md"
+        )
+    return f"reinstall {package}"
 
 
 def connectors() -> dict[str, Connector]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -15,6 +16,7 @@ from tidegate.pipelines.sql import SqlError, compile_script
 
 POINTS = {
     "broken": EntryPoint("broken", "no.such.module:CONNECTOR", registry.GROUP),
+    "older": EntryPoint("older", "tidegate.pipelines.sources.protocol:CONNECTOR", registry.GROUP),
     "scripted": EntryPoint("scripted", "tidegate.pipelines.sources.scripted:CONNECTOR", registry.GROUP),
 }
 
@@ -36,6 +38,15 @@ def test_a_broken_connector_is_an_error_where_it_is_used() -> None:
     assert (caught.value.line, caught.value.column) == (1, 44)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("broken", "reinstall"), ("older", "install a version of the package .* docs/connectors.md")]
+)
+def test_what_to_do_about_one_that_cannot_be_loaded(name: str, remedy: str) -> None:
+    with pytest.raises(PlanningError) as caught:
+        registry.connector(name)
+    assert re.match(remedy, caught.value.next_command)
+
+
 def test_an_unknown_connector_is_compared_with_the_installed_names() -> None:
     with pytest.raises(SqlError) as caught:
         compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripte')")
@@ -44,8 +55,8 @@ def test_an_unknown_connector_is_compared_with_the_installed_names() -> None:
 
 def test_the_installed_connectors_are_a_mapping() -> None:
     known = InstalledConnectors()
-    assert list(known) == ["broken", "scripted"]
-    assert len(known) == 2
+    assert list(known) == ["broken", "older", "scripted"]
+    assert len(known) == 3
     assert "scripted" in known
     assert "delta" not in known
     assert known["scripted"].name == "scripted"
