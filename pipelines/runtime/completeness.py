@@ -201,6 +201,8 @@ def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
 def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
     """The watermark of what is published with a plan: FLIP-326's combination of its inputs, and in event time no
     further than the plan has released."""
+    if not inputs:  # a power cut has taken the last row of each log: a run writes them again
+        return plan.complete_until(Watermark(MIN_TIMESTAMP))
     combined = CombinedWatermarkStatus([row.owner for row in inputs])
     combined.input_all({row.owner: word(row) for row in inputs})
     return plan.complete_until(combined.watermark)

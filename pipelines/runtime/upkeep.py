@@ -182,10 +182,10 @@ class Upkeep:
     def _checkpoints(self, insert: Insert) -> Iterator[None]:
         target = self.lake.target_path(self.pipeline.table(insert.target))
         if insert.id not in self._begun:  # who published it may have been killed before its checkpoint
-            self._begun.add(insert.id)
             if looked_back(self.lake, insert.id, target):
                 checkpoint(self.lake, insert.id, target, self.clock(), looked_back=True)
                 yield
+            self._begun.add(insert.id)
         while checkpoint(self.lake, insert.id, target, self.clock()):
             yield
         while self.lake.ledger.together(insert_owner(insert.id)) > 0:

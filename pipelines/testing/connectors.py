@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +75,7 @@ class _Case:
     feed: Callable[..., object]
     arrivals: int
     role: Literal["build", "probe"] | None
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     live_snapshot: bool
     max_steps: int
     seen: Sequence[Trace] | None = None

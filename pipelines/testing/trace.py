@@ -87,7 +87,7 @@ class Trace:
     table: Table
     spec: ConnectorSpec
     columns: Mapping[str, str]
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
     fed: bool
     live_snapshot: bool
     steps: list[StepSeen] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Observer:
     spec: ConnectorSpec
     spark: SparkSession
     directory: Path
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     fed: bool
     live_snapshot: bool
     max_steps: int

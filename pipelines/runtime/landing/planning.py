@@ -10,13 +10,14 @@ from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
     Planned,
+    PlanRequest,
     Source,
     SourceContext,
     SourcePosition,
     Step,
     StoredStep,
 )
-from tidegate.pipelines.errors import ConcurrentRun
+from tidegate.pipelines.errors import ConcurrentRun, SourceError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
@@ -46,7 +47,8 @@ class EpochPlanner:
     ) -> Step | None:
         """The next step up to `ends`, which is not stored; None where there is nothing to land, or to say."""
         request = self.membership.request(context, position, ends, instant)
-        planned = Planned() if self.membership.stops(request, context.generation) else source.plan(request)
+        stops = self.membership.stops(request, context.generation)
+        planned = Planned() if stops else self._planned(source, request)
         # The splits that alignment lets have no row, or none past their limit.
         blocked = tuple(sorted(request.blocked | planned.held.keys()))
         step = planned.step or self._quiet(context.generation, position, blocked, planned.held, instant)
@@ -56,6 +58,18 @@ class EpochPlanner:
         # Of a split that was not asked for, what was known of its next row still holds.
         known = {split: at for split, at in told.items() if split in request.blocked}
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
+
+    def _planned(self, source: Source, request: PlanRequest) -> Planned:
+        """The source's word. Raises SourceError where it is none: a type checker may not have seen the connector."""
+        planned: object = source.plan(request)
+        if not isinstance(planned, Planned):
+            raise SourceError(
+                f"the connector '{self.own.table.connector}' planned {type(planned).__name__}, which is no Planned",
+                where=self.own.name,
+                state=_UNPLANNED,
+                next_command="install a version of its package for this Tidegate   (docs/connectors.md)",
+            )
+        return planned
 
     def plan(self, source: Source, context: SourceContext, position: SourcePosition, ends: Json) -> StoredStep | None:
         """The next step, stored. Raises SourceError, and ConcurrentRun where another runner has planned the epoch."""

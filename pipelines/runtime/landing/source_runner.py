@@ -59,7 +59,7 @@ class SourceRunner:
     progress: Progress
     strategy: WatermarkStrategy
     members: Members
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
     ready: set[Path] = field(default_factory=set)
     peers: Sequence[Table] = ()
     functions: Mapping[str, UserFunction] = field(default_factory=dict)

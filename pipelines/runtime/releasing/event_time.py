@@ -15,6 +15,7 @@ from tidegate.pipelines.lake.areas import merged, micros
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
+    BackfillPlan,
     EventTimePlan,
     FromQuarantine,
     Pin,
@@ -102,7 +103,8 @@ class EventTimePlanner(ReleasePlanner):
         plan = super().instead_of(position, kind, on_unmatched)
         if kind == "re-release" and position.plan is not None:
             self._refuse_new_snapshot(plan.pins, position.plan.pins, held=position.plan)
-            if not plan.follows:
+            # Kept in quarantine, a row that finds less than it had found does no harm.
+            if isinstance(plan, BackfillPlan) or (not plan.follows and self._publishes_anything(plan)):
                 self._refuse_lost_versions(plan.pins, plan.oldest, held=position.plan)
         return plan
 
@@ -114,12 +116,16 @@ class EventTimePlanner(ReleasePlanner):
         on_unmatched: OnUnmatched | None,
     ) -> ReleasePlan | None:
         plan = super().out_of_quarantine(last, epochs, request, on_unmatched)
-        if plan is not None and not plan.discards and plan.on_unmatched == "publish":
-            # Kept in quarantine, a row that finds less than it had found does no harm.
+        if plan is not None and self._publishes_anything(plan):
             taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in plan.lots)]
             self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins])
             self._refuse_lost_versions(plan.pins, plan.oldest, quarantined=True)
         return plan
+
+    @staticmethod
+    def _publishes_anything(plan: ReleasePlan) -> bool:
+        """Whether its rows are published also without a match."""
+        return not plan.discards and plan.on_unmatched == "publish"
 
     def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
         """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which knows no

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError
+from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import require_whole
 from tidegate.pipelines.lake.delta_log import committed
@@ -34,6 +35,8 @@ from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class InsertRunner(InsertOnLake):
             return None
         history = self._history()
         for epoch in reversed(history):
-            if epoch.published and epoch.plan.spans == spans and epoch.plan.instant >= since:
+            if epoch.published and epoch.plan.fills(spans) and epoch.plan.instant >= since:
                 more = self.work.backfills.backfill(position.plan, history, [own])
                 left = not isinstance(more, Waiting) and more.rows_waiting() > 0
                 return None if left else epoch.plan
@@ -266,9 +269,7 @@ class InsertRunner(InsertOnLake):
                 next_command="tidegate status",
             )
         faults.point("insert.planned", self.insert.id)
-        if (
-            self.work.definitions is not None
-        ):  # another runner may have changed it meanwhile: the epoch is its to plan anew
+        if self.work.definitions is not None:  # changed by another runner meanwhile, the epoch is that one's to plan
             self.work.definitions.number(self.owner)
         return plan
 
@@ -382,8 +383,11 @@ class InsertRunner(InsertOnLake):
             added += rows if commit is publishing else 0
             kept_out += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
         if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
-            with self._explained(plan, "the epoch is published"):
-                checkpoint(self.lake, self.insert.id, self.target_path, self.work.clock(), looked_back=True)
+            try:
+                with self._explained(plan, "the epoch is published"):
+                    checkpoint(self.lake, self.insert.id, self.target_path, self.work.clock(), looked_back=True)
+            except TidegateError as error:  # it makes looks cheaper and changes no answer: upkeep tries again
+                log.warning("no checkpoint was written behind epoch %d of %s: %s", plan.epoch, self.insert.id, error)
         return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
 
     def _made(self, plan: ReleasePlan, commit: Commit) -> int:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors import registry
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import never_signalling, ways_out
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.runtime.landing.planning import EpochPlanner
+from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.sql import SqlError, compile_script
 
 POINTS = {
@@ -45,6 +51,17 @@ def test_what_to_do_about_one_that_cannot_be_loaded(name: str, remedy: str) -> N
     with pytest.raises(PlanningError) as caught:
         registry.connector(name)
     assert re.match(remedy, caught.value.next_command)
+
+
+@pytest.mark.parametrize("returned", [None, Step({})])
+def test_a_plan_as_older_connectors_returned_it_is_refused_by_name(returned: Step | None) -> None:
+    table = compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripted')").table("t")
+    nothing: Any = None
+    planner = EpochPlanner(SourceTable(nothing, table), nothing, nothing, system_clock)
+    source: Any = SimpleNamespace(plan=lambda request: returned)
+    with pytest.raises(SourceError, match=f"the connector 'scripted' planned {type(returned).__name__}") as caught:
+        planner._planned(source, nothing)
+    assert "docs/connectors.md" in caught.value.next_command
 
 
 def test_an_unknown_connector_is_compared_with_the_installed_names() -> None:

@@ -11,10 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.test_ends import PROCESS
 from tests.stories.story import blocks
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.watermarks import Watermark
 
 
 @pytest.fixture
@@ -152,3 +154,8 @@ def test_a_step_shows_what_it_has_moved_and_what_reads_it(made: HandmadeLake) ->
     assert completeness.publish(made.lake, made.pipeline, lambda: 2_000_000, {"users"})
     rows = shown(made.lake)
     assert (rows["users"]["epoch"], rows["clicks"]["epoch"], rows["enriched"]["waiting"]) == (2, 1, 12)
+
+
+def test_a_process_whose_inputs_lost_their_last_log_rows_is_as_far_as_its_plan() -> None:
+    """A power cut has taken them; whoever ends a run then must not be stopped by it."""
+    assert completeness._watermark(PROCESS, []) == Watermark(*PROCESS.process.watermark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -259,6 +260,49 @@ def copied(root: Path, to: Path) -> HandmadeLake:
     return HandmadeLake(to)
 
 
+@contextmanager
+def runner_of(made: HandmadeLake) -> Iterator[InsertRunner]:
+    """The runner of the INSERT, which has a quarantine."""
+    columns = {"_generation": "integer", "_epoch": "long"}
+    fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
+    DeltaTable.create(str(made.lake.quarantine_path(made.target, made.insert)), Schema(fields))
+    leases = made.lake.leases("test")
+    work = JoinWork(InsertOnLake(made.lake, made.pipeline, made.insert), no_spark, system_clock, SilentProgress())
+    yield InsertRunner(made.lake, made.pipeline, made.insert, leases, work)
+    leases.close()
+
+
+def test_a_look_back_is_published_though_its_checkpoint_cannot_be_written(
+    aged: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person who is shown an error would do it again."""
+    made = copied(aged[0], tmp_path / "young")
+    looking_back(made, 91, "a backfill")
+
+    def full(*_: object, **__: object) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tidegate.pipelines.runtime.releasing.insert_runner.checkpoint", full)
+    with runner_of(made) as runner:
+        published = runner.publish()
+        assert published is not None
+        assert published.epoch == 91
+        assert runner.position().state == "published"
+    assert "no checkpoint was written behind epoch 91 of" in caplog.text
+
+
+def test_a_backfill_that_was_given_up_has_filled_nothing(aged: tuple[Path, Path], tmp_path: Path) -> None:
+    made = copied(aged[0], tmp_path / "young")
+    plan = _plan(made, 91, after=90, upto=90, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
+    made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=91)
+    made.staged(plan)
+    made.judged(plan)
+    with runner_of(made) as runner:
+        runner.publish()
+        assert runner.position().state == "published"
+        assert runner.filled([(0, 1)], (0, 1), 0) is None
+
+
 @pytest.mark.parametrize("what", LOOK_BACKS)
 @pytest.mark.parametrize("ended", ["its runner", "upkeep, since its runner was killed", "nobody, since it is held"])
 def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
@@ -268,17 +312,8 @@ def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
     epoch = AGED + 1
     plan = looking_back(made, epoch, what, *(["too many"] if "held" in ended else []))
     if ended == "its runner":
-        leases = made.lake.leases("test")
-        work = JoinWork(InsertOnLake(made.lake, made.pipeline, made.insert), no_spark, system_clock, SilentProgress())
-        runner = InsertRunner(made.lake, made.pipeline, made.insert, leases, work)
-        quarantine, columns = (
-            made.lake.quarantine_path(made.target, made.insert),
-            {"_generation": "integer", "_epoch": "long"},
-        )
-        fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
-        DeltaTable.create(str(quarantine), Schema(fields))
-        runner.publish()
-        leases.close()
+        with runner_of(made) as runner:
+            runner.publish()
     elif "killed" in ended:
         made.published(plan)
         upkeep(made, Lake(made.root))

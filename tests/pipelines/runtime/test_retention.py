@@ -22,8 +22,10 @@ from tidegate.pipelines.runtime.epochs import (
     Backfill,
     BackfillPlan,
     EventTimePlan,
+    EventTimeRequeue,
     FromQuarantine,
     InputSpan,
+    Lot,
     Pin,
     ProcessPlan,
     ProcessSpan,
@@ -38,6 +40,7 @@ from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
@@ -262,6 +265,29 @@ def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(
     assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
     newer = replace(span, backfill=Backfill(500, 900, oldest=500))
     assert hand.planner.instead_of(held(hand, newer), "re-release", None).pins[0].horizon == 500
+
+
+@pytest.mark.parametrize(
+    ("on_unmatched", "discards", "refused"),
+    [("quarantine", False, False), ("publish", False, True), ("publish", True, False)],
+)
+def test_a_held_release_out_of_quarantine_is_refused_only_where_it_would_publish_without_a_match(
+    tmp_path: Path, on_unmatched: OnUnmatched, discards: bool, refused: bool
+) -> None:
+    """Once versions of its rows' time are gone."""
+    hand = ByHand(tmp_path)
+    plan = hand.plan(least=None)
+    taken = FromQuarantine(discards, lots=(Lot("beyond-retention@rates", 1, 1, 2, 0, 1),), oldest=100)
+    requeue = plan.as_kind(
+        EventTimeRequeue, time=plan.time, kind="quarantine-release", from_quarantine=taken, on_unmatched=on_unmatched
+    )
+    hand.mark(hand.lake.table_path("rates"), {hand.lake.application("rates", "retention-time", 1): 500})
+    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    if refused:
+        with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone"):
+            hand.planner.instead_of(held(hand, requeue), "re-release", None)
+    else:
+        assert hand.planner.instead_of(held(hand, requeue), "re-release", None).supersedes == 1
 
 
 def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_their_time_are_gone(

@@ -6,7 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.testing import RuleBroken, connector_tests
+from tidegate.pipelines.testing.connectors import _Case
 from tidegate.pipelines.testing.rules import RULES
+from tidegate.pipelines.testing.trace import Observer, Trace
 
 DDL = "CREATE TABLE t (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'counted', 'password' = 'hush-hush')"
 SEQ = "named_struct('phase', 0, 'log', 0, 'file', 0L, 'position', id, 'row', 0) AS _seq"
@@ -300,3 +302,10 @@ def test_a_connector_is_known_by_its_name_while_it_is_tested() -> None:
 def test_pytest_is_not_needed_to_import_it() -> None:
     code = "import sys; sys.modules['pytest'] = None; import tidegate.testing as t; t.Harness, t.connector_tests"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_no_repr_shows_a_secret() -> None:
+    case = _Case(Connector(), None, None, 1, None, {"PASSWORD": "hush-hush"}, False, 1)  # type: ignore[arg-type]
+    assert "hush-hush" not in repr(case)
+    assert {field.name for field in fields(Trace) if not field.repr} == {"secrets"}
+    assert {field.name for field in fields(Observer) if not field.repr} == {"environment"}
