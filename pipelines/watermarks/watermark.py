@@ -81,4 +81,5 @@ def milliseconds(duration: timedelta, name: str, *, zero: bool = False) -> int:
         raise InvalidWatermark(f"{name} is a timedelta, not {duration!r}")
     if duration < timedelta(0) or (not zero and not duration):
         raise InvalidWatermark(f"{name} must {'not be negative' if zero else 'be positive'}, it is {duration}")
-    return -(-duration // timedelta(milliseconds=1))
+    whole, rest = divmod(duration, timedelta(milliseconds=1))
+    return whole + bool(rest)

@@ -18,7 +18,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.resources import TidegateResource
 from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Ticks, rest_of
-from tidegate.pipelines.connectors.protocol import Step
+from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
@@ -189,7 +189,7 @@ def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
 ) -> None:
     monkeypatch.setattr("tidegate.assets.ticks.ANSWER_WITHIN_S", 0.05)
     answer = threading.Event()
-    monkeypatch.setattr(ScriptedSource, "ends", lambda self: answer.wait() and {"to": 0})
+    monkeypatch.setattr(ScriptedSource, "ends", lambda self, position: answer.wait() and {"to": 0})
     try:
         assert tick() == "there was no answer within 0.05 s"
     finally:
@@ -198,12 +198,12 @@ def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
 
 
 def test_a_source_that_cannot_be_asked_is_one(tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: ScriptedSource) -> None:
+    def refuse(self: ScriptedSource, position: SourcePosition) -> None:
         raise SourceError("the server does not answer", state="nothing", next_command="look")
 
     monkeypatch.setattr(ScriptedSource, "preflight", refuse)
     assert tick() == "the server does not answer"
-    monkeypatch.setattr(ScriptedSource, "preflight", lambda self: self._context.spark())
+    monkeypatch.setattr(ScriptedSource, "preflight", lambda self, position: self._context.spark())
     assert tick() == "only Spark can read it"
-    monkeypatch.setattr(ScriptedSource, "preflight", lambda self: {}["hunter2"])
+    monkeypatch.setattr(ScriptedSource, "preflight", lambda self, position: {}["hunter2"])
     assert tick() == "asking failed (KeyError)"

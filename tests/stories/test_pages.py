@@ -76,6 +76,10 @@ ELSEWHERE = {
         "minutes of work, and 190 MB of disk",
         "tests/pipelines/runtime/test_engine.py",
     ),
+    ".venv/bin/python scripts/options.py docs/sources.md docs/mysql-cdc.md": (
+        "changes the clone",
+        "tests/scripts/test_options.py",
+    ),
     ".venv/bin/python scripts/hashes.py": ("asks the package index", "tests/scripts/test_install.py"),
     "pip install --require-hashes -r CLONE/requirements-build.txt": ("downloads packages", "scripts/install.sh"),
     "pip install --require-hashes --no-build-isolation -r CLONE/requirements.txt": (

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.pipelines.watermarks.tables import Recorder, cases, steps, watermark
@@ -82,6 +82,7 @@ def test_the_source_s_own_watermark_is_delayed(case):
         assert word_of(generator.delayed(watermark(told))) == expected, step
 
 
+@example(0, 0, timedelta.max)
 @given(TIMES, TIMES, st.timedeltas(min_value=timedelta(0)))
 def test_a_delayed_watermark_never_goes_back_nor_ahead_of_the_source(one, other, delay):
     generator = SourceWatermarks(delay=delay)
