@@ -94,6 +94,7 @@ def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(d
     assert len(dagster.told("gate-held", pipeline="strict")) == 1
 
 
+@pytest.mark.thorough  # orchestration/test_sensors.py and alerts/ have them without a daemon
 def test_states_of_the_lake_are_reported_once_and_are_over_once(dagster: Dagster):
     """Not flipped, lag, a quarantine that grows, a held gate: of a pipeline that no run of Dagster ever touched."""
     late = ControlRows(dagster.folder / "lake", "l_")

@@ -52,6 +52,7 @@ def test_workspace_yaml_loads_the_scripts_that_the_environment_names(tmp_path: P
     assert "Validation successful for code location tidegate" in done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("jvm")
 def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_path: Path, clicks: Path):
     lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")

@@ -144,7 +144,9 @@ def test_why_a_row_has_no_match(spark: SparkSession, tmp_path: Path) -> None:
     play.prove()
 
 
-@pytest.mark.parametrize(("kind", "rows"), [("LEFT", [(0, 100), (1, None), (2, None)]), ("INNER", [(0, 100)])])
+@pytest.mark.parametrize(
+    ("kind", "rows"), at_length([("LEFT", [(0, 100), (1, None), (2, None)]), ("INNER", [(0, 100)])])
+)
 def test_publish_is_sqls_own_meaning_and_a_null_time_is_kept_out_all_the_same(
     spark: SparkSession, tmp_path: Path, kind: str, rows: list[tuple[Any, ...]]
 ) -> None:
@@ -363,6 +365,7 @@ def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     play.prove()
 
 
+@pytest.mark.thorough  # test_releases.py has it in processing time
 def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -59,7 +59,7 @@ def commits(arrival: int, directory: Path) -> None:
         write_deltalake(str(directory), pa.table(rows), mode="append")
 
 
-TestDelta = connector_tests(delta.CONNECTOR, delta_table, commits)
+TestDelta = pytest.mark.thorough(connector_tests(delta.CONNECTOR, delta_table, commits))
 
 
 SCRIPTED = "CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH ('connector' = 'scripted'{more})"
@@ -87,4 +87,4 @@ def parts(directory: Path) -> str:
     """
 
 
-TestHybrid = connector_tests(hybrid.CONNECTOR, parts, files)
+TestHybrid = pytest.mark.thorough(connector_tests(hybrid.CONNECTOR, parts, files))

@@ -42,4 +42,4 @@ def upserted(arrival: int, topics: Topics, topic: str) -> None:
     topics.send(topic, {"id": 70, "name": f"changed {arrival}"}, key={"id": 70}, partition=1)
 
 
-TestUpsertKafka = connector_tests(UPSERT_CONNECTOR, by_key, upserted)
+TestUpsertKafka = pytest.mark.thorough(connector_tests(UPSERT_CONNECTOR, by_key, upserted))

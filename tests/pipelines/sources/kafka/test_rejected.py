@@ -96,7 +96,7 @@ POISON = (
 """What has no id that fits. Each was a message that some reader of JSON dies of, or makes a NULL of."""
 
 
-@pytest.mark.parametrize("connector", ["kafka", "upsert-kafka"])
+@pytest.mark.parametrize("connector", at_length(["kafka", "upsert-kafka"]))
 def test_poison_is_kept_apart_byte_for_byte_and_the_rest_lands(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, connector: str
 ) -> None:
