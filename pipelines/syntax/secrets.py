@@ -8,13 +8,13 @@ from functools import lru_cache
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SECRET_NAMES = (
-    r"(?i:password|passwd|secret|credential|passphrase|(private|access|api|keystore).?key|jaas)"
+    r"(?i:assword|passwd|secret|credential|passphrase|(private|access|api|keystore).?key|jaas)"
     r"|([Tt]oken|[Pp]wd)s?(?![a-z])|TOKENS?(?![A-Z])"
     r"|(?!(?<=^)PWD$)(?!(?<=^OLD)PWD$)PWDS?(?![A-Z])"
 )
 """A regular expression, for Python and for Java, of names whose values are secrets; `ssl.keystore.key` is a private
-key, written out. `token` and `pwd` end a part of a name (TOKENIZERS_PARALLELISM is none); a shell's PWD and OLDPWD are
-folders."""
+key, written out, and `assword` what a slip of the hand leaves of a password. `token` and `pwd` end a part of a name
+(TOKENIZERS_PARALLELISM is none); a shell's PWD and OLDPWD are folders."""
 _SECRET = re.compile(SECRET_NAMES)
 _SECRET_WORDS = ("password", "secret", "token", "credential", "passphrase")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")

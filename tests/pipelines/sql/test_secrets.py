@@ -84,6 +84,7 @@ def test_a_pipeline_shows_no_secret() -> None:
     ("old", "new"),
     [
         ("'password' =", "'pasword' ="),
+        ("'password' =", "'roassword' ="),
         (f"'password' = '{SECRET}'", f"'password' = '{SECRET}' 'x'"),
         (f"'password' = '{SECRET}'", f"'password' = '{SECRET}"),
         (f"'password' = '{SECRET}'", f"'password = '{SECRET}'"),
