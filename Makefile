@@ -41,8 +41,6 @@ check: install-dev ## Lint, format, types, import rules
 test: check ## Every check, and every promise shown on real services that the tests start (15 minutes)
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
-# To collect the tests takes each worker ten seconds, and without services two keep two cores busy.
-test-fast: WORKERS = 2
 test-fast: install-dev ## Every test that needs no service, without a JVM (2 minutes)
 	@$(PYTEST) -m "not service and not thorough" $(ARGS)
 

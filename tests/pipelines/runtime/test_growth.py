@@ -471,6 +471,7 @@ print([name for name in {NOT_FOR_A_LOOK!r} if name in sys.modules])
     assert '"matched": 40' in done.stdout
 
 
+@pytest.mark.thorough
 def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
     made = grown(tmp_path, 3_000)

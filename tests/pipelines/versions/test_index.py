@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import at_length
 from tidegate.pipelines.connectors.spec import SEQ_PARTS, SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.sources.arrow_types import arrow_type
@@ -141,7 +142,7 @@ def expected(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) ->
     return (GONE, None) if gone or last.op == "d" else (MATCH, rows.index(last))
 
 
-@pytest.mark.parametrize("colliding", [False, True])
+@pytest.mark.parametrize("colliding", at_length([False, True]))
 @settings(deadline=None)
 @given(case=cases())
 def test_a_row_meets_what_a_look_at_all_versions_finds(
