@@ -67,7 +67,7 @@ def _release(started: Started, config: QuarantineReleaseConfig) -> int:
 
 
 def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
-    from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
+    from tidegate.pipelines.runtime.epochs import FromQuarantine
 
     because = config.because.strip()
     if not because and not config.dry_run:
@@ -79,8 +79,7 @@ def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
     request = FromQuarantine(
         True, tuple(config.reasons), tuple(config.epochs), by=_who(started.context), because=because
     )
-    done = _taken(started, config, request)
-    return sum(lot.rows for item in done if isinstance(item.plan, RequeuePlan) for lot in item.plan.claims)
+    return _claimed(_requeues(_taken(started, config, request)))
 
 
 QUARANTINE_RELEASE = Operation(
@@ -137,11 +136,9 @@ def of_taken(
     dry_run: bool,
 ) -> dict[str, Any]:
     """What was done: numbers, and a line for each epoch and reason that was taken."""
-    from tidegate.pipelines.runtime.epochs import RequeuePlan
-
     headers = ("quarantined by epoch", "reason", "rows")
-    own = [item for item in done if isinstance(item.plan, RequeuePlan)]
-    taken = sum(lot.rows for item in own for lot in item.plan.claims)
+    own = _requeues(done)
+    taken = _claimed(own)
     published, again, left = (
         sum(item.staged.counts["to:publish"] for item in own),
         sum(item.staged.counts["to:quarantine"] for item in own),
@@ -153,6 +150,8 @@ def of_taken(
         said = f"a dry run: it would take {many(would, 'row')} of {insert}; next: set `dry_run: false`"
     elif not own:
         said = f"nothing of {insert} was in quarantine that was asked for"
+    elif all(item.plan.discards for item in own):
+        said = f"{many(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
     return in_short(
         said,
         {
@@ -165,6 +164,18 @@ def of_taken(
         {"insert": insert, "dry run": dry_run, "epochs": [item.epoch for item in own]},
         **listed("rows", "line", headers, [(item.epoch, item.reason, item.rows) for item in wanted]),
     )
+
+
+def _requeues(done: Sequence[Published]) -> list[Published]:
+    """Of what was published, the epochs that took rows of the quarantine: not one that was finished before them."""
+    from tidegate.pipelines.runtime.epochs import RequeuePlan
+
+    return [item for item in done if isinstance(item.plan, RequeuePlan)]
+
+
+def _claimed(requeues: Sequence[Published]) -> int:
+    """How many quarantined rows they took."""
+    return sum(lot.rows for item in requeues for lot in item.plan.claims)
 
 
 def _quarantined(lake: Lake, pipeline: Pipeline, insert: str) -> list[QuarantinedRows]:

@@ -85,6 +85,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert result.success
     assert result.output_for_node("discard_quarantined") == 1
     assert (told["rows taken"], told["rows in quarantine now"]) == (1, 0)
+    assert told["summary"] == "1 row of enriched_click given up; they stay in the quarantine, counted as discarded"
     _, told = run("list", state="all")
     assert "| 1 | key-absent@user_info | 2 | released |" in told["rows by reason"]
     assert "a load test" in told["rows by reason"]
