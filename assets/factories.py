@@ -81,14 +81,14 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX
     of them, of none in the others. That one has the location's sensor, too."""
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
     assets, checks = _assets(pipeline, parts, own.lake, names, look)
-    job = pipeline_job(names, _of_the_job(names, parts), look)
+    job = pipeline_job(names, parts, look)
     tables, inserts = tuple(table.name for table in parts.sources), tuple(insert.id for insert in parts.inserts)
     ticks = Ticks(pipeline, tables, inserts, own.resource, rest_of(assets))
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         jobs=[job],
-        schedules=[pipeline_schedule(names, job, look, ticks)],
+        schedules=[pipeline_schedule(names, parts, job, look, ticks)],
         sensors=[continuous_sensor(prefix, [on.pipeline.name for on in operated])] if operated else [],
         resources={names.resource: own.resource},
     )
@@ -137,8 +137,3 @@ def _translated(
 
     _assets(pipeline, parts, lake, names, replace(look, translate=noted))
     return keys
-
-
-def _of_the_job(names: Names, parts: Parts) -> list[dg.AssetKey]:
-    released = [key for insert in parts.inserts for key in (names.staged(insert), names.published(insert))]
-    return [*(names.source(table.name) for table in parts.sources), *released]

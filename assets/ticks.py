@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NoReturn
 
@@ -22,6 +23,17 @@ NOTHING_NEW = (
     "nothing is new: no source has more than has landed, no epoch is open, nothing that waits can be released, and no "
     "split becomes idle"
 )
+HELD_TAG = "tidegate/held"
+"""Run tag: the INSERTs that a scheduled run leaves out, since the gate holds their epochs; a JSON array."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tick has found: why a run is to be started (empty where it would find nothing), and the INSERTs that it
+    leaves out: the gate holds their epochs, until a person has decided."""
+
+    reason: str
+    held: tuple[str, ...] = ()
 
 
 @dataclass
@@ -43,26 +55,32 @@ class Ticks:
     rest: timedelta = LONGEST_REST
     _asking: threading.Thread | None = field(default=None, init=False)
 
-    def reason(self, last: dg.RunRecord | None, now: float) -> str:
-        """Why a run is to be started; empty where it would find nothing. `last`: the job's newest run; `now`: seconds
-        since 1970."""
-        if last is None or last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
-            return "the job has not run yet" if last is None else "the job's last run did not succeed"
+    def answer(self, last: dg.RunRecord | None, now: float) -> Answer:
+        """Whether a run is to be started, and of what. `last`: the job's newest run; `now`: seconds since 1970."""
+        found = self._asked()
+        if last is None:
+            return replace(found, reason="the job has not run yet")
+        if last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
+            return replace(found, reason="the job's last run did not succeed")
         if now - last.create_timestamp.timestamp() >= self.rest.total_seconds():
-            return f"the last run was {self.rest} ago, or longer"
-        return self._asked()
+            return replace(found, reason=f"the last run was {self.rest} ago, or longer")
+        decided = {*json.loads(last.dagster_run.tags.get(HELD_TAG, "[]"))} - {*found.held}
+        if decided:
+            return replace(found, reason=f"the gate does not hold {', '.join(sorted(decided))} any more")
+        return found
 
-    def _asked(self) -> str:
+    def _asked(self) -> Answer:
         if self._asking is not None and self._asking.is_alive():
-            return "what was asked at an earlier tick has not been answered yet"
-        answers = list[str]()
+            return Answer("what was asked at an earlier tick has not been answered yet")
+        answers = list[Answer]()
         self._asking = threading.Thread(target=lambda: answers.append(self._needed()), daemon=True)
         self._asking.start()
         self._asking.join(ANSWER_WITHIN_S)
-        return answers[0] if answers else f"there was no answer within {ANSWER_WITHIN_S:g} s"
+        return answers[0] if answers else Answer(f"there was no answer within {ANSWER_WITHIN_S:g} s")
 
-    def _needed(self) -> str:
+    def _needed(self) -> Answer:
         """What the lake and the sources say. Where they cannot be asked, the run will say why."""
+        held: tuple[str, ...] = ()
         try:
             from tidegate.pipelines.lake import Lake
             from tidegate.pipelines.runtime.dry_run import needed
@@ -70,11 +88,12 @@ class Ticks:
             Lake(self.resource.lake, create=False)
             runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
             runner.spark = _no_spark
-            return needed(runner, self.tables, self.inserts)
+            held = tuple(name for name in self.inserts if runner.releasing(name).position().state == "held")
+            return Answer(needed(runner, self.tables, [name for name in self.inserts if name not in held]), held)
         except TidegateError as error:
-            return error.what
+            return Answer(error.what, held)
         except Exception as error:  # noqa: BLE001 the run says what it is; by its type alone: it may hold a secret
-            return f"asking failed ({type(error).__name__})"
+            return Answer(f"asking failed ({type(error).__name__})", held)
 
 
 def _no_spark() -> NoReturn:

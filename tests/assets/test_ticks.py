@@ -16,8 +16,9 @@ from tests.assets.clicks import files
 from tests.assets.test_history import at_rest
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
-from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Ticks, rest_of
+from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Answer, Ticks, rest_of
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
@@ -51,7 +52,13 @@ def ran(made: HandmadeLake, instance: dg.DagsterInstance, status: dg.DagsterRunS
 
 
 @pytest.fixture
-def tick(made: HandmadeLake, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+def requests() -> list[dg.RunRequest]:
+    """What the ticks of `tick` have asked for."""
+    return []
+
+
+@pytest.fixture
+def tick(made: HandmadeLake, instance: dg.DagsterInstance, requests: list[dg.RunRequest]) -> Callable[[], str]:
     """Why the schedule starts a run; empty where it skips. It leaves the lake as it is."""
     ran(made, instance, dg.DagsterRunStatus.SUCCESS)
     reasons: list[str] = []
@@ -66,17 +73,20 @@ def tick(made: HandmadeLake, instance: dg.DagsterInstance, capfd: pytest.Capture
             found = schedule.evaluate_tick(context)
         assert files(made.lake.root) == before
         if not found.run_requests:
-            assert found.skip_message == NOTHING_NEW
-            return ""
+            assert found.skip_message is not None
+            assert found.skip_message.startswith(NOTHING_NEW)
+            return found.skip_message.removeprefix(NOTHING_NEW)
+        requests.extend(found.run_requests)
         return reasons[-1].removeprefix("handmade is started: ")
 
     return ticked
 
 
-def event(made: HandmadeLake, table: str) -> None:
-    told = ScriptedInput(made.lake.scratch(table), made.pipeline.table(table))
-    for number in (1, 2):  # the first one has landed
-        told.rows([{"id": number}])
+def event(made: HandmadeLake, table: str, landed: int = 1) -> None:
+    """Let a source have one event more than have landed."""
+    scripted = ScriptedInput(made.lake.scratch(table), made.pipeline.table(table))
+    for number in range(landed + 1):
+        scripted.rows([{"id": number}])
 
 
 def test_nothing_new_is_no_run(tick: Callable[[], str]) -> None:
@@ -92,11 +102,47 @@ def test_what_a_source_has_more_is_one(made: HandmadeLake, tick: Callable[[], st
 def test_an_epoch_that_is_open_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
     made.landed("clicks", 2, 1)
     made.appended("clicks", 2)
-    plan = made.planned(2, 1, 2)
+    made.planned(2, 1, 2)
     assert tick() == "enriched: an epoch is unfinished"
+
+
+LEFT_OUT = "; left out, until a person decides what the gate holds: enriched"
+
+
+def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
+    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], requests: list[dg.RunRequest]
+) -> None:
+    """No run asks the gate again, so its check stays failed in Dagster; the sources go on landing."""
+    made.landed("clicks", 2, 1)
+    made.appended("clicks", 2)
+    plan = made.planned(2, 1, 2)
     made.staged(plan, matched=1)
     made.judged(plan, "no")
-    assert tick() == "enriched: an epoch is held"
+    ran(made, instance, dg.DagsterRunStatus.FAILURE)  # the run that was held
+    assert tick() == "the job's last run did not succeed" + LEFT_OUT
+    (request,) = requests
+    keys = request.asset_selection
+    assert keys == [dg.AssetKey(["handmade", table]) for table in ("users", "clicks")]
+    job = schedule_of(made)[0].get_job("handmade")
+    gate = dg.AssetCheckKey(dg.AssetKey(["handmade", "enriched_staged"]), GATE)
+    before = newest_check(instance, gate)
+    without = job.get_subset(asset_selection={*keys})
+    instance.create_run_for_job(without, status=dg.DagsterRunStatus.SUCCESS, tags=request.tags)
+    assert newest_check(instance, gate) == before, "a run that leaves it out does not make it `in progress`"
+    assert tick() == LEFT_OUT, "nothing else is new"
+    event(made, "clicks", landed=2)
+    assert tick() == "clicks: new: events 3-3" + LEFT_OUT
+    made.planned(3, 1, 2, kind="discard", supersedes=2)
+    assert tick() == "the gate does not hold enriched any more"
+    assert requests[-1].asset_selection is None, "the whole job"
+    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
+    assert newest_check(instance, gate) != before
+
+
+def newest_check(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> str | None:
+    """The run that the newest result of a check is of, or is to be of."""
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return None if found is None else found.run_id
 
 
 def test_an_epoch_of_a_source_that_is_open_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
@@ -177,10 +223,10 @@ def test_a_pipeline_that_rested_for_long_is_run(
 def test_without_a_run_and_without_a_lake_there_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     made = HandmadeLake(tmp_path / "other")
     ticks = Ticks(made.pipeline, ("clicks",), (), TidegateResource.at(tmp_path / "nowhere"))
-    assert ticks.reason(None, 0) == "the job has not run yet"
+    assert ticks.answer(None, 0) == Answer("the job has not run yet")
     ran(made, instance, dg.DagsterRunStatus.SUCCESS)
     (last,) = instance.get_run_records(limit=1)
-    assert "no lake" in ticks.reason(last, 0)
+    assert "no lake" in ticks.answer(last, 0).reason
     assert not (tmp_path / "nowhere").exists()
 
 
