@@ -20,6 +20,7 @@ from tests.quality_checks.test_gate import no_spark
 from tidegate.orchestration.commands import app as commands
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sinks.protocol import HearsEpochs, Sink, sink_of
 from tidegate.pipelines.sql import compile_script, functions
 from tidegate.quality_checks import builtin, gate
 from tidegate.quality_checks.evidence import Check
@@ -77,7 +78,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_sink_is_a_target_and_nothing_else() -> None:
+def test_a_sink_is_a_target_that_hears_of_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = """
     CREATE TABLE clicks (id INT) WITH ('connector' = 'datagen');
     CREATE TABLE rung (id INT) WITH ('connector' = 'bell');
@@ -88,6 +89,12 @@ def test_a_sink_is_a_target_and_nothing_else() -> None:
     context = SimpleNamespace(table=rung)
     with pytest.raises(PlanningError, match="rung cannot be read: bell is a target only"):
         registry.connector("bell").source(context)  # type: ignore[arg-type]
+    sink = sink_of(rung, tmp_path)
+    assert isinstance(sink, Sink)
+    assert isinstance(sink, HearsEpochs)
+    assert sink.path == tmp_path
+    sink.published(no_spark)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "\a"
     assert filled("<!-- options: bell -->\n<!-- /options -->").startswith("<!-- options: bell -->\n| option | type |")
 
 

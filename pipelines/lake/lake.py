@@ -56,6 +56,7 @@ CommitRole = Literal[
     "verdict",
     "quarantine",
     "publish",
+    "heard",
     "rejected",
     "state",
     "retention-time",

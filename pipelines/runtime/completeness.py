@@ -30,10 +30,10 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
-from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
+from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
@@ -168,7 +168,8 @@ def _of_source(source: SourceStatus) -> Complete:
 def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str) -> Complete:
     owner = insert_owner(insert.insert)
     application = lake.application(owner, "publish", insert.generation)
-    published = committed(lake.target_path(pipeline.table(target)), application)
+    table = pipeline.table(target)
+    published = sink_of(table, lake.target_path(table)).committed(application)
     stored = lake.epochs.rows(owner, generation=insert.generation, epoch=published) if published > 0 else []
     plan = stored_plan(stored[-1]) if stored else None
     inputs = _inputs(lake, plan) if plan else []

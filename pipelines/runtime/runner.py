@@ -23,7 +23,6 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
@@ -43,7 +42,6 @@ from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Pub
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
-from tidegate.pipelines.sinks.print import IDENTIFIER, show_epoch
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
@@ -282,20 +280,9 @@ class Runner:
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
         self._begin(insert_owner(insert))
-        return self._published(self.releasing(insert))
-
-    def _published(self, releasing: InsertRunner) -> Published | None:
-        """Publish, and show the epoch where the target is one that shows; of a process, of its second output too."""
-        done = releasing.publish()
-        if done is None:
-            return None
-        self._works(insert_owner(done.insert))
-        added = (done.rows, done.staged.facts.get("second", {}).get("to:publish", 0))
-        for target, rows in zip(releasing.work.targets, added, strict=False):
-            if rows and target.connector == "print":
-                path = self.lake.target_path(target)
-                epoch = lake_rows.between(self.session(), path, done.generation, done.epoch - 1, done.epoch)
-                show_epoch(epoch, target.options.get(IDENTIFIER, ""))
+        done = self.releasing(insert).publish()
+        if done is not None:
+            self._works(insert_owner(insert))
         return done
 
     @property
@@ -350,7 +337,7 @@ class Runner:
                 return Released(insert, tuple(published), plan)
             self._staged(releasing, plan)
             self.judge(insert)
-            done = self._published(releasing)
+            done = self.publish(insert)
             if done is not None:
                 published.append(done)
             if plan.fills(spans):
@@ -375,7 +362,7 @@ class Runner:
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             self._staged(releasing, plan)
             self.judge(insert)
-            done = self._published(releasing)
+            done = self.publish(insert)
             if done is not None:
                 published.append(done)
             if isinstance(plan, RequeuePlan) and plan.answers(request):
@@ -392,7 +379,7 @@ class Runner:
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
         self._staged(releasing, plan)
         self.judge(insert)
-        return self._published(releasing)
+        return self.publish(insert)
 
     def advance_all(
         self,

@@ -1,10 +1,12 @@
 """The target `print`: its INSERT publishes to a Delta table of its own, and committed epochs are shown, at least once.
 
-An epoch is shown after it was published; after a crash in between it is shown again.
+An epoch is shown behind its commit; one that a crash cut short is shown again by the next run.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,8 +14,9 @@ from rich.text import Text
 
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
-from tidegate.pipelines.connectors.table import RESERVED_PREFIX
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sinks.protocol import TableSink
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -47,6 +50,16 @@ def show_epoch(rows: DataFrame, identifier: str = "", limit: int = LIMIT, consol
     return min(len(lines), limit)
 
 
+@dataclass(frozen=True)
+class PrintSink(TableSink):
+    """A table whose epochs are shown."""
+
+    identifier: str = ""
+
+    def published(self, rows: DataFrame) -> None:
+        show_epoch(rows, self.identifier)
+
+
 class PrintConnector:
     """`'connector' = 'print'`, a target only."""
 
@@ -65,6 +78,9 @@ class PrintConnector:
             state="nothing was run",
             next_command="choose another connector for the tables after FROM and JOIN",
         )
+
+    def sink(self, table: Table, path: Path) -> PrintSink:
+        return PrintSink(path, table.options.get(IDENTIFIER, ""))
 
 
 CONNECTOR = PrintConnector()

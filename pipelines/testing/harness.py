@@ -25,7 +25,6 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
@@ -33,6 +32,7 @@ from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
 from tidegate.pipelines.runtime.verifying.verify import verify
+from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sources.scripted import ScriptedInput, played
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -202,11 +202,11 @@ class Harness:
         ]
 
     def _published(self, insert: Insert) -> int:
-        path = self.lake.target_path(self.pipeline.table(insert.target))
+        target = self.pipeline.table(insert.target)
         last = self.lake.epochs.last(insert_owner(insert.id))
         generation = last.generation if last else 1
         application = self.lake.application(insert_owner(insert.id), "publish", generation)
-        return max(committed(path, application), 0)
+        return max(sink_of(target, self.lake.target_path(target)).committed(application), 0)
 
     def _input(self, table: str) -> ScriptedInput:
         return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table), self.clock)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
-from tidegate.pipelines.lake.adopt import Epochs, adopt
-from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
+from tidegate.pipelines.sinks.protocol import HearsEpochs, Sink
 
 LAST_COMMITS = "last-commits"
 """The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
@@ -44,17 +46,22 @@ class Commit(ABC):
 
 @dataclass(frozen=True)
 class FileCommit(Commit):
-    """Staged `files` of `folder`, which a table adopts. Where there is no row to add there is no commit, unless it is
+    """Staged `files` of `folder`, which `sink` adopts. Where there is no row to add there is no commit, unless it is
     made `always`. `instead_of`: the epochs whose rows they take the place of; called when the commit is made."""
 
     role: CommitRole
     table: str
-    path: Path
+    sink: Sink
     folder: Path
     files: Sequence[StagedFile]
     point: Point | OfProcess
     always: bool = False
     instead_of: Callable[[], Epochs | None] = in_no_place
+
+    @property
+    def path(self) -> Path:
+        """The folder of the table."""
+        return self.sink.path
 
     @property
     def name(self) -> str:
@@ -74,18 +81,13 @@ class FileCommit(Commit):
         if not self.needed:
             return 0
         application = lake.application(insert_owner(plan.insert), self.role, plan.generation)
-        return adopt(
-            self.path,
-            self.folder,
-            self.files,
-            application=application,
-            epoch=plan.epoch,
-            instead_of=self.instead_of(),
+        return self.sink.adopt(
+            self.folder, self.files, application=application, epoch=plan.epoch, instead_of=self.instead_of()
         )
 
     def made(self, lake: Lake, plan: ReleasePlan) -> int:
         """The last epoch of a plan's generation that is committed to the table; -1 where there is none."""
-        return committed(self.path, lake.application(insert_owner(plan.insert), self.role, plan.generation))
+        return self.sink.committed(lake.application(insert_owner(plan.insert), self.role, plan.generation))
 
     def last(self, staged: StagedRow) -> int:
         """The last epoch that must have committed to the table once the epoch of `staged` is published; -1: none. In a
@@ -109,3 +111,30 @@ class LogCommit(Commit):
         application = lake.application(row.owner, "watermark", row.generation)
         lake.watermarks.append([with_sums(lake, row)], application=application, version=row.epoch)
         return 0
+
+
+@dataclass(frozen=True)
+class HearingCommit(Commit):
+    """What a target does with a published epoch, and then its transaction, without rows, by which the next run knows
+    that this is done."""
+
+    published: FileCommit
+    spark: Callable[[], SparkSession]
+
+    @property
+    def state(self) -> str:
+        return f"the epoch is published; what {self.published.table} does with it is done again by the next run"
+
+    def make(self, lake: Lake, plan: ReleasePlan) -> int:
+        sink, application = self.published.sink, heard_by(lake, plan)
+        if sink.committed(application) >= plan.epoch:
+            return 0
+        if isinstance(sink, HearsEpochs) and any(file.rows for file in self.published.files):
+            sink.published(sink.read(self.spark(), plan.generation, plan.epoch - 1, plan.epoch))
+        sink.adopt(self.published.folder, (), application=application, epoch=plan.epoch)
+        return 0
+
+
+def heard_by(lake: Lake, plan: ReleasePlan) -> str:
+    """The transaction of a HearingCommit."""
+    return lake.application(insert_owner(plan.insert), "heard", plan.generation)

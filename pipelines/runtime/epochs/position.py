@@ -12,11 +12,11 @@ from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
-from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
+from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.sql.options import on_unmatched
@@ -132,6 +132,10 @@ class InsertOnLake:
         return self.lake.target_path(self.target)
 
     @property
+    def sink(self) -> Sink:
+        return sink_of(self.target, self.target_path)
+
+    @property
     def quarantine_path(self) -> Path:
         return self.lake.quarantine_path(self.target, self.insert)
 
@@ -147,7 +151,7 @@ class InsertOnLake:
         if row is None:
             return Position(None, None, None, 0)
         plan = stored_plan(row)
-        published = committed(self.target_path, self.lake.application(self.owner, "publish", plan.generation))
+        published = self.sink.committed(self.lake.application(self.owner, "publish", plan.generation))
         return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
 
     def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:

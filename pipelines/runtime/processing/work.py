@@ -23,6 +23,7 @@ from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processing.staging import ProcessStager
 from tidegate.pipelines.runtime.processing.state import StateFiles
 from tidegate.pipelines.runtime.releasing.work import EpochWork
+from tidegate.pipelines.sinks.protocol import TableSink
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class ProcessWork(EpochWork):
     def targets(self) -> tuple[Table, ...]:
         return self.stager.targets
 
-    @property
-    def logged(self) -> tuple[str, ...]:
-        return self.on_lake.insert.outputs
+    def completed(self, plan: ReleasePlan) -> list[int]:
+        lake, outputs = self.on_lake.lake, self.on_lake.insert.outputs
+        logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in outputs]
+        return [*logged, *super().completed(plan)]
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
-        found: list[Commit] = []
+        found: list[FileCommit] = []
         for target in self.targets[1:]:
             files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
             kept_out = [file for file in files if file.disposition == "quarantine"]
@@ -58,12 +60,14 @@ class ProcessWork(EpochWork):
                 self._commit(staged, target, "publish", published, "process.second", always=True),
             ]
         own = self.on_lake.target
+        target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
         return [
             *found,
             self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined"),
             self._state(plan, staged),
-            self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True),
+            target,
             *self._log(plan, staged),
+            *self._heard(target, *found[1::2]),
         ]
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:
@@ -73,7 +77,9 @@ class ProcessWork(EpochWork):
         rewrites = isinstance(plan, ProcessPlan) and plan.process.rewrite and plan.epoch > 1
         instead_of = partial(Epochs, plan.generation, [(1, plan.epoch - 1)]) if rewrites else in_no_place
         folder, name = path / state.folder, self.on_lake.target.name
-        return FileCommit("state", name, path, folder, files, "process.state", always=True, instead_of=instead_of)
+        return FileCommit(
+            "state", name, TableSink(path), folder, files, "process.state", always=True, instead_of=instead_of
+        )
 
     def _log(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""

@@ -11,7 +11,6 @@ from typing import Literal
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import require_whole
-from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.runtime import faults
@@ -178,7 +177,7 @@ class InsertRunner(InsertOnLake):
         next epoch's would leave a gap."""
         position = self.position()
         plan, staged = position.plan, position.staged
-        if plan is None or all(self._logged(name, plan) >= position.published for name in self.work.logged):
+        if plan is None or all(epoch >= position.published for epoch in self.work.completed(plan)):
             return
         if position.state != "published":
             number = position.published
@@ -188,10 +187,6 @@ class InsertRunner(InsertOnLake):
             commits = self.work.commits(plan, staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
                 self._made(plan, commit)
-
-    def _logged(self, table: str, plan: ReleasePlan) -> int:
-        """The last epoch of an output that its watermark log has."""
-        return self.lake.watermarks.version(self.lake.application(table, "watermark", plan.generation))
 
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """What published epochs had put beside the target and is not there, one commit a table at most. Raises
@@ -229,7 +224,7 @@ class InsertRunner(InsertOnLake):
         """The row of a plan's staged files, with LAST_COMMITS."""
         last: dict[str, tuple[int, int]] = {}
         earlier = self.lake.staged.last(self.owner, plan.generation)
-        published = committed(self.target_path, self._application("publish", plan))
+        published = self.sink.committed(self._application("publish", plan))
         for part in self._beside(plan, staged):
             stored = None if earlier is None else earlier.facts.get(LAST_COMMITS)
             if earlier is None:

@@ -19,7 +19,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan
-from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit
+from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, HearingCommit, heard_by
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.faults import OfProcess, Point
@@ -28,6 +28,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.staging import Stager
+from tidegate.pipelines.sinks.protocol import HearsEpochs, TableSink, sink_of
 
 
 class Stages(Protocol):
@@ -75,10 +76,11 @@ class EpochWork(ABC):
         """The table of each output."""
         return (self.on_lake.target,)
 
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """The tables whose watermark log its epochs write."""
-        return ()
+    def completed(self, plan: ReleasePlan) -> list[int]:
+        """The last epoch of the plan's generation that has each of the commits that follow publishing."""
+        lake = self.on_lake.lake
+        sinks = [sink_of(target, lake.target_path(target)) for target in self.targets]
+        return [sink.committed(heard_by(lake, plan)) for sink in sinks if isinstance(sink, HearsEpochs)]
 
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
@@ -97,9 +99,14 @@ class EpochWork(ABC):
     ) -> FileCommit:
         """The commit of staged files to a target, or to its quarantine."""
         lake, insert = self.on_lake.lake, self.on_lake.insert
-        path = lake.target_path(target) if role == "publish" else lake.quarantine_path(target, insert)
+        own = role == "publish"
+        sink = sink_of(target, lake.target_path(target)) if own else TableSink(lake.quarantine_path(target, insert))
         folder = lake.staged_folder(target, insert, staged.folder, role)
-        return FileCommit(role, target.name, path, folder, files, point, always)
+        return FileCommit(role, target.name, sink, folder, files, point, always)
+
+    def _heard(self, *published: FileCommit) -> list[Commit]:
+        """What the targets that hear of their epochs do with this one."""
+        return [HearingCommit(commit, self.spark) for commit in published if isinstance(commit.sink, HearsEpochs)]
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ class JoinWork(EpochWork):
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
-        return [quarantine, target]
+        return [quarantine, target, *self._heard(target)]
 
     def _instead_of(self, plan: BackfillPlan, role: Literal["publish", "quarantine"]) -> Epochs:
         """The epochs that a backfill's rows take the place of in one table, and how many rows those have there."""

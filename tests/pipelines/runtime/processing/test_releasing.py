@@ -18,6 +18,7 @@ from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.processing.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
+from tidegate.pipelines.sinks.protocol import TableSink
 
 NOTHING: Any = None
 
@@ -39,7 +40,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     on_lake = log.on_lake
     work = ProcessWork(on_lake, spark=NOTHING, clock=lambda: 2, progress=NOTHING)
     releasing = InsertRunner(on_lake.lake, on_lake.pipeline, on_lake.insert, free, work)
-    monkeypatch.setattr("tidegate.pipelines.runtime.epochs.commits.adopt", full)
+    monkeypatch.setattr(TableSink, "adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
     assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"
