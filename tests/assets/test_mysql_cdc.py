@@ -31,7 +31,7 @@ def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
     )
     for name, value in example_database.environment(CLICKS_AT_START=50, GREATEST_USER_ID=50).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("tidegate.pipelines.sources.mysql_cdc.snapshot.plan.STEP_CHUNKS", 3)
+    monkeypatch.setattr("tidegate.pipelines.sources.cdc.snapshot.STEP_CHUNKS", 3)
     script, lake, home = tmp_path / "clicks.sql", tmp_path / "lake", tmp_path / "dagster"
     chunks = "'table-name' = 'user_info', 'scan.incremental.snapshot.chunk.size' = '10'"
     script.write_text(EXAMPLE.read_text().replace("'table-name' = 'user_info'", chunks))

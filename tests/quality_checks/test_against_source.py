@@ -126,18 +126,19 @@ def test_a_table_that_is_written_to_meanwhile_is_no_difference(runner: Runner, d
 
 
 def test_a_truncate_meanwhile_reads_all_of_it_again(runner: Runner, database: Database, monkeypatch):
-    from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
 
-    high = MysqlComparison.high
+    from tidegate.pipelines.sources.cdc.compare import TableComparison
+
+    high = TableComparison.high
     calls: list[int] = []
 
-    def truncated(self: MysqlComparison) -> object:
+    def truncated(self: TableComparison) -> object:
         if not calls:
             database.execute("TRUNCATE TABLE item", "INSERT INTO item VALUES (1, 'a', 1, NULL)")
         calls.append(1)
         return high(self)
 
-    monkeypatch.setattr(MysqlComparison, "high", truncated)
+    monkeypatch.setattr(TableComparison, "high", truncated)
     found = reconcile_source(runner, "item")
     assert found.passed
     assert found.rounds == 1

@@ -9,8 +9,7 @@ from typing import Literal
 
 from pymysql.cursors import Cursor
 
-from tidegate.pipelines.sources.mysql_cdc.chunks import SnapshotKey
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
 
 Flavor = Literal["mariadb", "mysql"]
@@ -109,7 +108,7 @@ class SourceTable:
         }
 
     @property
-    def snapshot_key(self) -> SnapshotKey:
+    def snapshot_key(self) -> MysqlKey:
         """What to cut a snapshot by: the primary key (else another key), as far as its columns can be compared."""
         for index, names in self.keys.items():
             columns: list[KeyColumn] = []
@@ -122,8 +121,8 @@ class SourceTable:
                     break
                 columns.append(column)
             if columns:
-                return SnapshotKey(tuple(columns), index, unique=len(columns) == len(names))
-        return SnapshotKey()
+                return MysqlKey(tuple(columns), index, unique=len(columns) == len(names))
+        return MysqlKey()
 
     @property
     def cascades(self) -> Sequence[str]:

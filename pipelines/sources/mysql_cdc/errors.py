@@ -1,23 +1,105 @@
-"""Errors of a read that a Spark task makes, and how the driver gets them back."""
+"""What can be wrong with a binlog or a chunk, each with its place: nothing is ever passed over in silence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pymysql
 
-from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.errors import SourceUnreachable
+from tidegate.pipelines.sources.cdc.errors import (
+    FRESH,
+    NOTHING_COMMITTED,
+    ReaderLost,
+    ReaderRefused,
+    ReadError,
+    ServerFailed,
+    SnapshotError,
+    TableChanged,
+)
 
-NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
-RETRY = "tidegate run …   (reads the same range again)"
-FRESH = "tidegate run … --resnapshot TABLE   (a new generation of the table: snapshot, then binlog)"
+_GONE = frozenset({1049, 1054, 1146, 1176})
+"""No such database, column, table, index."""
+_TOO_OLD = 1412
+"""The table was altered or truncated since the read view was opened."""
+_DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+_LOST = frozenset({0, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 
 
-class ReadError(SourceError):
-    """Base of what a read of the snapshot or of the binlog raises. `where` names the place, and the table."""
+class BinlogError(ReadError):
+    """Base of what can be wrong with a binlog. `where` is `file:position`, and the table when one is concerned."""
+
+    passing = False
+
+
+class ChecksumMismatch(BinlogError):
+    """An event's bytes are not those that its CRC32 was computed of."""
+
+
+class MalformedEvent(BinlogError):
+    """An event is shorter, longer or of another shape than its own header or table map says."""
+
+
+class UnknownEvent(BinlogError):
+    """An event type that this reader has never heard of."""
+
+
+class UnsupportedEvent(BinlogError):
+    """A known event type, row image or column format that lacks what a changelog needs."""
+
+
+class StatementEvent(BinlogError):
+    """Rows were changed by a statement that the binlog holds as text, not as rows."""
+
+
+class SchemaChanged(BinlogError):
+    """The wanted table is no longer what the generation began with."""
+
+
+class UnreadableKey(BinlogError):
+    """A row's key has no value here that is its own."""
+
+
+class BinlogPurged(BinlogError):
+    """The server no longer has, or never had, the place that the range begins at."""
+
+
+class BinlogRefused(BinlogError):
+    """The server will not send its binlog to this user."""
+
+    first = "give the grant back"
+    passing = True
+
+
+class ConnectionLost(BinlogError, SourceUnreachable):
+    """The connection broke before the end of the range."""
+
+    passing = True
+
+
+class SpoolDamaged(BinlogError):
+    """What one table read and left for another of the same server is not as it was written. It has been removed."""
+
+    passing = True
 
     def __init__(
-        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: str = RETRY
+        self,
+        what: str,
+        *,
+        where: object = "",
+        state: str = f"{NOTHING_COMMITTED}; the damaged copy is removed",
+        next_command: str = "tidegate run …   (reads the same range again, from the server)",
     ) -> None:
-        super().__init__(what, where=str(where), state=state, next_command=next_command)
+        super().__init__(what, where=where, state=state, next_command=next_command)
+
+
+class BinlogEnded(BinlogError):
+    """The binlog ends, or its range does, at a place that the plan did not expect."""
+
+
+class ViewTooOld(SnapshotError):
+    """The table was altered between the opening of a read view and its first row.
+
+    A new view may do: what of the statement cannot be followed, the log stops at, since it is read from before.
+    """
 
 
 def no_such_date(column: str) -> str:
@@ -34,42 +116,17 @@ MEND_DATES = (
 )
 
 
-def find(error: BaseException) -> SourceError | None:
-    """The typed error that `error` carries: itself, a cause, or the text of one that was raised in a Spark task.
-
-    Spark hands over what a Python worker raised as text only. The text says all that a TidegateError does.
-    """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, SourceError):
-            return seen
-        found = _from_text(str(seen))
-        if found is not None:
-            return found
-        seen = seen.__cause__ or seen.__context__
-    return None
-
-
-def _from_text(text: str) -> ReadError | None:
-    """The last ReadError in a traceback, made anew from its lines."""
-    found: ReadError | None = None
-    kinds = {f"{kind.__module__}.{kind.__name__}": kind for kind in _kinds(ReadError)}
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        name, colon, what = line.strip().partition(": ")
-        kind = kinds.get(name) if colon else None
-        if kind is None:
-            continue
-        parts = {"where": "", "state": "", "next": ""}
-        for following in lines[number + 1 : number + 1 + len(parts)]:
-            key, _, value = following.strip().partition(":")
-            if key in parts:
-                parts[key] = value.strip()
-        found = kind(what, where=parts["where"], state=parts["state"], next_command=parts["next"])
-    return found
-
-
-def _kinds(base: type[ReadError]) -> Iterator[type[ReadError]]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _kinds(kind)
+def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
+    """The server's or the network's error as ours. Neither ever holds a password."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1] if len(error.args) > 1 else error)[:300]
+    if code in _GONE:
+        what = f"the table is not what it was when this snapshot began: {text}"
+        return TableChanged(what, where=where, next_command=FRESH)
+    if code == _TOO_OLD:
+        return ViewTooOld(f"the table was altered while its rows were asked for: {text}", where=where)
+    if code in _DENIED:
+        return ReaderRefused(f"the server refuses the user: {text}", where=where)
+    if code in _LOST or isinstance(error, OSError):
+        return ReaderLost(f"the connection to the server was lost: {text}", where=where)
+    return ServerFailed(f"the server says: {text} ({code})", where=where)

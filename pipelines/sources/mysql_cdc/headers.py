@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 
 _HEADER = struct.Struct("<IBIIIH")

@@ -1,18 +1,17 @@
-"""The key that a snapshot is cut into chunks by, and comparisons with it in the server's own SQL.
+"""The key that a snapshot is cut into chunks by: its bounds in the server's own SQL.
 
-The server compares, never we: under a collation `'a' = 'A'` and `'ss' = 'ß'` may hold, and a chunk must end where the
-server's order says. A bound therefore leaves the server as bytes and goes back as a literal of the same character
-set and collation.
+A bound leaves the server as bytes and goes back as a literal of the same character set and collation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
@@ -34,9 +33,6 @@ _FORMS: Mapping[KeyKind, re.Pattern[str]] = {
 }
 _NAME = re.compile(r"\w+")
 
-Bound = Sequence[str]
-"""One value per key column, as `KeyColumn.fetch` gives them."""
-
 
 @dataclass(frozen=True)
 class KeyColumn:
@@ -55,6 +51,10 @@ class KeyColumn:
         if kind is None:
             return None
         return cls(name, kind, data_type in _INTEGERS, charset, collation)
+
+    @property
+    def quoted(self) -> str:
+        return quote(self.name)
 
     @property
     def fetch(self) -> str:
@@ -91,27 +91,16 @@ class KeyColumn:
         return cls(**values)
 
 
-def at_or_after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
-    """SQL: the key is at or after `bound`. `names` are other (quoted) names of the key columns."""
-    return _compare(key, bound, names, ">", ">=")
+@dataclass(frozen=True)
+class MysqlKey(SnapshotKey):
+    """`SnapshotKey` of a table of MySQL or MariaDB."""
 
+    @property
+    def hint(self) -> str:
+        """FORCE INDEX: without it a chunk that is a good part of the table would be read by scanning all of it."""
+        return f" FORCE INDEX ({quote(self.index)})" if self.columns else ""
 
-def after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
-    """SQL: the key is after `bound`."""
-    return _compare(key, bound, names, ">", ">")
-
-
-def before(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
-    """SQL: the key is before `bound`."""
-    return _compare(key, bound, names, "<", "<")
-
-
-def _compare(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None, strict: str, last: str) -> str:
-    """Lexicographic comparison. Written out, because the servers read no index range from `(a, b) > (1, 2)`."""
-    columns = list(names or [quote(column.name) for column in key])
-    literals = [column.literal(value) for column, value in zip(key, bound, strict=True)]
-    text = f"{columns[-1]} {last} {literals[-1]}"
-    for name, literal in list(zip(columns, literals, strict=True))[-2::-1]:
-        # The first comparison says nothing new, but gives the optimizer one range to begin with.
-        text = f"({name} {strict}= {literal} AND ({name} {strict} {literal} OR ({name} = {literal} AND {text})))"
-    return text
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> MysqlKey:
+        columns = tuple(KeyColumn.from_json(column) for column in values["columns"])
+        return cls(columns, values["index"], values["unique"])

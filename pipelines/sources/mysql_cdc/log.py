@@ -9,6 +9,7 @@ from typing import Any
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc.errors import resnapshot
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
 
 
@@ -126,8 +127,3 @@ def check_server(recorded: str, found: str, table: str, where: str) -> None:
             state="what was committed before is kept; nothing of this server was read",
             next_command=resnapshot(table),
         )
-
-
-def resnapshot(table: str) -> str:
-    """The command that begins a table anew, in a generation of its own."""
-    return f"tidegate run … --resnapshot {table}   (readers stay on the old generation until the new one has flipped)"

@@ -6,51 +6,39 @@ from dataclasses import dataclass, replace
 
 from pymysql.cursors import Cursor
 
-from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.touching import TableName, end_of_piece
-from tidegate.pipelines.sources.mysql_cdc.catalog import SourceTable
 from tidegate.pipelines.sources.mysql_cdc.headers import birth
-from tidegate.pipelines.sources.mysql_cdc.log import LogFiles, check_reachable, log_files
+from tidegate.pipelines.sources.mysql_cdc.log import Birth, LogFiles, check_reachable, log_files
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
-from tidegate.pipelines.sources.mysql_cdc.snapshot.plan import declared_columns
-from tidegate.pipelines.sources.mysql_cdc.start import start_position
-from tidegate.pipelines.sources.mysql_cdc.steps import LOG_EPOCH, BinlogStep, SnapshotStep
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 STEP_BYTES = 2 << 30
 """Bytes of log in one step, about. A step ends with a file (of 1 GB by default) unless the server's end comes first,
 so that no border has to be looked for. Rows are streamed: memory does not depend on it."""
 
 
-def from_options(
-    cursor: Cursor, options: MysqlOptions, table: Table, found: SourceTable, end: BinlogPosition, seen_at: int
+def first_piece(
+    start: BinlogPosition,
+    born: Birth,
+    columns: tuple[SourceColumn, ...],
+    flip_at: BinlogPosition,
+    server_end: BinlogPosition,
+    seen_at: int,
 ) -> BinlogStep:
-    """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of `seen_at`
-    (ms, UTC)."""
-    start = start_position(cursor, options, end)
+    """Where the binlog begins, in a file that was `born` then: nothing read yet, the flip at `flip_at`. `server_end` is
+    the server's end as of `seen_at` (ms, UTC)."""
     return BinlogStep(
         span=BinlogRange(LOG_EPOCH, start, start),
         files=(),
-        birth=birth(options.server, start),
-        columns=declared_columns(found, table),
-        flip_at=end,
-        server_end=end,
-        seen_at=seen_at,
-    )
-
-
-def from_snapshot(before: SnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
-    """Where the binlog begins after a snapshot: nothing read yet, the flip at the greatest cut. `began_at` (ms, UTC):
-    when the snapshot was planned, just before the server's end was asked for."""
-    return BinlogStep(
-        span=BinlogRange(LOG_EPOCH, before.start, before.start),
-        files=(),
-        birth=before.birth,
-        columns=before.columns,
+        birth=born,
+        columns=columns,
         flip_at=flip_at,
-        server_end=before.start,
-        seen_at=began_at,
+        server_end=server_end,
+        seen_at=seen_at,
     )
 
 

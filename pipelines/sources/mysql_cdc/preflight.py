@@ -14,7 +14,7 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged, BinlogRefused
+from tidegate.pipelines.sources.cdc.types import compatible
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
@@ -26,9 +26,10 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     table_names,
 )
 from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused
 from tidegate.pipelines.sources.mysql_cdc.headers import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
-from tidegate.pipelines.sources.mysql_cdc.types import canonical, compatible, quote
+from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""

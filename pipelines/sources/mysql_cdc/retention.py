@@ -9,15 +9,15 @@ from __future__ import annotations
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.protocol import LogRetention
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogPurged
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged
 from tidegate.pipelines.sources.mysql_cdc.headers import birth
 from tidegate.pipelines.sources.mysql_cdc.log import log_files
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, SnapshotStep
+from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, MysqlSnapshotStep
 
 
-def position_after(step: SnapshotStep | BinlogStep) -> BinlogPosition:
+def position_after(step: MysqlSnapshotStep | BinlogStep) -> BinlogPosition:
     """Where the binlog is read from after a landed step."""
     return step.span.end if isinstance(step, BinlogStep) else step.start
 

@@ -2,57 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.pipelines.connectors.protocol import Json
+from tidegate.pipelines.sources.cdc.snapshot import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.chunks import SnapshotKey
+from tidegate.pipelines.sources.mysql_cdc.key import MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
-LOG_EPOCH = 0
-"""A generation reads one log only: where the server's log begins anew, so does the table, in a new generation."""
-
 
 @dataclass(frozen=True)
-class SnapshotStep:
-    """Chunks [first, last) of `total`. `start`, taken before any chunk was read, is where the binlog is read from.
+class MysqlSnapshotStep(SnapshotStep):
+    """A batch of chunks. `birth` is of the file that `start` is in; `server` the server_uuid, where there is one."""
 
-    `columns` are the declared ones as the server described them when the generation began. `server`: its server_uuid,
-    where it has one.
-    """
-
-    first: int
-    last: int
-    total: int
     start: BinlogPosition
-    birth: Birth
-    key: SnapshotKey
+    key: MysqlKey
     columns: tuple[SourceColumn, ...]
-    server: str = ""
+    birth: Birth = field(kw_only=True)
 
-    @property
-    def done(self) -> bool:
-        """Whether it holds the last chunk."""
-        return self.last >= self.total
-
-    def to_json(self) -> Json:
-        return {
-            "kind": "snapshot",
-            "first": self.first,
-            "last": self.last,
-            "total": self.total,
-            "start": self.start.to_json(),
-            "birth": self.birth.to_json(),
-            "key": self.key.to_json(),
-            "columns": columns_to_json(self.columns),
-            "server": self.server,
-        }
-
-    def __str__(self) -> str:
-        return f"chunks {self.first + 1}-{self.last} of {self.total}"
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "birth": self.birth.to_json()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ class BinlogStep:
             "span": self.span.to_json(),
             "files": list(self.files),
             "birth": self.birth.to_json(),
-            "columns": columns_to_json(self.columns),
+            "columns": [column.to_json() for column in self.columns],
             "flip_at": self.flip_at.to_json() if self.flip_at else None,
             "server_end": self.server_end.to_json(),
             "seen_at": self.seen_at,
@@ -111,18 +83,18 @@ class BinlogStep:
         return str(self.span)
 
 
-def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
+def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
     """A plan's ranges, read back."""
     columns = tuple(SourceColumn.from_json(column) for column in ranges["columns"])
     birth = Birth.from_json(ranges["birth"])
     if ranges["kind"] == "snapshot":
-        return SnapshotStep(
+        return MysqlSnapshotStep(
             first=int(ranges["first"]),
             last=int(ranges["last"]),
             total=int(ranges["total"]),
             start=BinlogPosition.from_json(ranges["start"]),
             birth=birth,
-            key=SnapshotKey.from_json(ranges["key"]),
+            key=MysqlKey.from_json(ranges["key"]),
             columns=columns,
             server=ranges.get("server", ""),
         )
@@ -138,8 +110,3 @@ def step_of(ranges: Mapping[str, Any]) -> SnapshotStep | BinlogStep:
         known_at=int(ranges.get("known_at", 0)),
         server=ranges.get("server", ""),
     )
-
-
-def columns_to_json(columns: Sequence[SourceColumn]) -> list[dict[str, Any]]:
-    """Columns as a plan stores them."""
-    return [column.to_json() for column in columns]

@@ -21,7 +21,7 @@ from tests.oracle.pins import Event, published_at_pins, rows_of
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
+from tidegate.pipelines.sources.cdc import snapshot
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import spark_session
@@ -141,9 +141,11 @@ def advance(spark: SparkSession, script: str, lake: Lake) -> None:
             pass
 
 
-def drive(script: str, directory: str, kill_at: str = "", after: int = 0, step_chunks: int = plan.STEP_CHUNKS) -> None:
+def drive(
+    script: str, directory: str, kill_at: str = "", after: int = 0, step_chunks: int = snapshot.STEP_CHUNKS
+) -> None:
     """What the process does. `step_chunks`: chunks in one step of a snapshot."""
-    plan.STEP_CHUNKS = step_chunks
+    snapshot.STEP_CHUNKS = step_chunks
     point, _, owner = kill_at.partition("@")
 
     def passed(name: str) -> None:

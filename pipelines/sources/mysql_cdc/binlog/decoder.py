@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, UnsupportedEvent
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError, UnsupportedEvent
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack, closing
 import pyarrow as pa
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogError, SpoolDamaged
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, ServerOptions, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES, Chunk
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, SpoolDamaged
 
 
 def read_range(

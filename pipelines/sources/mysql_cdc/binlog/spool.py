@@ -27,9 +27,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SpoolDamaged
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
+from tidegate.pipelines.sources.mysql_cdc.errors import SpoolDamaged
 
 LIMIT_BYTES = 2 << 30
 """What one server's spool may hold before its oldest ranges go, read or not."""

@@ -13,13 +13,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
-    BinlogEnded,
-    ChecksumMismatch,
-    MalformedEvent,
-    UnknownEvent,
-    UnsupportedEvent,
-)
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire import checksum
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
@@ -36,7 +30,13 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import Cursor
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.errors import (
+    BinlogEnded,
+    ChecksumMismatch,
+    MalformedEvent,
+    UnknownEvent,
+    UnsupportedEvent,
+)
 
 _ROTATE_POSITION_BYTES = 8
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
@@ -21,6 +20,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableR
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded
 
 Indices = NDArray[np.intp]
 

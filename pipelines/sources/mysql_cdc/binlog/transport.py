@@ -17,13 +17,7 @@ import numpy as np
 import pymysql
 from pymysql.connections import Connection
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
-    BinlogEnded,
-    BinlogError,
-    BinlogPurged,
-    BinlogRefused,
-    ConnectionLost,
-)
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
@@ -35,7 +29,13 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     join_packets,
 )
 from tidegate.pipelines.sources.mysql_cdc.client import Client
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.errors import (
+    BinlogEnded,
+    BinlogError,
+    BinlogPurged,
+    BinlogRefused,
+    ConnectionLost,
+)
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 0x01, 0x02

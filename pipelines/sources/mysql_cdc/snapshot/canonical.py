@@ -9,23 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.sources.cdc.errors import FRESH, MalformedRows, TableChanged
+from tidegate.pipelines.sources.cdc.types import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_float
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, merged
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import little_endian
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import INTEGERS, ResultColumn, Values
-from tidegate.pipelines.sources.mysql_cdc.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    INSTANT,
-    LOCAL_TIME,
-    STRING,
-    SourceColumn,
-    canonical,
-)
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical
 
 _FIRST_DAY = -719_162
 _FIRST_MICROSECOND = _FIRST_DAY * 86_400_000_000

@@ -1,9 +1,4 @@
-"""The cut: the log position that one snapshot chunk's read view equals. Each server has its own rule for it.
-
-`CutRule` is all that the snapshot knows. With an `exact` rule every row carries the position of its own read view;
-otherwise rows carry a position that the view surely has reached, and the chunk's cut is one that it surely has not
-passed: reading the log between the two again changes nothing, since a later change of a key wins.
-"""
+"""The cut: the log position that one snapshot chunk's read view equals. MariaDB and MySQL have each a rule for it."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ from typing import Protocol
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc.database import CutRule
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
@@ -24,26 +20,16 @@ SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 """Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it without a word."""
 
 
-class CutRule(Protocol):
-    """How one kind of server tells where a read view stands in its log."""
-
-    exact: bool
-
-    def start(self, cursor: Cursor) -> BinlogPosition:
-        """A position that every read view opened from now on has reached."""
-        ...
+class MysqlCutRule(CutRule[BinlogPosition], Protocol):
+    """`CutRule` of a server whose read views tell their place by SQL."""
 
     def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
         """SQL of the file's number and of the position that a read view opened from now on has reached, whole numbers,
         asked once in each chunk's read view, before its rows. `start` is what `start` gave before the first chunk."""
         ...
 
-    def after(self, cursor: Cursor) -> BinlogPosition:
-        """A position that no read view which was opened before has passed."""
-        ...
 
-
-def cut_rule(server: Server, options: ServerOptions) -> CutRule:
+def cut_rule(server: Server, options: ServerOptions) -> MysqlCutRule:
     """The rule of this server."""
     return MariaDbCut(server) if server.flavor == "mariadb" else MySqlCut(server, options)
 

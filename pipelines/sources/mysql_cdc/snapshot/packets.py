@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pymysql
 
+from tidegate.pipelines.sources.cdc.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import EOF, ERROR, MAX_PACKET, PACKET_HEADER_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 
 PIECE_BYTES = 2 << 20
 """Of 2, 8 and 32 MB the best: what is decoded at once stays in the processor's cache."""

@@ -15,10 +15,10 @@ import numpy as np
 from pymysql.connections import Connection
 from pymysql.protocol import FieldDescriptorPacket
 
+from tidegate.pipelines.sources.cdc.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import Piece, pieces
 
 _PREPARE, _EXECUTE = 0x16, 0x17

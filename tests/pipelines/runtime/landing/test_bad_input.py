@@ -19,7 +19,7 @@ from tests.pipelines.runtime.crashing import meanwhile
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SchemaChanged
+from tidegate.pipelines.sources.mysql_cdc.errors import ConnectionLost, SchemaChanged
 from tidegate.pipelines.sources.mysql_cdc.snapshot import query
 from tidegate.pipelines.sql import compile_script
 

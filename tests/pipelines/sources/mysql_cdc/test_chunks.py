@@ -15,11 +15,11 @@ from pymysql.cursors import Cursor
 from tests.conftest import Database
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.sources.cdc.chunks import Chunk, after, at_or_after, before, plan_bounds
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.catalog import SourceTable, read_table
-from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, plan_bounds
 from tidegate.pipelines.sources.mysql_cdc.connection import Session
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, after, at_or_after, before
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def plan(database: Database, chunk_rows: int, table: str = "t") -> Planned:
         counts = []
         for chunk in chunks:
             where = chunk.predicate(key)
-            cursor.execute(f"SELECT COUNT(*) FROM `{table}`{key.force}" + (f" WHERE {where}" if where else ""))
+            cursor.execute(f"SELECT COUNT(*) FROM `{table}`{key.hint}" + (f" WHERE {where}" if where else ""))
             counts.append((cursor.fetchone() or (0,))[0])
         cursor.execute(f"SELECT COUNT(*) FROM `{table}`")
         assert sum(counts) == (cursor.fetchone() or (0,))[0], "a row is in no chunk, or in two"
@@ -108,7 +108,7 @@ def assert_read_by_a_range(database: Database, planned: Planned) -> None:
     key = planned.table.snapshot_key
     with reading(database) as cursor:
         middle = planned.chunks[len(planned.chunks) // 2]
-        cursor.execute(f"EXPLAIN SELECT * FROM t{key.force} WHERE {middle.predicate(key)}")
+        cursor.execute(f"EXPLAIN SELECT * FROM t{key.hint} WHERE {middle.predicate(key)}")
         names = [column[0] for column in cursor.description or ()]
         told = dict(zip(names, cursor.fetchone() or (), strict=True))
     assert (told["type"], told["key"]) == ("range", key.index)

@@ -14,9 +14,9 @@ from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Comparable, SourceContext, SourcePosition
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.mysql_cdc.compare import MysqlComparison
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
+from tidegate.pipelines.sources.cdc.chunks import WHOLE
+from tidegate.pipelines.sources.cdc.compare import TableComparison
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 
 KEYS = {
@@ -56,10 +56,9 @@ def opened(
     )
 
 
-def rows_of(comparison: MysqlComparison, condition: str) -> pa.Table:
+def rows_of(comparison: TableComparison[BinlogPosition], condition: str) -> pa.Table:
     """What a task of Spark would read."""
-    work = Work.of(comparison._reader, comparison._query(), [WHOLE], condition)
-    return pa.Table.from_batches(read_chunk(work, 0))
+    return pa.Table.from_batches(comparison.reader([WHOLE], condition).read(0))
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -73,7 +72,7 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
         comparison = source.comparison(SourcePosition())
         assert comparison.exact
         assert comparison.columns == [*key, "v"]
-        assert comparison._condition([wanted]) == condition
+        assert comparison.condition([wanted]) == condition
         low, found, high = comparison.low(), rows_of(comparison, condition), comparison.high()
         assert found.select(list(key)).to_pylist() == [wanted]
         # Rows carry the number of the log's file, places its name.
@@ -86,7 +85,7 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
 def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
     database.execute("CREATE TABLE item (at DATETIME PRIMARY KEY)")
     with closing(opened(database, ("at",), {"at": "TIMESTAMP(3)"}, tmp_path)) as source:
-        assert source.comparison(SourcePosition())._condition([{"at": "2020-01-01"}]) == "TRUE"
+        assert source.comparison(SourcePosition()).condition([{"at": "2020-01-01"}]) == "TRUE"
 
 
 def test_a_changelog_without_the_whole_table_is_refused(database: Database, tmp_path: Path):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
+from tidegate.pipelines.sources.cdc import errors as snapshot
+from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, STATE, ReadError, explain, resnapshot
+from tidegate.pipelines.sources.mysql_cdc import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, ReadError
-from tidegate.pipelines.sources.mysql_cdc.failures import AGAIN, STATE, explain
-from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server, resnapshot
-from tidegate.pipelines.sources.mysql_cdc.snapshot import errors as snapshot
+from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
 NEW = resnapshot("users")
@@ -28,7 +27,7 @@ KINDS: list[tuple[ReadError, str]] = [
     (binlog.BinlogRefused("denied"), f"give the grant back, then {AGAIN}"),
     (snapshot.ReaderRefused("denied"), f"give the grant back, then {AGAIN}"),
     (snapshot.ReaderLost("reset"), AGAIN),
-    (snapshot.ViewTooOld("altered"), AGAIN),
+    (binlog.ViewTooOld("altered"), AGAIN),
     (snapshot.NotWritten("full"), f"make room on the lake's disk, or mend it, then {AGAIN}"),
     (snapshot.TableChanged("altered", next_command=FRESH), NEW),
 ]

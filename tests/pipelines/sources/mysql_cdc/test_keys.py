@@ -15,13 +15,12 @@ from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, w
 from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
+from tidegate.pipelines.sources.cdc import errors as snapshot
+from tidegate.pipelines.sources.cdc.chunks import WHOLE
+from tidegate.pipelines.sources.mysql_cdc import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc import preflight
-from tidegate.pipelines.sources.mysql_cdc.binlog import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable
 from tidegate.pipelines.sources.mysql_cdc.options import parse
-from tidegate.pipelines.sources.mysql_cdc.snapshot import errors as snapshot
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
@@ -43,7 +42,7 @@ def by_snapshot(database: Database, kind: str, folder: Path) -> pa.Table:
     )  # fmt: skip
     with closing(MysqlCdcSource(context)) as source:
         compared = source.comparison(SourcePosition())
-        return pa.Table.from_batches(read_chunk(Work.of(compared._reader, compared._query(), [WHOLE], "TRUE"), 0))
+        return pa.Table.from_batches(compared.reader([WHOLE], "TRUE").read(0))
 
 
 @pytest.mark.parametrize("kind", DATES)

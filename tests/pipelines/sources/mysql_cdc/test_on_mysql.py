@@ -16,7 +16,7 @@ from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("server")]

@@ -16,8 +16,8 @@ from tests.pipelines.sources.mysql_cdc.writers import Writers
 from tidegate.pipelines.connectors.protocol import KnowsItsEnd, StoredStep, Unread
 from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc import snapshot
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan_binlog
-from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 
@@ -194,7 +194,7 @@ def test_the_log_is_read_in_bounded_pieces_and_only_the_last_one_flips(
 def test_after_a_crash_the_stored_step_is_run_again(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, epoch: int
 ) -> None:
-    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
+    monkeypatch.setattr(snapshot, "STEP_CHUNKS", 2)
     driver = Driver(spark, tmp_path, small(database, rows=40))
     with pytest.raises(Crash):
         driver.run(crash=lambda at, step: (at, step.epoch) == (point, epoch))

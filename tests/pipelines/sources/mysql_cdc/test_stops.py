@@ -21,15 +21,16 @@ from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 from tidegate.pipelines.connectors.protocol import ExplainsFailures
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc import snapshot
+from tidegate.pipelines.sources.cdc.errors import AGAIN
+from tidegate.pipelines.sources.cdc.snapshot import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
-from tidegate.pipelines.sources.mysql_cdc.failures import AGAIN
+from tidegate.pipelines.sources.mysql_cdc.errors import ViewTooOld
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.mysql_cdc.snapshot import plan, reading
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import ViewTooOld
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import read_chunk
+from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
-from tidegate.pipelines.sources.mysql_cdc.steps import SnapshotStep, step_of
+from tidegate.pipelines.sources.mysql_cdc.steps import step_of
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 
@@ -135,7 +136,7 @@ def test_another_server_under_the_same_name(spark: SparkSession, lone: Database,
 def test_a_table_that_is_dropped_between_two_batches(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
+    monkeypatch.setattr(snapshot, "STEP_CHUNKS", 2)
     driver = Driver(spark, tmp_path, small(database))
     with pytest.raises(Crash):
         driver.run(crash=lambda point, step: (point, step.epoch) == ("planned", 2))
@@ -154,7 +155,7 @@ def test_a_table_that_is_dropped_between_two_batches(
 def test_a_column_that_is_added_while_the_snapshot_is_read(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "STEP_CHUNKS", 2)
+    monkeypatch.setattr(snapshot, "STEP_CHUNKS", 2)
     driver = Driver(spark, tmp_path, small(database))
     driver.run(max_steps=1)
     database.execute("ALTER TABLE t ADD COLUMN w INT DEFAULT 7 FIRST", "UPDATE t SET v = k WHERE k IN (5, 35)")
@@ -162,7 +163,7 @@ def test_a_column_that_is_added_while_the_snapshot_is_read(
         driver.run(crash=lambda point, step: point == "planned")
     step, source = step_of(driver.steps[-1].step.ranges), MysqlCdcSource(driver.context())
     assert isinstance(step, SnapshotStep)
-    work = source._work(step)
+    work = source.step_reader(step)
     source.close()
 
     def late(*given: Any) -> Any:
@@ -171,7 +172,7 @@ def test_a_column_that_is_added_while_the_snapshot_is_read(
 
     monkeypatch.setattr(reading, "select", late)
     with pytest.raises(ViewTooOld, match="chunk-0000002 of") as failed:
-        list(read_chunk(work, 0))
+        list(work.read(0))
     told = source.explain(failed.value, driver.steps[-1])
     assert told is not None
     assert told.next_command == AGAIN

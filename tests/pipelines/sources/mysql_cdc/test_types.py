@@ -18,14 +18,8 @@ from tests.pipelines.sources.mysql_cdc.binlog import all_types
 from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.mysql_cdc.types import (
-    GEOMETRIES,
-    CanonicalType,
-    SourceColumn,
-    canonical,
-    cast_to_declared,
-    compatible,
-)
+from tidegate.pipelines.sources.cdc.types import CanonicalType, cast_to_declared, compatible
+from tidegate.pipelines.sources.mysql_cdc.types import GEOMETRIES, SourceColumn, canonical
 
 
 def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_zone(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import lenenc
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES, Chunk, split_events
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 
 _ZLIB = 0
 _METHOD = 0x70

@@ -1,4 +1,4 @@
-"""The columns that every row of a changelog carries beside the table's own, as Arrow and as Spark's schema."""
+"""Rows of the binlog as Arrow batches: the table's columns, then those that every row of a changelog carries."""
 
 from __future__ import annotations
 
@@ -10,47 +10,28 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_PHASE, SEQ, SOURCE_FIELDS
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import offsets
-from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
-
-PHASE = 1
-"""`_seq.phase` of the binlog; the snapshot's is 0."""
+from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 SPLIT = "binlog"
 
 CREATE, UPDATE, DELETE, TRUNCATE = 0, 1, 2, 3
 _OPS = pa.array(["c", "u", "d", "t"])
 
-SEQ = pa.struct(
-    [
-        ("phase", pa.int32()),
-        ("log", pa.int32()),
-        ("file", pa.int64()),
-        ("position", pa.int64()),
-        ("row", pa.int32()),
-    ]
-)
-ARROW = {
-    "_op": pa.string(),
-    "_seq": SEQ,
-    "_rowtime": pa.timestamp("us", "UTC"),
-    "_split": pa.string(),
-    "_offset": pa.int64(),
-}
-
 
 def schema_of(table: WantedTable) -> pa.Schema:
     """The Arrow schema of the batches: the table's columns in their canonical types, then SOURCE_COLUMNS."""
-    columns = [pa.field(column.name, canonical(column).arrow) for column in table.columns]
-    return pa.schema([*columns, *(pa.field(name, ARROW[name]) for name in SOURCE_COLUMNS)])
+    columns = [pa.field(column.name, column.canonical.arrow) for column in table.columns]
+    return pa.schema([*columns, *SOURCE_FIELDS])
 
 
 def spark_schema_of(table: WantedTable) -> str:
     """The same as Spark's DDL."""
-    columns = [f"{quote(column.name)} {canonical(column).spark}" for column in table.columns]
+    columns = [f"{quote(column.name)} {column.canonical.spark}" for column in table.columns]
     return ", ".join([*columns, *(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items())])
 
 
@@ -71,7 +52,7 @@ def batch_of(schema: pa.Schema, columns: Sequence[pa.Array], origin: Origin) -> 
     count = len(origin.ops)
     seq = pa.StructArray.from_arrays(
         [
-            array_of(pa.int32(), np.full(count, PHASE, np.int32), None),
+            array_of(pa.int32(), np.full(count, LOG_PHASE, np.int32), None),
             array_of(pa.int32(), np.full(count, origin.log, np.int32), None),
             array_of(pa.int64(), np.full(count, origin.file_number, np.int64), None),
             array_of(pa.int64(), origin.positions, None),

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
     ENUM_OR_SET,
     METADATA_BYTES,
@@ -18,6 +17,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import (
     TEXT_OF_MYSQL,
     MapColumn,
 )
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 TABLE_ID_BYTES = 6

@@ -10,12 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
-    MalformedEvent,
-    SchemaChanged,
-    UnreadableKey,
-    UnsupportedEvent,
-)
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
@@ -31,7 +26,14 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     Kind,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH, MEND_DATES, no_such_date
+from tidegate.pipelines.sources.mysql_cdc.errors import (
+    MEND_DATES,
+    MalformedEvent,
+    SchemaChanged,
+    UnreadableKey,
+    UnsupportedEvent,
+    no_such_date,
+)
 from tidegate.pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251

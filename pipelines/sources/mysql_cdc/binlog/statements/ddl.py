@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, StatementEvent, UnsupportedEvent
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Query
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Kind, Token, Unparsed, Words, tokens
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 
 
 class Effect(Enum):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import decode_text
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 POST_HEADER = struct.Struct("<IIBHH")
 """Thread id, seconds it took, length of the database's name, error code, length of the status variables."""

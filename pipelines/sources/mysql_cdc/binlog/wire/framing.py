@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, SERVER_ID_AT
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 CHUNK_BYTES = 8 << 20
 """Measured best of 1, 8 and 32 MB: enough events to decode at once, small enough for the processor's cache."""

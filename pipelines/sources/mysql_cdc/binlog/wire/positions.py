@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, FLAGS_AT, POSITION_AT, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError, MalformedEvent
 
 _WRAP = 1 << 32
 

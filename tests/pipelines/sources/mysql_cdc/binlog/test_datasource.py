@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.sources.cdc.errors import find
 from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogRange, read_binlog, split_by_file
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
-from tidegate.pipelines.sources.mysql_cdc.errors import find
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 
 
 def test_ranges_are_partitions_and_rows_are_those_of_the_reader(spark: SparkSession, database: Database) -> None:

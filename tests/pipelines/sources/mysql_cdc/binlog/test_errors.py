@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.sources.cdc.errors import find
 from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import ChecksumMismatch
-from tidegate.pipelines.sources.mysql_cdc.errors import find
+from tidegate.pipelines.sources.mysql_cdc.errors import ChecksumMismatch
 
 
 def test_a_typed_error_is_found_in_causes_and_texts() -> None:

@@ -26,14 +26,14 @@ from tidegate.pipelines.sources.mysql_cdc.binlog import (
     shares,
     split_by_file,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,
     SchemaChanged,
     StatementEvent,
     UnsupportedEvent,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, quote, snapshot_expression
 

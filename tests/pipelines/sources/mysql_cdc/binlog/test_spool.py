@@ -13,9 +13,9 @@ import pytest
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
 from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, BinlogRange, WantedTable, read_range
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import ConnectionLost, SpoolDamaged
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
+from tidegate.pipelines.sources.mysql_cdc.errors import ConnectionLost, SpoolDamaged
 
 TABLES = ("a", "b", "c")
 

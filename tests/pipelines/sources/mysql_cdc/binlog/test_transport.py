@@ -17,8 +17,8 @@ from tidegate.pipelines.sources.mysql_cdc.binlog import (
     WantedTable,
     read_range,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 

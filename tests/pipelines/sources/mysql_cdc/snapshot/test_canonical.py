@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
+from tidegate.pipelines.sources.cdc.errors import MalformedRows, TableChanged
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 from tidegate.pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows, TableChanged
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, values_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical

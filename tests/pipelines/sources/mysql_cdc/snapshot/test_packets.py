@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 from tests.pipelines.sources.mysql_cdc.snapshot.made import EOF, LONGEST, Socket, packet
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
+from tidegate.pipelines.sources.cdc.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import pieces
 
 

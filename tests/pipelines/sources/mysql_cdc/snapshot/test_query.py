@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.pipelines.sources.mysql_cdc.chunks import Chunk, SnapshotKey
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import WHOLE, SnapshotQuery
+from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
+from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
-KEY = SnapshotKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
+KEY = MysqlKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
 QUERY = SnapshotQuery(
     "shop", "we`ird", [SourceColumn("k", "int", "int"), SourceColumn("d", "date", "date")], KEY, ("1", "2")
 )

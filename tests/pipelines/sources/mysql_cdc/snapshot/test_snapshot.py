@@ -14,6 +14,7 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.progress import Task
+from tidegate.pipelines.sources.cdc import snapshot
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 
@@ -126,9 +127,8 @@ def test_metadata_columns_and_wider_types(spark: SparkSession, database: Databas
 def test_steps_are_bounded_and_progress_is_told(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.pipelines.sources.mysql_cdc.snapshot import plan
 
-    monkeypatch.setattr(plan, "STEP_CHUNKS", 4)
+    monkeypatch.setattr(snapshot, "STEP_CHUNKS", 4)
     database.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_100")
     told: list[tuple[str, str]] = []
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
+from tidegate.pipelines.sources.cdc.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import MalformedRows
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, Values, values_of
 

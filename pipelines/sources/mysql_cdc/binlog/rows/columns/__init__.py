@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, UnsupportedEvent
+from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
@@ -20,7 +20,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
-from tidegate.pipelines.sources.mysql_cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, binary_rows
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 
 def decode_boolean(values: FixedValues) -> pa.Array:

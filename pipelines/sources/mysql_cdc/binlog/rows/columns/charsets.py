@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import UnsupportedEvent
 
 BINARY_COLLATION = 63
 

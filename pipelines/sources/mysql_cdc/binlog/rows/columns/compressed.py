@@ -10,7 +10,7 @@ import zlib
 
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 _ZLIB = 8
 _RAW_DEFLATE = 0x08

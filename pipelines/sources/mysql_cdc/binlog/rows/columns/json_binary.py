@@ -14,9 +14,9 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape, decode_wide_decimal
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _STRING, _OPAQUE, _DOUBLE = 4, 12, 15, 11

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
     DATETIME_BYTES,
@@ -13,6 +12,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
     fraction_bytes,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.errors import UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows, decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, parse
@@ -17,6 +16,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableR
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import CHECKSUM_BYTES, HEADER_BYTES, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 NAMES = ["id", "title", "year", "country", "genre", "cast", "director", "music", "writer", "camera", "studio"]

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.ddl import Effect, judge
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Query
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import ANSI_QUOTES, MSSQL
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 TABLE = WantedTable("d", "t", (SourceColumn("id", "int", "int"), SourceColumn("name", "text", "text")), ("id",))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import BinlogError, SchemaChanged, StatementEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError, SchemaChanged, StatementEvent
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipelines.sources.mysql_cdc.binlog.made import Log
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     MAGIC,
     MAX_PACKET,
@@ -20,6 +19,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     read_file,
     split_events,
 )
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 
 def event(body: bytes) -> bytes:

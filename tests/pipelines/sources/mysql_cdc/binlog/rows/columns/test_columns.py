@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import bits, numbers, temporal
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.addresses import decode_address, decode_uuid
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
@@ -25,6 +24,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import (
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 
 

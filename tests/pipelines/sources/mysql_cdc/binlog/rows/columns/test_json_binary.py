@@ -7,8 +7,8 @@ import struct
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.errors import MalformedEvent
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json, double_text, json_text
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 
 def opaque(kind: int, raw: bytes) -> bytes:

@@ -1,5 +1,8 @@
 """Cuts a table into chunks of about as many rows each, by bounds that the server itself computes and compares.
 
+The server compares, never we: under a collation `'a' = 'A'` and `'ss' = 'ß'` may hold, and a chunk must end where the
+server's order says. A bound therefore leaves the server as a text and goes back as a literal.
+
 The bounds divide all possible keys: the first chunk has no lower and the last no upper bound, so that rows which come
 while the snapshot runs fall into some chunk. Rows are never counted, and no chunk is longer than asked for by more
 than half (or than the rows that share one value, where a key column cannot be compared).
@@ -7,19 +10,51 @@ than half (or than the rows that share one value, where a key column cannot be c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pymysql.cursors import Cursor
+from typing import Any, Protocol
 
 from tidegate.pipelines.progress import Progress
-from tidegate.pipelines.sources.mysql_cdc.key import Bound, KeyColumn, after, at_or_after, before
-from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 CHUNK_PREFIX = "chunk-"
 CHUNK_DIGITS = 7
 _LEAST_DENSITY = 2 / 3
+
+Bound = Sequence[str]
+"""One value per key column, as `KeyColumn.fetch` gives them."""
+
+
+class Cursor(Protocol):
+    """A cursor of PEP 249."""
+
+    def execute(self, query: str, args: Any = None) -> Any: ...
+
+    def fetchone(self) -> Any: ...
+
+
+class KeyColumn(Protocol):
+    """A key column that the server can compare with a literal."""
+
+    @property
+    def quoted(self) -> str:
+        """Its name as an identifier of the server's SQL."""
+        ...
+
+    @property
+    def integer(self) -> bool:
+        """Whether it holds whole numbers, whose bounds can be computed."""
+        ...
+
+    @property
+    def fetch(self) -> str:
+        """The server's SQL for a bound's text."""
+        ...
+
+    def literal(self, value: str) -> str:
+        """The server's SQL for a bound. Raises SourceError for a text that no bound of this column can be."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -30,19 +65,14 @@ class SnapshotKey:
     index: str = ""
     unique: bool = True
 
+    @property
+    def hint(self) -> str:
+        """The server's SQL after the table's name, so that the index is read in its order; empty where none needs be
+        said."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         return {"columns": [column.to_json() for column in self.columns], "index": self.index, "unique": self.unique}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> SnapshotKey:
-        return cls(
-            tuple(KeyColumn.from_json(column) for column in values["columns"]), values["index"], values["unique"]
-        )
-
-    @property
-    def force(self) -> str:
-        """FORCE INDEX: without it a chunk that is a good part of the table would be read by scanning all of it."""
-        return f" FORCE INDEX ({quote(self.index)})" if self.columns else ""
 
 
 @dataclass(frozen=True)
@@ -67,9 +97,48 @@ class Chunk:
         return " AND ".join(parts)
 
 
+WHOLE = Chunk(0)
+"""All of a table, in one read view."""
+
+
 def chunk_name(ordinal: int) -> str:
     """The name of a chunk in the splits table and in `_split`."""
     return f"{CHUNK_PREFIX}{ordinal:0{CHUNK_DIGITS}d}"
+
+
+def chunks_between(lowers: Iterable[Bound | None]) -> list[Chunk]:
+    """The chunks with these lower bounds, the first of which is open."""
+    bounds = [None if lower is None else tuple(lower) for lower in lowers]
+    return [
+        Chunk(ordinal, lower, upper)
+        for ordinal, (lower, upper) in enumerate(zip(bounds, [*bounds[1:], None], strict=True))
+    ]
+
+
+def at_or_after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is at or after `bound`. `names` are other (quoted) names of the key columns."""
+    return _compare(key, bound, names, ">", ">=")
+
+
+def after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is after `bound`."""
+    return _compare(key, bound, names, ">", ">")
+
+
+def before(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+    """SQL: the key is before `bound`."""
+    return _compare(key, bound, names, "<", "<")
+
+
+def _compare(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None, strict: str, last: str) -> str:
+    """Lexicographic comparison. Written out, because MySQL and MariaDB read no index range from `(a, b) > (1, 2)`."""
+    columns = list(names or [column.quoted for column in key])
+    literals = [column.literal(value) for column, value in zip(key, bound, strict=True)]
+    text = f"{columns[-1]} {last} {literals[-1]}"
+    for name, literal in list(zip(columns, literals, strict=True))[-2::-1]:
+        # The first comparison adds nothing, but gives the optimizer one range to begin with.
+        text = f"({name} {strict}= {literal} AND ({name} {strict} {literal} OR ({name} = {literal} AND {text})))"
+    return text
 
 
 def plan_bounds(
@@ -82,7 +151,7 @@ def plan_bounds(
     if not key.columns:
         return iter(())
     if len(key.columns) == 1 and key.columns[0].integer:
-        low, high = _ends(cursor, table, key.columns[0])
+        low, high = _ends(cursor, table, key.columns[0].quoted)
         if low is None or high is None:
             return iter(())
         density = rows / (high - low + 1)
@@ -93,8 +162,7 @@ def plan_bounds(
     return _walk(cursor, table, key, rows, chunk_rows, progress)
 
 
-def _ends(cursor: Cursor, table: str, column: KeyColumn) -> tuple[int | None, int | None]:
-    name = quote(column.name)
+def _ends(cursor: Cursor, table: str, name: str) -> tuple[int | None, int | None]:
     cursor.execute(f"SELECT MIN({name}), MAX({name}) FROM {table}")  # noqa: S608 quoted identifiers
     low, high = cursor.fetchone() or (None, None)
     return (None, None) if low is None or high is None else (int(low), int(high))
@@ -105,8 +173,8 @@ def _walk(
 ) -> Iterator[tuple[str, ...]]:
     task = progress.task("plan chunks", rows or None, "rows")
     fetch = ", ".join(column.fetch for column in key.columns)
-    order = ", ".join(quote(column.name) for column in key.columns)
-    source = f"FROM {table}{key.force}"
+    order = ", ".join(column.quoted for column in key.columns)
+    source = f"FROM {table}{key.hint}"
     last: Bound | None = None
     while True:
         where, moved = "", "1"

@@ -1,7 +1,7 @@
 """Chunks written as files of the lake by the tasks that read them, where the script wants what the server has.
 
 Rows go from the server's packets to Parquet as columns of Arrow; as a frame, Spark would take each of them apart and
-write it value by value. Files of a chunk have one name each, which the task tells: one that was written by an attempt
+write it value by value. Files of a chunk have one name each, which the task returns: one that was written by an attempt
 that Spark has given up is adopted by nobody.
 """
 
@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
-from tidegate.pipelines.connectors.table import Column, Table
+from tidegate.pipelines.connectors.table import Column as DeclaredColumn
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import ARROW
-from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
-from tidegate.pipelines.sources.mysql_cdc.snapshot.errors import NotWritten
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work, read_chunk
-from tidegate.pipelines.sources.mysql_cdc.snapshot.rows import by_chunk
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, cast_to_declared
+from tidegate.pipelines.sources.cdc.changelog import ARROW
+from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
+from tidegate.pipelines.sources.cdc.errors import NotWritten
+from tidegate.pipelines.sources.cdc.rows import by_chunk
+from tidegate.pipelines.sources.cdc.types import cast_to_declared
 
 _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 
@@ -50,22 +50,23 @@ class FileColumn:
         return values if values.type == self.type else values.cast(self.type)
 
 
-def file_columns(table: Table, columns: Sequence[SourceColumn], options: MysqlOptions) -> tuple[FileColumn, ...] | None:
-    """The table's columns as files hold them; None where one needs a cast that only Spark makes."""
+def file_columns(table: Table, columns: Sequence[Column], place: tuple[str, str]) -> tuple[FileColumn, ...] | None:
+    """The table's columns as files hold them; None where one needs a cast that only Spark makes. `place`: the
+    database's and the table's name on the server."""
     source = {column.name: column for column in columns}
-    found = [_file_column(column, source, options) for column in table.physical_columns]
+    names: Mapping[str, str] = {"database_name": place[0], "table_name": place[1]}
+    found = [_file_column(column, source, names) for column in table.physical_columns]
     return None if None in found else tuple(column for column in found if column is not None)
 
 
-def _file_column(column: Column, source: Mapping[str, SourceColumn], options: MysqlOptions) -> FileColumn | None:
+def _file_column(column: DeclaredColumn, source: Mapping[str, Column], names: Mapping[str, str]) -> FileColumn | None:
     if column.metadata is not None:
-        told = {"database_name": options.database, "table_name": options.table}
-        if column.metadata in told and column.spark_type == "STRING":
-            return FileColumn(column.name, pa.string(), value=told[column.metadata])
+        if column.metadata in names and column.spark_type == "STRING":
+            return FileColumn(column.name, pa.string(), value=names[column.metadata])
         if column.metadata == "op_ts" and column.spark_type == "TIMESTAMP":
             return FileColumn(column.name, ARROW["_rowtime"])
         return None
-    have = canonical(source[column.name])
+    have = source[column.name].canonical
     if cast_to_declared("", have, column.spark_type) == "":
         return FileColumn(column.name, have.arrow, column.name)
     wider = _WIDER.get(column.spark_type)
@@ -96,25 +97,26 @@ class Files:
         return pa.RecordBatch.from_pydict({**tags, **own, **{column.name: column.of(batch) for column in self.columns}})
 
 
-def write_chunks(spark: SparkSession, work: Work, files: Files) -> list[str]:
+def write_chunks(spark: SparkSession, reader: ChunkReader, files: Files) -> list[str]:
     """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none.
 
     In as many tasks as can run at once: with one for each chunk, 1,000,000 rows took a quarter longer.
 
     Raises what Spark makes of a task's error; `errors.find` gets the typed one back: NotWritten, or the reader's.
     """
-    tasks = min(len(work.chunks), spark.sparkContext.defaultParallelism)
-    written = by_chunk(spark, work, partial(_written, files), "name STRING", tasks)
+    count = len(reader.chunks)
+    tasks = min(count, spark.sparkContext.defaultParallelism)
+    written = by_chunk(spark, partial(_written, files, reader), count, "name STRING", tasks)
     return [row["name"] for row in written.collect()]  # one row a chunk
 
 
-def _written(files: Files, work: Work, number: int) -> Iterator[pa.RecordBatch]:
-    chunk = work.chunks[number].name
+def _written(files: Files, reader: ChunkReader, number: int) -> Iterator[pa.RecordBatch]:
+    chunk = reader.chunks[number].name
     name = f"{chunk}-{uuid.uuid4().hex[:8]}.parquet"
     try:
-        rows = write_file(Path(files.folder) / name, map(files.stored, read_chunk(work, number)))
+        rows = write_file(Path(files.folder) / name, map(files.stored, reader.read(number)))
     except OSError as error:  # the disk's; the reader types what the network says
-        raise NotWritten(f"the rows cannot be written: {error}", where=f"{chunk} of {work.query}") from error
+        raise NotWritten(f"the rows cannot be written: {error}", where=f"{chunk} of {reader}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})
 
 
@@ -128,7 +130,7 @@ class Span:
 
 
 def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Span] | None:
-    """By split; None where the footers of `files` (URIs or paths) do not tell it for this very epoch."""
+    """By split; None where the footers of `files` (URIs or paths) do not hold it for this very epoch."""
     found: dict[str, Span] = {}
     for name in files:
         parsed = urlparse(name)
@@ -145,7 +147,7 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
 
 
 def newest_rowtime(files: Iterable[str]) -> int | None:
-    """The greatest rowtime (ms, UTC) of the rows in `files` (URIs or paths); None where their footers do not tell."""
+    """The greatest rowtime (ms, UTC) of the rows in `files` (URIs or paths); None where no footer holds it."""
     parsed = [urlparse(name) for name in files]
     if any(name.scheme not in ("", "file") for name in parsed):
         return None

@@ -1,0 +1,7 @@
+"""Change data capture of any database's table: an exact snapshot in chunks, then the database's log of changes.
+
+    chunks ──> each read in a read view, placed in the log by its cut ──> the log from before the first cut ──> the flip
+
+`source.CdcSource` plans and lands the steps, `database` lists what one kind of database adds: its positions, its cuts,
+its SQL, its log. Nothing here knows which one it is.
+"""

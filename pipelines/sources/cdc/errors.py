@@ -1,0 +1,141 @@
+"""Errors of a read that a Spark task makes, how the driver gets them back, and what a person does next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from tidegate.pipelines.errors import SourceError, SourceUnreachable
+
+NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
+RETRY = "tidegate run …   (reads the same range again)"
+FRESH = "tidegate run … --resnapshot TABLE   (a new generation of the table: snapshot, then log)"
+STATE = "the step is planned, none of its rows are committed; what was committed before stands"
+AGAIN = "run the same command again: it goes on at this step"
+
+
+class ReadError(SourceError):
+    """Base of what a read of the snapshot or of the log raises. `where` names the place, and the table.
+
+    `first` is to be done before the command is run again. `passing`: it may be gone at the next run; otherwise it is in
+    the planned range itself.
+    """
+
+    first: ClassVar[str] = ""
+    passing: ClassVar[bool] = True
+
+    def __init__(
+        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: str = RETRY
+    ) -> None:
+        super().__init__(what, where=str(where), state=state, next_command=next_command)
+
+
+class SnapshotError(ReadError):
+    """Base of what can go wrong while a chunk is read."""
+
+
+class TableChanged(SnapshotError):
+    """The table is no longer what the generation began with."""
+
+
+class UnreadableKey(SnapshotError):
+    """A row's key has no value here that is its own."""
+
+
+class ReaderRefused(SnapshotError):
+    """The server does not let the user read."""
+
+    first = "give the grant back"
+
+
+class ReaderLost(SnapshotError, SourceUnreachable):
+    """The connection broke before the end of the chunk."""
+
+
+class ServerFailed(SnapshotError):
+    """Any other error of the server."""
+
+
+class MalformedRows(SnapshotError):
+    """The server's rows are of another shape than it announced."""
+
+
+class NotWritten(SnapshotError):
+    """The lake's disk does not take the chunk's file."""
+
+    first = "make room on the lake's disk, or mend it"
+
+
+def resnapshot(table: str) -> str:
+    """The command that begins a table anew, in a generation of its own."""
+    return f"tidegate run … --resnapshot {table}   (readers stay on the old generation until the new one has flipped)"
+
+
+def explain(error: BaseException, table: str, step: str, where: str) -> SourceError | None:
+    """The typed error of what Spark threw, `table` and `step` named; None for what has nothing to do with the server.
+
+    It never holds a password.
+    """
+    typed = find(error)
+    if typed is None:
+        return None
+    return type(typed)(
+        f"{table}: {typed.what}",
+        where=f"{typed.where}; {step}; {where}",
+        state=STATE,
+        next_command=_next(typed, resnapshot(table)),
+    )
+
+
+def _next(typed: SourceError, fresh: str) -> str:
+    if typed.next_command == FRESH:
+        return fresh
+    first, passing = (typed.first, typed.passing) if isinstance(typed, ReadError) else ("", True)
+    again = f"{first}, then {AGAIN}" if first else AGAIN
+    if passing:
+        return again
+    if typed.next_command == RETRY:
+        return f"{again}; if it stops at the same place: {fresh}"
+    # What is mended now leaves the events as they were written.
+    return f"{typed.next_command}; then {fresh}"
+
+
+def find(error: BaseException) -> SourceError | None:
+    """The typed error that `error` carries: itself, a cause, or the text of one that was raised in a Spark task.
+
+    Spark hands over what a Python worker raised as text only. The text holds all that a TidegateError does.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, SourceError):
+            return seen
+        found = _from_text(str(seen))
+        if found is not None:
+            return found
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _from_text(text: str) -> ReadError | None:
+    """The last ReadError in a traceback, made anew from its lines."""
+    found: ReadError | None = None
+    kinds = {f"{kind.__module__}.{kind.__name__}": kind for kind in _kinds(ReadError)}
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        name, colon, what = line.strip().partition(": ")
+        kind = kinds.get(name) if colon else None
+        if kind is None:
+            continue
+        parts = {"where": "", "state": "", "next": ""}
+        for following in lines[number + 1 : number + 1 + len(parts)]:
+            key, _, value = following.strip().partition(":")
+            if key in parts:
+                parts[key] = value.strip()
+        found = kind(what, where=parts["where"], state=parts["state"], next_command=parts["next"])
+    return found
+
+
+def _kinds(base: type[ReadError]) -> Iterator[type[ReadError]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)

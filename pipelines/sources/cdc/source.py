@@ -1,0 +1,364 @@
+"""Reads one table of a database: chunks of a snapshot, then its log of changes, in steps that `plan` decides.
+
+The bounded phase is over when the log has been read up to the greatest cut of any chunk: that is the flip, and the step
+that gets there carries it, however little it holds.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidegate.pipelines.connectors.protocol import (
+    Json,
+    Landed,
+    Planned,
+    PlanRequest,
+    SourceContext,
+    SourcePosition,
+    Step,
+    StoredStep,
+)
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.progress import Task
+from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey, chunk_name, plan_bounds
+from tidegate.pipelines.sources.cdc.compare import TableComparison
+from tidegate.pipelines.sources.cdc.database import ChunkReader, Column, CutRule, P, Session, Settings, SourceTable
+from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
+from tidegate.pipelines.sources.cdc.files import Files, Span, file_columns, spans_of, write_chunks
+from tidegate.pipelines.sources.cdc.rows import declared_rows, empty_rows, read_chunks
+from tidegate.pipelines.sources.cdc.snapshot import (
+    S,
+    SnapshotStep,
+    chunks_of,
+    cuts_of,
+    declared_columns,
+    new_splits,
+    next_batch,
+)
+
+
+class LogStep(Protocol):
+    """A piece of the log. `flip_at`: the step that reaches it flips; None when that is done."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def columns(self) -> Sequence[Column]: ...
+
+    @property
+    def empty(self) -> bool: ...
+
+    @property
+    def flips(self) -> bool: ...
+
+    def to_json(self) -> Json: ...
+
+
+L = TypeVar("L", bound=LogStep)
+
+
+class CdcSource(ABC, Generic[P, S, L]):
+    """`tidegate.pipelines.connectors.protocol.Source` for one table, whatever its database. P: a position in its log;
+    S, L: its steps of the snapshot and of the log.
+
+    `log_split`: what `_split` holds of the log's rows. Opens its connection when it is first needed.
+    """
+
+    log_split: ClassVar[str]
+
+    def __init__(self, context: SourceContext, settings: Settings, session: Session) -> None:
+        self.context = context
+        self.settings = settings
+        self.session = session
+        self._chunks: Sequence[Chunk] | None = None
+        self._bars: dict[str, Task] = {}
+        self._read_at = time.monotonic()
+        self._on_watermark_emit: Callable[[], None] = lambda: None
+
+    # --- what a database adds ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def preflight(self, position: SourcePosition) -> None:
+        """See `protocol.Source.preflight`."""
+
+    @abstractmethod
+    def source_table(self, before: S | L | None) -> SourceTable:
+        """The table as the server has it, fit to be read. `before`: a step that was read, whose columns it may have
+        dropped since. Raises SourceError."""
+
+    @abstractmethod
+    def cut_rule(self) -> CutRule[P]:
+        """How this server tells where a read view stands in its log."""
+
+    @property
+    @abstractmethod
+    def server_id(self) -> str:
+        """The id that the server has itself; empty where it has none."""
+
+    @abstractmethod
+    def end(self, cursor: Any) -> P:
+        """Where the server's log ends now."""
+
+    @abstractmethod
+    def position_of(self, stored: Json) -> P:
+        """A position as `to_json` wrote it."""
+
+    @abstractmethod
+    def cut_of(self, start: P, place: tuple[int, int]) -> P:
+        """The position at `place`, a `Position.order`, in the log that `start` is of."""
+
+    @abstractmethod
+    def step_of(self, ranges: Json) -> S | L:
+        """A plan's ranges, read back."""
+
+    @abstractmethod
+    def check_log(self, step: S | L) -> None:
+        """Raise SourceError unless the server's log is the one that `step` is of, and still has what comes after it.
+        Asked once a run."""
+
+    @abstractmethod
+    def snapshot_start(self, cursor: Any, total: int, key: Json, columns: Sequence[Any]) -> S:
+        """A step before the first of `total` chunks: takes the position that the log will be read from."""
+
+    @abstractmethod
+    def log_start(self, cursor: Any, end: P, instant: int) -> L:
+        """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of
+        `instant` (ms, UTC)."""
+
+    @abstractmethod
+    def log_after(self, snapshot: S, flip_at: P, began_at: int) -> L:
+        """Where the log begins after a snapshot: nothing read yet, the flip at the greatest cut. `began_at` (ms, UTC):
+        when the snapshot was planned."""
+
+    @abstractmethod
+    def next_piece(self, cursor: Any, before: L, end: P, request: PlanRequest) -> tuple[L | None, int | None]:
+        """The step after `before`, up to `end` and at least to the flip; None where nothing is left. Also the time (ms,
+        UTC) of the table's next transaction, where the step stops before it for the request's limit."""
+
+    @abstractmethod
+    def read_log(self, spark: SparkSession, step: L, stored: StoredStep) -> DataFrame | None:
+        """The rows of a step that is not empty, in canonical types."""
+
+    @abstractmethod
+    def log_landed(self, step: L, rows: DataFrame | None) -> Landed:
+        """How far behind the server is, after the step's commit."""
+
+    @abstractmethod
+    def position_after(self, stored: StoredStep) -> P:
+        """Where the log is read from after a landed step."""
+
+    @abstractmethod
+    def chunk_reader(
+        self,
+        columns: Sequence[Any],
+        key: SnapshotKey,
+        chunks: Sequence[Chunk],
+        start: P | None = None,
+        condition: str | None = None,
+    ) -> ChunkReader:
+        """Reads `chunks` as executors do. `start`: a position that every read view has reached; None: it is asked for.
+        `condition`: the server's SQL that holds for the wanted rows; None for all."""
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """`name` as an identifier of the server's SQL."""
+
+    @abstractmethod
+    def literal(self, table: Any, column: str, value: Any) -> str | None:
+        """The server's SQL for the value of a key's column; None where it cannot be written. It may find more rows."""
+
+    # --- before a run --------------------------------------------------------------------------------------------
+
+    def ends(self, position: SourcePosition) -> Json:
+        """Where the server's log ends now. Raises SourceError if it is not the log that the plans before are of."""
+        if position.previous is not None:
+            self.check_log(self.step_of(position.previous.step.ranges))
+        with self.session.cursor() as cursor:
+            return self.end(cursor).to_json()
+
+    # --- a step --------------------------------------------------------------------------------------------------
+
+    def plan(self, request: PlanRequest) -> Planned:
+        """The next batch of chunks, or piece of the log. See `protocol.Source.plan`."""
+        end = self.position_of(request.ends)
+        previous = request.previous
+        before = self._whole(self.step_of(previous.step.ranges)) if previous else None
+        with self.session.cursor() as cursor:
+            if before is None and self.settings.phases:
+                return self._snapshot(self._first_batch(cursor))
+            if isinstance(before, SnapshotStep):
+                if not before.done:
+                    return self._snapshot(next_batch(before, self.settings.chunk_rows))
+                began_at = request.first.planned_at if request.first else 0
+                before = self.log_after(before, self._greatest_cut(before), began_at)
+            elif before is None:
+                before = self.log_start(cursor, end, request.instant)
+            elif before.flips or request.flipped:
+                before = replace(before, flip_at=None)
+            step, late = self.next_piece(cursor, before, end, request)
+        held = {} if late is None else {self.log_split: late}
+        if step is None:
+            return Planned(held=held)
+        ranges = replace(step, server=self.server_id).to_json()
+        return Planned(Step(ranges, "unbounded", step.flips, f"{self.log_split} {step}"), held)
+
+    def _first_batch(self, cursor: Any) -> S:
+        """Plan all chunks, take the position that the log will be read from, and plan the first batch.
+
+        Chunks that a run has left without a plan are taken up: whatever the bounds, they divide all possible keys.
+        """
+        found = self.source_table(None)
+        splits = self.context.splits.rows()
+        if not splits:
+            self.context.splits.add(new_splits(found.snapshot_key, list(self.bounds(cursor, found))))
+            splits = self.context.splits.rows()
+        columns = declared_columns(found, self.context.table)
+        whole = self.snapshot_start(cursor, len(splits), splits[0]["detail"]["key"], columns)
+        return next_batch(whole, self.settings.chunk_rows)
+
+    def bounds(self, cursor: Any, table: SourceTable) -> Iterator[tuple[str, ...]]:
+        """The lower bounds of the table's chunks but the first."""
+        name = ".".join(self.quote(part) for part in self.settings.place)
+        key, rows, size = table.snapshot_key, table.rows, self.settings.chunk_rows
+        return plan_bounds(cursor, name, key, rows, size, self.context.progress)
+
+    def _greatest_cut(self, step: S) -> P:
+        cuts = [step.start, *(self.position_of(cut) for cut in cuts_of(self.context, self.settings.where))]
+        return max(cuts, key=lambda cut: cut.order)
+
+    def _snapshot(self, step: S) -> Planned:
+        self.bar("snapshot", "chunks", step.total, step.first)
+        return Planned(Step(replace(step, server=self.server_id).to_json(), "bounded", False, str(step)))
+
+    def _whole(self, step: S | L) -> S | L:
+        """A step with every declared column. Those that a table without rows was given after its generation began are
+        described as the server has them now."""
+        known = {column.name for column in step.columns}
+        if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
+            return step
+        declared = declared_columns(self.source_table(step), self.context.table)
+        return replace(step, columns=(*step.columns, *(column for column in declared if column.name not in known)))
+
+    def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
+        """The step's rows; Spark reads them when they are written."""
+        self._read_at = time.monotonic()
+        ranges = self._whole(self.step_of(step.step.ranges))
+        self.check_log(ranges)
+        if isinstance(ranges, SnapshotStep):
+            rows = read_chunks(spark, self.step_reader(ranges))
+        else:
+            rows = None if ranges.empty else self.read_log(spark, ranges, step)
+        if rows is None:
+            return empty_rows(spark, self.context.table)
+        place, zone = self.settings.place, self.settings.time_zone
+        return declared_rows(rows, self.context.table, ranges.columns, place, zone)
+
+    def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
+        """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,
+        which the flip often is."""
+        ranges = self._whole(self.step_of(step.step.ranges))
+        if not isinstance(ranges, SnapshotStep):
+            self.check_log(ranges)
+            return [] if ranges.empty else None
+        columns = file_columns(self.context.table, ranges.columns, self.settings.place)
+        if columns is None:
+            return None
+        self._read_at = time.monotonic()
+        self.check_log(ranges)
+        return write_chunks(spark, self.step_reader(ranges), Files(folder, step.generation, step.epoch, columns))
+
+    def step_reader(self, step: SnapshotStep) -> ChunkReader:
+        """Reads the step's chunks."""
+        if self._chunks is None:
+            self._chunks = chunks_of(self.context.splits.rows())
+        return self.chunk_reader(step.columns, step.key, self._chunks[step.first : step.last], step.start)
+
+    # --- after its commit ----------------------------------------------------------------------------------------
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """Store the cuts of a batch of chunks; emit the watermark at the flip; say how far behind the server is."""
+        ranges = self.step_of(step.step.ranges)
+        self.check_log(ranges)
+        if isinstance(ranges, SnapshotStep):
+            landed = self._chunks_landed(step, ranges, rows)
+        else:
+            landed = self.log_landed(ranges, rows)
+        if step.step.flips:
+            self._on_watermark_emit()
+        return landed
+
+    def _chunks_landed(self, stored: StoredStep, step: S, rows: DataFrame | None) -> Landed:
+        rule = self.cut_rule()
+        found: dict[str, P] = {}
+        count = 0
+        for split, span in self._spans(stored, rows).items() if rows is not None else ():
+            if span.least != span.greatest:
+                raise self._torn(step, split)
+            found[split] = self.cut_of(step.start, span.greatest)
+            count += span.rows
+        names = [chunk_name(ordinal) for ordinal in range(step.first, step.last)]
+        if not rule.exact or len(found) < len(names):
+            with self.session.cursor() as cursor:
+                after = rule.after(cursor)
+            found = {name: found[name] if rule.exact and name in found else after for name in names}
+        self.context.splits.cut({name: cut.to_json() for name, cut in found.items()})
+        seconds = max(time.monotonic() - self._read_at, 1e-3)
+        bar = self.bar("snapshot", "chunks", step.total, step.first)
+        bar.advance(step.last - step.first, f"{count / seconds:,.0f} rows/s")
+        return Landed(position=f"chunk {step.last} of {step.total}")
+
+    def _spans(self, stored: StoredStep, rows: DataFrame) -> dict[str, Span]:
+        in_files = spans_of(rows.inputFiles(), stored.generation, stored.epoch)
+        if in_files is not None:
+            # The files are the whole table's, which this one may be a part of.
+            return {split.removeprefix(self.context.splits.prefix): span for split, span in in_files.items()}
+        cut = F.struct("_seq.file", "_seq.position")
+        totals = rows.groupBy("_split").agg(
+            F.min(cut).alias("least"), F.max(cut).alias("greatest"), F.count(F.lit(1)).alias("rows")
+        )
+        found = totals.collect()  # one row a chunk
+        return {row["_split"]: Span(tuple(row["least"]), tuple(row["greatest"]), row["rows"]) for row in found}
+
+    def _torn(self, step: SnapshotStep, split: str) -> SourceError:
+        return SourceError(
+            f"{self.context.table.name}: rows of {split} were read in more than one read view",
+            where=f"{step}; {self.settings.where}",
+            state="the rows are committed and cannot be trusted; no flip follows from them",
+            next_command=resnapshot(self.context.table.name),
+        )
+
+    def comparison(self, position: SourcePosition) -> TableComparison[P]:
+        """`protocol.Comparable`: the table as it is now."""
+        before = self.step_of(position.previous.step.ranges) if position.previous else None
+        return TableComparison(self, self.source_table(before))
+
+    # --- the rest ------------------------------------------------------------------------------------------------
+
+    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
+        """The source owns the emit: it emits the watermark at the flip, and not before."""
+        self._on_watermark_emit = on_watermark_emit
+        return True
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """`protocol.ExplainsFailures`: what a failed read of `step` means."""
+        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
+        return explain(error, self.context.table.name, place, self.settings.where)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.session.close()
+
+    def bar(self, phase: str, unit: str, total: int, done: int) -> Task:
+        """The progress bar of a phase; `total` and `done` as it begins."""
+        if phase not in self._bars:
+            self._bars[phase] = self.context.progress.task(f"{self.context.table.name} {phase}", total, unit)
+            if done:
+                self._bars[phase].advance(done)
+        return self._bars[phase]
