@@ -248,12 +248,13 @@ def test_every_command_is_typed_or_shown_elsewhere() -> None:
 
 
 LINE = re.compile(r"`(tidegate [^`]+)`")
+TIDEGATE: Any = typer.main.get_command(app)
 
 
 def problem(line: str) -> str:
     """What is wrong with a command line; empty where nothing is."""
     words = [word for word in shlex.split(line, comments=True)[1:] if word not in ("|", "or")]
-    command: Any = typer.main.get_command(app)
+    command = TIDEGATE
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
         if name not in command.commands:
