@@ -15,7 +15,7 @@ from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.ledger import sums
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # with Spark, which a look at a lake does without
 
 def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     """A source table after an advance."""
-    known, last, aligned = sums(lake, table.name, advance.generation), advance.last, advance.aligned
+    known, last, aligned = Stream(lake, table.name).generation(advance.generation).sums(), advance.last, advance.aligned
     if last is None:
         return in_short("the source has no rows yet", {"dagster/row_count": 0, "rows landed": 0, "flipped": 0})
     chunks = _chunks(lake, table, advance.generation)
@@ -98,7 +98,7 @@ def of_loading(lake: Lake, table: Table, epoch: LandedEpoch) -> dict[str, Any]:
     return in_short(
         f"{'flipped' if epoch.flipped else 'loading'}{read}; {many(epoch.rows, 'row')} landed in epoch {epoch.epoch}",
         {
-            "dagster/row_count": sums(lake, table.name, epoch.generation).rows,
+            "dagster/row_count": Stream(lake, table.name).generation(epoch.generation).sums().rows,
             "rows landed": epoch.rows,
             "flipped": int(epoch.flipped),
             "chunks": chunks.get("chunks"),

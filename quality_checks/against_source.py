@@ -30,8 +30,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.asking import source_after
@@ -156,7 +156,7 @@ def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> Sour
 @contextmanager
 def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, WatermarkRow]]:
     newest = runner.lake.epochs.last(table.name)
-    landed = runner.lake.watermarks.last(table.name, newest.generation) if newest else None
+    landed = Stream(runner.lake, table.name).generation(newest.generation).last if newest else None
     if landed is None or landed.flip_epoch is None:
         raise SourceError(
             f"{table.name} is still loading: before its flip it is no image of the source's table",
@@ -192,8 +192,8 @@ class _Reconciling:
         self.spark: SparkSession = self.runner.session()
         self.keys = list(self.table.primary_key)
         self.columns = [*self.comparison.columns]
-        log = self.runner.lake.watermarks.rows(self.table.name, generation=self.generation)
-        self.buckets = max(16, sum(row.rows for row in log) // ROWS_PER_BUCKET)
+        self.landed = Stream(self.runner.lake, self.table.name).generation(self.generation)
+        self.buckets = max(16, self.landed.sums().rows // ROWS_PER_BUCKET)
 
     def run(self) -> SourceReconciliation:
         try:
@@ -296,9 +296,8 @@ class _Reconciling:
     # --- the lake ------------------------------------------------------------------------------------------------
 
     def _changelog(self) -> DataFrame:
-        path = self.runner.lake.table_path(self.table.name)
-        last = self.runner.lake.watermarks.last(self.table.name, self.generation)
-        return lake_rows.at(self.spark, path, self.generation, last.epoch if last else 0)
+        last = self.landed.last
+        return self.landed.at(self.spark, last.epoch if last else 0)
 
     def _state_at(self, place: LogPlace) -> DataFrame:
         """The latest state of every key as of a place, as hashes."""
@@ -345,10 +344,9 @@ class _Reconciling:
         )
 
     def _reached(self) -> LogPlace:
-        lake = self.runner.lake
-        last = lake.watermarks.last(self.table.name, self.generation)
+        last = self.landed.last
         assert last is not None
-        (plan,) = lake.epochs.rows(self.table.name, generation=self.generation, epoch=last.epoch)
+        (plan,) = self.runner.lake.epochs.rows(self.table.name, generation=self.generation, epoch=last.epoch)
         return self.comparison.after(stored_step(plan))
 
     # --- both ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
-from tidegate.pipelines.lake.gone import gone
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
@@ -141,9 +141,9 @@ def _tables_of(
     thinned: set[str] = set()
     for item in rows.inputs:
         table, name = pipeline.table(item.table), f"the table of {item.table}"
-        path = lake.target_path(table) if pipeline.process_output(item.table) else lake.table_path(item.table)
-        removed = 0 if pipeline.process_output(item.table) else gone(lake, item.table, item.generation).rows or 0
-        tables[name], said[name] = logged_rows(path, item.generation, item.upto), item.landed - removed
+        read = Stream.of(lake, pipeline, item.table).generation(item.generation)
+        tables[name] = logged_rows(read.path, item.generation, item.upto)
+        said[name] = item.landed - (read.removed.rows or 0)
         if "changelog.retention" in table.options:
             thinned.add(name)
     for item in rows.outputs:
@@ -172,7 +172,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     rows, upto = _stands(lake, pipeline, insert)
     target = pipeline.table(insert.target)
     tables = {
-        "probe": logged_rows(lake.table_path(insert.probe), rows.generation, upto),
+        "probe": logged_rows(Stream(lake, insert.probe).path, rows.generation, upto),
         "target": logged_rows(lake.target_path(target)),
         "quarantine": logged_rows(lake.quarantine_path(target, insert)),
     }
@@ -191,7 +191,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
     kept = kept_out(history_of(lake, pipeline, insert)) if upto else []
     thinned = {
-        "probe": gone(lake, insert.probe, rows.generation).rows or 0,
+        "probe": Stream(lake, insert.probe).generation(rows.generation).removed.rows or 0,
         "quarantine": sum(item.rows for item in removed(kept, upto)),
     }
     found = Reconciliation(rows, tables, (), thinned)
@@ -208,7 +208,7 @@ def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAr
         rows = where_rows_are(lake, insert.id, insert.probe, history_of(lake, pipeline, insert))
         if rows == before:  # nothing landed since the epoch was looked up
             return rows, upto
-        newest = lake.watermarks.last(insert.probe, rows.generation)
+        newest = Stream(lake, insert.probe).generation(rows.generation).last
         upto = newest.epoch if newest else 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def statistics(evidence: Evidence) -> EpochStatistics:
     staged = evidence.staged
     plan = staged.plan
     rows, unmatched = asked(staged.staged.counts)
-    landed = staged.lake.watermarks.rows(plan.probe, generation=plan.probe_generation, epoch=plan.upto)
+    landed = Stream(staged.lake, plan.probe).generation(plan.probe_generation).epoch(plan.upto)
     return EpochStatistics(
-        rows, unmatched, staged.staged.late, _null_rates(evidence), landed[0].lag_ms if landed else None
+        rows, unmatched, staged.staged.late, _null_rates(evidence), landed.lag_ms if landed else None
     )
 
 

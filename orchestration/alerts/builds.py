@@ -9,6 +9,7 @@ from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from tidegate.orchestration.text import seconds
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import newest_of, where_rows_are
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 
@@ -21,7 +22,7 @@ def not_flipped(
     newest = lake.epochs.last(watched.table) if lake and watched.build else None
     if lake is None or newest is None:
         return None
-    landed = lake.watermarks.last(watched.table, newest.generation)
+    landed = Stream(lake, watched.table).generation(newest.generation).last
     if landed is not None and landed.flip_epoch is not None:
         return None
     first = lake.epochs.rows(watched.table, generation=newest.generation, epoch=1)

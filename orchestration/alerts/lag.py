@@ -16,6 +16,7 @@ from tidegate.orchestration.text import moment, seconds
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.landing.asking import unread
 from tidegate.pipelines.runtime.splits import stored_splits
 
@@ -133,7 +134,7 @@ def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
     plan = lake.epochs.last(watched.table) if lake else None
     if lake is None or plan is None:
         return None
-    log = lake.watermarks.last(watched.table, plan.generation)
+    log = Stream(lake, watched.table).generation(plan.generation).last
     return None if log is None or (watched.build and log.flip_epoch is None) else (lake, log)
 
 

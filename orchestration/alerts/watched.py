@@ -17,6 +17,7 @@ from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.sql.keyed_joins import KeyedJoin
 
@@ -163,7 +164,7 @@ def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
     """How far each source table is, in words."""
     found: dict[str, str] = {}
     for table in tables:
-        last = lake.watermarks.last(table)
+        last = Stream(lake, table).newest
         if last is not None:
             at = f", {last.position}" if last.position else ""
             found[table] = f"epoch {last.generation}/{last.epoch}{at}"

@@ -21,6 +21,7 @@ from tidegate.orchestration.demo.verdict import Loading, Verdict
 from tidegate.orchestration.demo.writer import writing
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs.history import history_of
@@ -97,8 +98,8 @@ def _judge(
     (build,) = insert.builds
     target = pipeline.table(insert.target)
     tables = {
-        build: lake.table_path(build),
-        insert.probe: lake.table_path(insert.probe),
+        build: Stream(lake, build).path,
+        insert.probe: Stream(lake, insert.probe).path,
         insert.target: lake.target_path(target),
         f"{insert.target}, quarantine": lake.quarantine_path(target, insert),
     }
@@ -115,7 +116,7 @@ def _judge(
             quarantine=quarantine,
         )
     with step(progress, "join the same clicks without the gate"):
-        log = lake.watermarks.rows(build, generation=1)
+        log = Stream(lake, build).generation(1).log()
         landed_at = {row.epoch: row.landed_at for row in log}
         without = ungated(epochs, clicks=clicks, changelog=changelog, quarantine=quarantine, landed_at=landed_at)
     now = status(lake, pipeline)
@@ -138,7 +139,8 @@ def pinned_epochs(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Pinned
         if not epoch.published or epoch.verdict is None:
             continue
         (pin,) = epoch.plan.pins
-        (row,) = lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
+        row = Stream(lake, pin.table).generation(pin.generation).epoch(pin.epoch)
+        assert row is not None
         plan = epoch.plan
         found.append(PinnedEpoch(plan.epoch, plan.after, plan.upto, row.position, epoch.verdict.decided_at))
     return found

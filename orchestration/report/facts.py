@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -81,7 +82,7 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts
         SourceFacts(
             table=pipeline.table(item.table),
             status=item,
-            log=_thinned(lake.watermarks.rows(item.table, generation=item.generation)),
+            log=_thinned(Stream(lake, item.table).generation(item.generation).log()),
             phases=_phases(lake, item),
             cuts=_cuts(lake, item),
         )
@@ -108,7 +109,7 @@ def _phases(lake: Lake, source: SourceStatus) -> tuple[Phase, ...]:
     found = []
     for generation in range(1, source.generation + 1):
         first = lake.epochs.rows(source.table, generation=generation, epoch=1)
-        last = lake.watermarks.last(source.table, generation)
+        last = Stream(lake, source.table).generation(generation).last
         if first:
             began = first[0].planned_at
             found.append(Phase(generation, began, last.flipped_at if last else None, last.landed_at if last else began))

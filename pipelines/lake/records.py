@@ -121,7 +121,7 @@ class WatermarkRow(Record):
     source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it
     does not say so, or is asked itself. `told`: of a process's output, the last value of every watermark that functions
     declare; None where there is none. `sums`: of this epoch and all before it, of the generation
-    (`pipelines/lake/ledger.py`); None in rows of an older lake.
+    (`pipelines/lake/stream.py`); None in rows of an older lake.
     """
 
     table: ClassVar[str] = "watermarks"

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.ledger import landed_before, rows_landed, sums
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, kept_out, undecided
@@ -254,14 +253,15 @@ def where_rows_are(
     if epochs:
         generation = epochs[-1].plan.probe_generation
     elif generation is None:
-        newest = lake.watermarks.last(probe)
+        newest = Stream(lake, probe).newest
         generation = newest.generation if newest else 1
-    done, landed = before + done_by(epochs), sums(lake, probe, generation).rows
+    own = Stream(lake, probe).generation(generation)
+    done, landed = before + done_by(epochs), own.sums().rows
     held = 0
     for plan in (epoch.plan for epoch in epochs if epoch.state == "held"):
-        held += plan.rows_waiting(partial(rows_landed, lake, probe, generation))
+        held += plan.rows_waiting(own.landed)
     if done.in_time is None:
-        waiting = landed - (sums(lake, probe, generation, done.released).rows if done.released else 0)
+        waiting = landed - (own.sums(done.released).rows if done.released else 0)
     else:
         waiting = landed - done.in_time
     return WhereRowsAre(
@@ -288,23 +288,23 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
-        left = [_left_by(lake, plan, item.table, item.generation, item.upto) for item in plan.inputs]
+        left = [_left_by(Stream(lake, item.table).generation(item.generation), plan, item.upto) for item in plan.inputs]
         found.append(None if None in left else sum(rows or 0 for rows in left))
     return found
 
 
-def _left_by(lake: Lake, plan: ReleasePlan, table: str, generation: int, upto: int) -> int | None:
+def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
     """The rows of a table that a plan has left, which takes its epochs up to `upto`, or in event time some rows of
     them. None where an epoch is missing in the log."""
-    newest = lake.watermarks.last(table, generation)
+    newest = own.last
     landed = newest.epoch if newest is not None else 0
-    if upto > landed or sums(lake, table, generation).epochs != landed:
+    if upto > landed or own.sums().epochs != landed:
         return None
 
     # What a plan takes had landed, whatever another machine's clock said of when.
-    seen = landed_before(lake, table, generation, plan.instant, upto)
-    rows = sums(lake, table, generation, seen).rows
-    gone = plan.rows_taken(sums(lake, table, generation, upto).rows)
+    seen = own.landed_before(plan.instant, upto)
+    rows = own.sums(seen).rows
+    gone = plan.rows_taken(own.sums(upto).rows)
     return rows - gone if gone <= rows else None
 
 

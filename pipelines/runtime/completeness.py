@@ -31,6 +31,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
@@ -195,8 +196,8 @@ def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
     """What the log of each input said at the epoch that a plan reads it up to."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.inputs]
-    log = lake.watermarks
-    return [row for table, generation, epoch in read for row in log.rows(table, generation=generation, epoch=epoch)]
+    rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)
+    return [row for row in rows if row is not None]
 
 
 def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:

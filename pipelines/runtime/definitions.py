@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHel
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
@@ -131,25 +131,24 @@ class Definitions:
 
     def _stores_nothing(self, table: str) -> bool:
         """Whether no row of a table is stored: none is counted, and no epoch is committed that is not counted yet."""
-        rows = self.lake.watermarks.rows(table)
-        return not any(row.rows for row in rows) and self._committed(table) <= self._counted(table)
+        return not any(row.rows for row in Stream(self.lake, table).log()) and self._committed(table) <= self._counted(
+            table
+        )
 
     def _counted(self, table: str) -> int:
         """The newest epoch of a table's newest generation that is in the watermark log; 0 for none."""
         planned = self.lake.epochs.last(table)
-        last = self.lake.watermarks.last(table, planned.generation) if planned else None
+        last = Stream(self.lake, table).generation(planned.generation).last if planned else None
         return last.epoch if last else 0
 
     def _committed(self, table: str) -> int:
         """The newest epoch of a table's newest generation whose rows are committed; -1 for none."""
         planned = self.lake.epochs.last(table)
-        if planned is None:
-            return -1
-        return committed(self.lake.table_path(table), self.lake.application(table, "data", planned.generation))
+        return -1 if planned is None else Stream(self.lake, table).generation(planned.generation).committed
 
     def _not_as_stored(self, table: Table) -> Iterator[Difference]:
         """Of a table that is older than the lake's definitions: whether its columns are the script's."""
-        yield from _unlike(table.name, self.lake.table_path(table.name), table, "columns", whole=True)
+        yield from _unlike(table.name, Stream(self.lake, table.name).path, table, "columns", whole=True)
 
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
@@ -488,7 +487,7 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
     found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
     for row in rows:
         if row.generation == generation and 1 < row.since <= upto:
-            before = rows_landed(lake, table, generation, 0, row.since - 1) if found else 0
+            before = Stream(lake, table).generation(generation).landed(0, row.since - 1) if found else 0
             found = [*(found if before else []), row]
     return {digest_of({name: part for name, part in row.form.items() if name not in _TAKEN_UP}) for row in found}
 

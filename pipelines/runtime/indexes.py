@@ -12,9 +12,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.gone import Gone, gone
-from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions import IndexOf, Made, Runs, chained, merged
 from tidegate.pipelines.versions.runs import Span
@@ -68,7 +66,7 @@ class Indexed:
 
     def rows(self, after: int, upto: int) -> int:
         """How many rows have landed in these epochs."""
-        return rows_landed(self.lake, self.table, self.generation, after, upto)
+        return self._own.landed(after, upto)
 
     @property
     def plain(self) -> bool:
@@ -76,9 +74,9 @@ class Indexed:
 
     @cached_property
     def _opened(self) -> delta_log.Table:
-        name, path = self.table, self.lake.table_path(self.table)
-        found = delta_log.opened(path)
+        found = self._own.stream.table
         if found is None:
+            name, path = self.table, self._own.path
             raise LakeError(
                 f"the table of {name} is gone",
                 where=str(path),
@@ -88,8 +86,12 @@ class Indexed:
         return found
 
     @cached_property
-    def _removed(self) -> Gone:
-        return gone(self.lake, self.table, self.generation)
+    def _own(self) -> Generation:
+        return Stream(self.lake, self.table).generation(self.generation)
+
+    @cached_property
+    def _removed(self) -> Removed:
+        return self._own.removed
 
     @cached_property
     def _runs(self) -> Runs:
@@ -104,8 +106,8 @@ class Indexed:
         return self._runs.known(self._landed_at)
 
     def _landed_at(self, epoch: int) -> int | None:
-        found = self.lake.watermarks.rows(self.table, generation=self.generation, epoch=epoch)
-        return found[0].landed_at if found else None
+        found = self._own.epoch(epoch)
+        return found.landed_at if found else None
 
     def _made(self, span: Span) -> list[Made]:
         return self._runs.made(span, self._known.get(span), self._landed_at(span[1]) or 0, self._files(span))
@@ -118,7 +120,5 @@ class Indexed:
     def _copied(self, after: int, upto: int) -> list[str]:
         copy = self._runs.folder / f"{after}-{upto}.plain"
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
-            path = self.lake.table_path(self.table)
-            rows = lake_rows.between(self.spark, path, self.generation, after, upto)
-            rows.write.mode("overwrite").parquet(str(copy))
+            self._own.rows(self.spark, after, upto).write.mode("overwrite").parquet(str(copy))
         return sorted(map(str, copy.glob("*.parquet")))

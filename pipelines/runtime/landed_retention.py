@@ -5,7 +5,7 @@ as nobody reads it: up to what every INSERT of the lake has released (in event t
 time), to what every process has read, to what the newest plan of each reads while it is not published, and to the
 oldest row in quarantine that nobody has released or discarded.
 
-How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.gone`), of the same commit that removes the
+How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.stream`), of the same commit that removes the
 files. Who asks for what lies below it is refused: a backfill, an INSERT that is new, rows of a discarded epoch.
 """
 
@@ -27,9 +27,8 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.gone import Gone, gone
-from tidegate.pipelines.lake.ledger import rows_landed
 from tidegate.pipelines.lake.releasable import whole_up_to
+from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.runtime.accounting import counted_rows, in_quarantine
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
@@ -62,7 +61,8 @@ class LandedRetention(OldRows):
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
         """Remove the rows that may go, in one commit; at most about AT_ONCE of them. Raises LakeError."""
-        last = self.lake.watermarks.last(table.name)
+        stream = Stream(self.lake, table.name)
+        last, opened = stream.newest, stream.table
         generation = last.generation if last else 1
         nothing = partial(self.nothing, table.name, generation)
         if last is None:
@@ -70,18 +70,17 @@ class LandedRetention(OldRows):
         limit = self._asked_for(table, generation)
         if isinstance(limit, str):
             return nothing(limit)
-        before = gone(self.lake, table.name, generation)
+        own = stream.generation(generation)
+        before = own.removed
         after = before.epoch or 0
-        upto, more = self._old(table.name, generation, after, min(limit[0], last.epoch), self.since(retention))
-        path = self.lake.table_path(table.name)
-        opened = delta_log.opened(path)
+        upto, more = self._old(own, after, min(limit[0], last.epoch), self.since(retention))
         if opened is not None and not delta_log.plain(opened):
             return nothing(NOT_PLAIN)
-        if opened is None or rows_landed(self.lake, table.name, generation, after, upto) == 0:
+        if opened is None or own.landed(after, upto) == 0:
             held_by = f": {limit[1]}" if limit[0] <= upto and limit[0] < last.epoch else ""
             return nothing(f"no row may go{held_by}")
-        landed = rows_landed(self.lake, table.name, generation, 0, upto) - (before.rows or 0)
-        there = delta_log.rows_of(opened, generation, upto)
+        landed = own.landed(0, upto) - (before.rows or 0)
+        there = own.there(upto)
         if there != landed:
             return nothing(
                 f"of {counted_rows(landed)} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
@@ -90,29 +89,29 @@ class LandedRetention(OldRows):
         looked_at = _rows_of(opened, files.names)
         if not files.exact and landed < looked_at * WORTH_IT:
             upto = whole_up_to(opened, generation, upto)
-            landed = rows_landed(self.lake, table.name, generation, 0, upto) - (before.rows or 0)
+            landed = own.landed(0, upto) - (before.rows or 0)
             if upto <= after or landed == 0:
                 return nothing("few rows may go, which is not worth writing the rest of their files anew")
-        removed = self._removed(opened, path, table.name, Epochs(generation, [(0, upto)]), before, landed)
+        removed = self._removed(opened, own, upto, before, landed)
         return Retained(table.name, generation, looked_at, removed, what=self.what, more=more)
 
-    def _removed(self, opened: delta_log.Table, path: Path, table: str, epochs: Epochs, before: Gone, rows: int) -> int:
-        """Take all rows of some first epochs out, and mark how far that has gone, in one commit."""
+    def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
+        """Take all rows of the epochs up to one out, and mark how far that has gone, in one commit."""
+        path, epochs = own.path, Epochs(own.number, [(0, upto)])
         old, kept = without(opened, path, epochs)
         latest = _latest(delta_log.paths_of(opened, old), epochs)
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
-        reached = Gone(latest, epochs.spans[0][1], rows + (before.rows or 0))
-        marks = reached.marks(self.lake, table, epochs.generation)
+        marks = own.marks(Removed(latest, upto, rows + (before.rows or 0)))
         replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {counted_rows(rows)} went", marks=marks)
         return rows
 
-    def _old(self, table: str, generation: int, after: int, upto: int, oldest: int) -> tuple[int, bool]:
+    def _old(self, own: Generation, after: int, upto: int, oldest: int) -> tuple[int, bool]:
         """The last epoch, of those up to `upto`, up to which all have landed at or before `oldest` (ms, UTC); and
         whether there are more of them, since so many rows are enough for once."""
         rows = 0
         while after < upto:
-            log = self.lake.watermarks.rows(table, generation=generation, since=after + 1, upto=min(after + STEP, upto))
+            log = own.log(after + 1, min(after + STEP, upto))
             for row in log:
                 if row.epoch != after + 1 or row.landed_at > oldest:
                     return after, False
@@ -158,7 +157,7 @@ class LandedRetention(OldRows):
         target = target_of(self.lake, self.pipeline if named else None, insert)
         application = self.lake.application(owner, "publish", plan.generation)
         published = target is not None and committed(target, application) >= plan.epoch
-        upto = plan.settled_upto(self.lake.table_path(table)) if published else min(plan.reads[0], plan.since)
+        upto = plan.settled_upto(Stream(self.lake, table).path) if published else min(plan.reads[0], plan.since)
         return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
 
     def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
@@ -190,7 +189,7 @@ def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
     """Raise BeyondRetention where a plan reads landed rows that retention has removed. What a plan takes that goes on
     where the one before it stood cannot be; that of an INSERT or a process that is new can."""
     for item in plan.inputs if plan.follows else ():
-        removed = gone(lake, item.table, item.generation)
+        removed = Stream(lake, item.table).generation(item.generation).removed
         if item.after < item.upto and item.after < (removed.epoch or 0):
             raise _beyond(lake, plan.insert, item.table, item.generation, removed)
     if not plan.follows:
@@ -207,7 +206,7 @@ def refuse_removed_span(
     """Raise BeyondRetention where a backfill would take `parts` of the landed rows, or rows out of quarantine that
     landed from the epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would take
     the place of."""
-    removed = gone(lake, plan.probe, plan.probe_generation)
+    removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
     in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
     if not in_lots and not removed.asked_by(parts):
         return
@@ -221,18 +220,18 @@ def refuse_removed_span(
 def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
     """Raise BeyondRetention where rows out of quarantine are to be joined again that landed from epoch `first` on, and
     retention has removed some of them."""
-    removed = gone(lake, plan.probe, plan.probe_generation)
+    removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
     if removed.epoch is not None and first <= removed.epoch:
         show = f"tidegate quarantine show SCRIPT {plan.insert} --state discarded   (what they were)"
         raise _beyond(lake, plan.insert, plan.probe, plan.probe_generation, removed, show)
 
 
 def _beyond(
-    lake: Lake, insert: str, table: str, generation: int, removed: Gone, next_command: str = ""
+    lake: Lake, insert: str, table: str, generation: int, removed: Removed, next_command: str = ""
 ) -> BeyondRetention:
     upto = removed.epoch or 0
-    first = lake.watermarks.rows(table, generation=generation, epoch=upto + 1)
-    since = f"; those that landed since {instant(first[0].landed_at)} are there" if first else ""
+    first = Stream(lake, table).generation(generation).epoch(upto + 1)
+    since = f"; those that landed since {instant(first.landed_at)} are there" if first else ""
     late = "" if removed.time is None else f"; none of them has a time after {instant(removed.time)}"
     return BeyondRetention(
         f"landed rows of {table}, of its epochs up to {upto}, are gone ('{LANDED_RETENTION}'), and {insert} would have "

@@ -20,11 +20,9 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.lake import Layout
-from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.sql.model import Insert
@@ -35,18 +33,18 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     is planned."""
     if _new(lake):
         return
-    planned, landed = lake.epochs.last(table, generation), lake.watermarks.last(table, generation)
-    known, path = planned.epoch if planned else 0, lake.table_path(table)
-    rows = committed(path, lake.application(table, "data", generation))
-    logged = lake.watermarks.version(lake.application(table, "watermark", generation))
+    stream, planned = Stream(lake, table), lake.epochs.last(table, generation)
+    own, known = stream.generation(generation), planned.epoch if planned else 0
+    landed, rows = own.last, own.committed
+    logged = lake.watermarks.version(own.application("watermark"))
     for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
         if epoch > known:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
     # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
-    if landed is not None and landed.rows and rows < landed.epoch and delta_log.opened(path) is not None:
+    if landed is not None and landed.rows and rows < landed.epoch and stream.table is not None:
         what = f"{counted_rows(landed.rows)} of {table}, of epoch {landed.epoch}"
-        raise _lost(path, what, "the watermark log has them", _anew(table))
-    newest = lake.watermarks.last(table)
+        raise _lost(stream.path, what, "the watermark log has them", _anew(table))
+    newest = stream.newest
     if planned is not None and newest is not None and newest.generation > generation:
         plans = lake.epochs.last(table)
         if plans is None or plans.generation < newest.generation:
@@ -106,34 +104,33 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     for pin in plan.pins if not plan.discards else ():
         missing = lost_rows(lake, spark, pin)
         if missing:
-            path, what = lake.table_path(pin.table), f"{counted_rows(missing)} of {pin.table} up to epoch {pin.epoch}"
-            raise _lost(path, what, "the watermark log has them", _anew(pin.table))
+            what = f"{counted_rows(missing)} of {pin.table} up to epoch {pin.epoch}"
+            raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
     """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
     retention; 0 where an older lake has not stored how many that were."""
-    path = lake.table_path(pin.table)
-    table, removed = delta_log.opened(path), gone(lake, pin.table, pin.generation)
+    own = Stream(lake, pin.table).generation(pin.generation)
+    table, removed = own.stream.table, own.removed
     if removed.rows is None and not removed.nothing:
         return 0
-    landed = rows_landed(lake, pin.table, pin.generation, 0, pin.epoch)
+    landed = own.landed(0, pin.epoch)
     if landed == 0:
         return 0
     if table is None:
         there = 0
     else:
-        there = _there(path, table.version(), pin.generation, pin.epoch)
+        there = _there(own, table.version(), pin.epoch)
         if there is None:
-            there = lake_rows.at(spark(), path, pin.generation, pin.epoch).count()
+            there = own.at(spark(), pin.epoch).count()
     return max(landed - there - (removed.rows or 0), 0)
 
 
 @lru_cache(maxsize=256)
-def _there(path: Path, version: int, generation: int, upto: int) -> int | None:
+def _there(own: Generation, version: int, upto: int) -> int | None:
     """The rows of a pin in a table whose newest version is `version`; None where its files alone do not give them."""
-    table = delta_log.opened(path)
-    return 0 if table is None else delta_log.rows_of(table, generation, upto)
+    return own.there(upto)
 
 
 def _new(lake: Lake) -> bool:

@@ -20,6 +20,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
@@ -145,8 +146,9 @@ class Maintenance:
             retained = replace(
                 again, looked_at=again.looked_at + retained.looked_at, removed=again.removed + retained.removed
             )
-        tidied = tidy(self.lake.table_path(table.name), keep=self.keep, together=together)
-        shutil.rmtree(self.lake.table_path(table.name) / "_lookup", ignore_errors=True)  # copies of an older Tidegate
+        path = Stream(self.lake, table.name).path
+        tidied = tidy(path, keep=self.keep, together=together)
+        shutil.rmtree(path / "_lookup", ignore_errors=True)  # copies of an older Tidegate
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
@@ -159,7 +161,7 @@ class Maintenance:
         if keep is None:
             return None
         try:
-            where = f"{self.lake.table_path(table.name)}: '{retention.option}'"
+            where = f"{Stream(self.lake, table.name).path}: '{retention.option}'"
             with (
                 self._holding(retention.readers(table.name)),
                 explained(table.name, where, "no row was removed"),

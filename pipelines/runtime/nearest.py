@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
@@ -110,7 +111,7 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
 
 def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
     """The landed rows at these places, and some others."""
-    table = delta_log.opened(lake.table_path(plan.probe))
+    table = Stream(lake, plan.probe).table
     if table is None or not places.num_rows:
         return None
     epochs = places["_probe_epoch"].unique().to_pylist()
@@ -171,7 +172,7 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
         return ["not looked for: the join's key is an expression"] * rows.num_rows
     try:
         indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation)
-        newest = lake.watermarks.last(join.build, pin.generation)
+        newest = Stream(lake, join.build).generation(pin.generation).last
         upto = pin.epoch if newest is None else newest.epoch
         missing = indexed.missing(upto)
         if missing > MOST_INDEXED or not indexed.plain:

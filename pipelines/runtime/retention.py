@@ -9,7 +9,7 @@ all that is still to come find what they would have found (DESIGN, rulings: rete
 Rows that are in quarantine, and those of a plan that is not published, have not been released in this sense (DESIGN,
 decision 2). The newest version of a key, by seq, stays in any case.
 
-How far retention has ever gone is stored by the commit that removed the versions (`Gone`): later horizons may lie
+How far retention has ever gone is stored by the commit that removed the versions (`Removed`): later horizons may lie
 before it. A release reads it when it is planned: a row before it may have lost its version, and finds nothing.
 """
 
@@ -31,9 +31,8 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
-from tidegate.pipelines.lake.gone import Gone, gone
-from tidegate.pipelines.lake.ledger import landed_before, sums
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
@@ -170,10 +169,11 @@ class Retention(OldRows):
         if isinstance(read, str):
             return read
         pins, unpublished = (pins and [*pins, *read.values()]), [*unpublished, *read.values()]
-        landed = self.lake.watermarks.last(table.name, generation)
+        own = Stream(self.lake, table.name).generation(generation)
+        landed = own.last
         if landed is None:
             return "nothing has landed"
-        old = landed_before(self.lake, table.name, generation, self.clock() - keep + 1)
+        old = own.landed_before(self.clock() - keep + 1)
         if times:
             times.append(landed.timestamp)
         held_by = ""
@@ -212,7 +212,7 @@ class Retention(OldRows):
                 return f"{insert.id} has not read anything yet"
         return found
 
-    def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Gone) -> bool:
+    def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Removed) -> bool:
         """Whether what retention has removed of a build takes nothing from what an epoch had joined."""
         plan, staged = epoch.plan, epoch.staged
         if not plan.in_event_time:
@@ -224,28 +224,29 @@ class Retention(OldRows):
         if oldest < removed.time and (pin.horizon is None or pin.horizon < removed.time):
             return False
         # A version that came late may have taken the place of one that the epoch had met without it.
-        log = self.lake.watermarks.rows(pin.table, generation=pin.generation, since=pin.epoch + 1)
+        log = Stream(self.lake, pin.table).generation(pin.generation).log(since=pin.epoch + 1)
         return not any(row.late is None or row.late for row in log)
 
     def lost_before(self, table: Table, generation: int) -> int:
         """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
         MAX where rows are gone and nobody knows how far back."""
-        opened = delta_log.opened(self.lake.table_path(table.name))
-        landed = sums(self.lake, table.name, generation).rows
-        if landed == 0 or (opened is not None and delta_log.rows_of(opened, generation) == landed):
+        own = Stream(self.lake, table.name).generation(generation)
+        landed = own.sums().rows
+        if landed == 0 or own.there() == landed:
             return MIN_TIMESTAMP
-        known = gone(self.lake, table.name, generation).time
+        known = own.removed.time
         return MAX_TIMESTAMP if known is None else known
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
         """Let old versions of the newest generation go, in one commit that replaces the files they were in."""
-        path, last = self.lake.table_path(table.name), self.lake.watermarks.last(table.name)
+        stream = Stream(self.lake, table.name)
+        path, last = stream.path, stream.newest
         if last is None:
             return self.nothing(table.name, 1, "nothing has landed")
         horizon = self.horizon(table, last.generation, retention)
         if isinstance(horizon, str):
             return self.nothing(table.name, last.generation, horizon)
-        opened = delta_log.opened(path)
+        opened = stream.table
         if opened is None or not delta_log.plain(opened):
             return self.nothing(table.name, last.generation, NOT_PLAIN)
         files = delta_log.data_files(opened, last.generation, -1, last.epoch)
@@ -267,7 +268,8 @@ class Retention(OldRows):
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
         """What the commit that removes `over` versions of a build stores, whose newest epoch is `last`. `furthest` (us,
         UTC): none of them had a successor after it; MAX where one had none at all."""
-        before = gone(self.lake, last.owner, last.generation)
+        own = Stream(self.lake, last.owner).generation(last.generation)
+        before = own.removed
         time, epoch = horizon.time, last.epoch if horizon.epoch is None else horizon.epoch
         if time is None or time == MAX_TIMESTAMP:
             # No watermark says how far back it was: the versions themselves do.
@@ -275,12 +277,9 @@ class Retention(OldRows):
         removed = over + (before.rows or 0)
         if before.rows is None and not before.nothing:
             # Of an older lake: what is not there now was removed; what is lost from here on is found.
-            landed = sums(self.lake, last.owner, last.generation).rows
-            opened = delta_log.opened(self.lake.table_path(last.owner))
-            there = None if opened is None else delta_log.rows_of(opened, last.generation)
-            removed = None if there is None else max(landed - there, 0) + over
-        reached = Gone(max(time, before.time or 0), max(epoch, before.epoch or 0), removed)
-        return reached.marks(self.lake, last.owner, last.generation)
+            there = own.there()
+            removed = None if there is None else max(own.sums().rows - there, 0) + over
+        return own.marks(Removed(max(time, before.time or 0), max(epoch, before.epoch or 0), removed))
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
         """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
-from tidegate.pipelines.lake.gone import gone
 from tidegate.pipelines.lake.leases import read_leases
-from tidegate.pipelines.lake.ledger import sums
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
@@ -229,14 +228,13 @@ def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, 
 def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:
     plan: EpochRow | None = lake.epochs.last(table)
     generation = plan.generation if plan else 1
-    last: WatermarkRow | None = lake.watermarks.last(table, generation)
-    all_of_it = sums(lake, table, generation)
+    stream = Stream(lake, table)
+    own = stream.generation(generation)
+    last, all_of_it, removed = own.last, own.sums(), own.removed
     splits = lake.splits.rows(table, generation=generation)
     shown = last is not None and (last.flip_epoch is not None or last.timestamp > MIN_TIMESTAMP)
     counted = counting(stored_splits(last))
-    removed = gone(lake, table, generation)
-    first = lake.watermarks.rows(table, generation=generation, epoch=removed.epoch + 1) if removed.epoch else []
-    stored = lake.definitions.last(table) if first else None
+    first = own.epoch(removed.epoch + 1) if removed.epoch else None
     return SourceStatus(
         table=table,
         generation=generation,
@@ -246,7 +244,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         phase=plan.plan.get("phase") if plan else None,
         step=plan.plan.get("summary", "") if plan else "",
         chunks=_chunks(splits),
-        flip=_flip(lake, last, splits),
+        flip=_flip(own, last, splits),
         watermark=last.timestamp if last and shown else None,
         use_processing_time=bool(last and last.use_processing_time),
         idle=bool(last and last.idle),
@@ -261,7 +259,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
         removed=removed.rows or 0,
-        since=first[0].landed_at if stored is not None and stored.form.get("role") == "probe" else None,
+        since=first.landed_at if first is not None and stream.kind == "probe" else None,
     )
 
 
@@ -271,11 +269,11 @@ def _chunks(splits: list[SplitRow]) -> Chunks | None:
     return Chunks(len(done & planned), len(planned)) if planned else None
 
 
-def _flip(lake: Lake, last: WatermarkRow | None, splits: list[SplitRow]) -> Flip | None:
+def _flip(own: Generation, last: WatermarkRow | None, splits: list[SplitRow]) -> Flip | None:
     if last is None or last.flip_epoch is None:
         return None
     epoch = last.flip_epoch
-    row = next(iter(lake.watermarks.rows(last.owner, generation=last.generation, epoch=epoch)), last)
+    row = own.epoch(epoch) or last
     cuts = [row.cut for row in splits if row.cut is not None]
     return Flip(epoch, last.flipped_at, max(cuts, key=_place, default=None), row.position)
 
@@ -304,20 +302,12 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         planned_at=last.plan.instant if last else None,
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
-        waits_for=tuple(build for build in spec.builds if not _flipped(lake, build)) if spec else (),
+        waits_for=tuple(build for build in spec.builds if not any(Stream(lake, build).flipped)) if spec else (),
         rows=rows or (where_rows_are(lake, name, probe, ()) if probe else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and isinstance(last.plan, ProcessPlan),
     )
-
-
-def _flipped(lake: Lake, build: str) -> bool:
-    """Whether some generation of the build has flipped, so that it can be pinned."""
-    newest = lake.watermarks.last(build)
-    generations = range(newest.generation, 0, -1) if newest else ()
-    rows = (lake.watermarks.last(build, generation) for generation in generations)
-    return any(row is not None and row.flip_epoch is not None for row in rows)
 
 
 def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]) -> Totals:

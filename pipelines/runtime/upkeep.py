@@ -25,6 +25,7 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.releasable import over
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
@@ -208,7 +209,7 @@ class Upkeep:
 
     def _places(self) -> Iterator[_Place]:
         for table in self.pipeline.sources:
-            yield _Place(self.lake.table_path(table.name), (table.name,), self._released(table.name), own=True)
+            yield _Place(Stream(self.lake, table.name).path, (table.name,), self._released(table.name), own=True)
             yield _Place(self.lake.rejected_path(table.name), (table.name,), own=True)
         owners: dict[str, list[Insert]] = {}
         for insert in self.pipeline.inserts:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.lake import CommitRole
-from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import HearsEpochs, Sink
@@ -107,9 +107,7 @@ class LogCommit(Commit):
         return "the epoch is published; its watermark is told with the next run"
 
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
-        row = self.row
-        application = lake.application(row.owner, "watermark", row.generation)
-        lake.watermarks.append([with_sums(lake, row)], application=application, version=row.epoch)
+        Stream(lake, self.row.owner).generation(self.row.generation).log_epoch(self.row)
         return 0
 
 

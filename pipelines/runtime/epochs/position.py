@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidegate.pipelines.connectors.table import Options, Table
-from tidegate.pipelines.errors import GateHeld, PlanningError
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
+from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
-from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessSpec
-from tidegate.pipelines.runtime.epochs import ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
@@ -128,6 +128,10 @@ class InsertOnLake:
         return Options({name: self.target.options.get(name, default)}).resolve()[name]
 
     @property
+    def probe(self) -> Stream:
+        return Stream(self.lake, self.insert.probe)
+
+    @property
     def target_path(self) -> Path:
         return self.lake.target_path(self.target)
 
@@ -154,6 +158,19 @@ class InsertOnLake:
         published = self.sink.committed(self.lake.application(self.owner, "publish", plan.generation))
         return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
 
+    def pinned(self, pin: Pin) -> WatermarkRow:
+        """The log row of a pin. Raises LakeError where it is gone: only an epoch that has one can be pinned."""
+        row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
+        if row is None:
+            path = self.lake.watermarks.path
+            raise LakeError(
+                f"the watermark log of {pin.table} has no row of epoch {pin.epoch}, generation {pin.generation}",
+                where=str(path),
+                state="nothing was planned or released; what is published stays",
+                next_command=f"bring {path} back from a backup, then run the same command again",
+            )
+        return row
+
     def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
         """The row on this very plan. None where there is none, and where there are two: nobody knows which holds."""
         rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
@@ -162,7 +179,7 @@ class InsertOnLake:
 
     def rows_between(self, generation: int, after: int, upto: int) -> int:
         """Landed probe rows with after < epoch <= upto, by the watermark log."""
-        return rows_landed(self.lake, self.insert.probe, generation, after, upto)
+        return self.probe.generation(generation).landed(after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
         """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
@@ -176,10 +193,11 @@ class InsertOnLake:
 
 def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bool) -> int:
     """The landed rows of a probe that are in no commit of an INSERT yet, whose newest plan this is."""
-    landed = lake.watermarks.last(probe)
+    stream = Stream(lake, probe)
+    landed = stream.newest
     if landed is None:
         return 0
-    rows = partial(rows_landed, lake, probe, landed.generation)
+    rows = stream.generation(landed.generation).landed
     return rows(0, landed.epoch) if plan is None else plan.rows_left(rows, landed.epoch, published=published)
 
 

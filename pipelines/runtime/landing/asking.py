@@ -12,6 +12,7 @@ from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, LogRe
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.opening import context_of, opened
@@ -62,7 +63,7 @@ def log_retention(
     """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
     and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has told it
     then, at the least: what is past that time may be gone, and is not known to be. Raises SourceError."""
-    last = lake.watermarks.last(table.name)
+    last = Stream(lake, table.name).newest
     if last is None:
         return None
     if last.kept is not None:

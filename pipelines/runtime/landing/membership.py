@@ -34,7 +34,7 @@ class Membership:
         """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
         if self.strategy.alignment is None:
             return None
-        splits = stored_splits(self.own.last(generation))
+        splits = stored_splits(self.own.generation(generation).last)
         return self._standing(self.strategy.alignment, self.clock(), splits)
 
     def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
@@ -63,7 +63,7 @@ class Membership:
 
     def stops(self, request: PlanRequest, generation: int) -> bool:
         """Whether the group holds back all splits that the table has."""
-        splits = counting(stored_splits(self.own.last(generation))) if request.blocked else ()
+        splits = counting(stored_splits(self.own.generation(generation).last)) if request.blocked else ()
         return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
 
     def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:

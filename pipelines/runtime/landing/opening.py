@@ -11,6 +11,7 @@ from tidegate.pipelines.connectors.protocol import Source, SourceContext, Source
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.split_store import Splits
@@ -54,7 +55,7 @@ def position_of(context: SourceContext, lake: Lake) -> SourcePosition:
     """How far the source's generation has come by now: what is planned of it, and whether it has flipped."""
     name, generation = context.table.name, context.generation
     plans = lake.epochs.last(name, generation)
-    landed = lake.watermarks.last(name, generation)
+    landed = Stream(lake, name).generation(generation).last
     first = lake.epochs.first(name, generation)
     return SourcePosition(
         previous=stored_step(plans) if plans else None,

@@ -54,7 +54,7 @@ class EpochPlanner:
         step = planned.step or self._quiet(context.generation, position, blocked, planned.held, instant)
         if step is None:
             return None
-        told = next_rowtimes_of(self.own.last(context.generation))
+        told = next_rowtimes_of(self.own.generation(context.generation).last)
         # Of a split that was not asked for, what was known of its next row still holds.
         known = {split: at for split, at in told.items() if split in request.blocked}
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
@@ -104,7 +104,7 @@ class EpochPlanner:
     ) -> Step | None:
         """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
         has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
-        last = self.own.last(generation)
+        last = self.own.generation(generation).last
         if position.previous is None or last is None:
             return None
         step = replace(position.previous.step, flips=False, quiet=True, blocked=blocked)

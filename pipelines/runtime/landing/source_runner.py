@@ -25,7 +25,6 @@ from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -121,7 +120,7 @@ class SourceRunner:
 
         with self.opened(generation) as (source, context):
             position = position_of(context, self.lake)
-            left_over = unfinished(position, self.own.last(generation))
+            left_over = unfinished(position, self.own.generation(generation).last)
             if left_over is not None:
                 yield from land(left_over)
                 position = position_of(context, self.lake)
@@ -135,7 +134,7 @@ class SourceRunner:
                 yield from land(planned)
                 position = position_of(context, self.lake)
             aligned = self.membership.now(generation)
-        return Advance(self.table.name, generation, tuple(epochs), self.own.last(generation), aligned, limit)
+        return Advance(self.table.name, generation, tuple(epochs), self.own.generation(generation).last, aligned, limit)
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
         """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError, and
@@ -145,7 +144,7 @@ class SourceRunner:
         name, generation = self.table.name, self._generation(resnapshot)
         with self.opened(generation, DraftSplits) as (source, context):
             position = position_of(context, self.lake)
-            left_over = unfinished(position, self.own.last(generation))
+            left_over = unfinished(position, self.own.generation(generation).last)
             if left_over is not None:
                 return SourceDraft(name, generation, left_over.epoch, left_over.step, True)
             source.preflight(position)
@@ -172,13 +171,13 @@ class SourceRunner:
                 splits=kept(context.splits),
                 peers=self.peers,
                 spark=self.spark,
-                earlier_rows=lambda step: self.own.rows_before(self.spark(), step),
+                earlier_rows=lambda step: self.own.generation(step.generation).at(self.spark(), step.epoch - 1),
             )
             with opened(context) as source:
                 yield source, context
 
     def _land(self, source: Source, stored: StoredStep) -> Generator[EpochWriter, Writing, LandedEpoch]:
-        before = self.own.last(stored.generation)
+        before = self.own.generation(stored.generation).last
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
         signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
@@ -216,9 +215,8 @@ class SourceRunner:
     def _log(self, stored: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""
         row = self.membership.logged(row, stored.step.next_rowtimes)
-        watermark = self.lake.application(row.owner, "watermark", row.generation)
         with explained(row.owner, place(stored), UNLOGGED):
-            self.lake.watermarks.append([with_sums(self.lake, row)], application=watermark, version=row.epoch)
+            self.own.generation(row.generation).log_epoch(row)
         faults.point("source.watermarked", self.table.name)
         flipped = row.flip_epoch == row.epoch
         return LandedEpoch(row.generation, row.epoch, row.rows, stored.step.phase, stored.step.summary, flipped)

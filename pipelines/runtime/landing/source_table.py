@@ -9,9 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.connectors.protocol import StoredStep
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.lake import Lake, WatermarkRow
-from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.landing.computed import plan_instant
 
 
@@ -28,25 +27,16 @@ class SourceTable:
 
     @property
     def path(self) -> Path:
-        return self.lake.table_path(self.name)
+        return Stream(self.lake, self.name).path
 
-    def application(self, generation: int) -> str:
-        """Who commits a generation's rows, as the table's own log names it."""
-        return self.lake.application(self.name, "data", generation)
-
-    def last(self, generation: int) -> WatermarkRow | None:
-        """The log row of the last epoch of a generation that has landed."""
-        return self.lake.watermarks.last(self.name, generation)
+    def generation(self, number: int) -> Generation:
+        return Stream(self.lake, self.name).generation(number)
 
     def holds(self, stored: StoredStep) -> bool:
         """Whether the rows of a step are committed."""
-        return committed(self.path, self.application(stored.generation)) >= stored.epoch
+        return self.generation(stored.generation).committed >= stored.epoch
 
     def rows(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
         """The committed rows of a step, with the plan's instant for a watermark that names it."""
-        rows = lake_rows.between(spark, self.path, stored.generation, stored.epoch - 1, stored.epoch)
+        rows = self.generation(stored.generation).rows(spark, stored.epoch - 1, stored.epoch)
         return rows.withColumn("_instant", plan_instant(stored))
-
-    def rows_before(self, spark: SparkSession, stored: StoredStep) -> DataFrame:
-        """The committed rows of the steps of its generation before `stored`."""
-        return lake_rows.between(spark, self.path, stored.generation, -1, stored.epoch - 1)

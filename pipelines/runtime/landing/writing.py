@@ -109,7 +109,7 @@ class EpochWriter:
 
     @property
     def _application(self) -> str:
-        return self.own.application(self.stored.generation)
+        return self.own.generation(self.stored.generation).application("data")
 
     def _folder(self) -> Path:
         generation, epoch = self.stored.generation, self.stored.epoch

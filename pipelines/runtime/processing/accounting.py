@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.epochs import ProcessPlan
@@ -85,17 +86,18 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, epochs: Sequence[Re
 def _input(lake: Lake, table: str, done: Sequence[ReleasedEpoch]) -> InputRows:
     spans = [span for item in done if isinstance(item.plan, ProcessPlan) for span in item.plan.process.inputs]
     spans = [span for span in spans if span.table == table]
-    newest = lake.watermarks.last(table)
+    newest = Stream(lake, table).newest
     generation = max((span.generation for span in spans if span.upto), default=newest.generation if newest else 1)
-    log = lake.watermarks.rows(table, generation=generation)
-    reached = max((span.upto for span in spans), default=0)
+    own = Stream(lake, table).generation(generation)
+    last, reached = own.last, max((span.upto for span in spans), default=0)
+    upto = last.epoch if last else 0
     return InputRows(
         table=table,
         generation=generation,
-        upto=log[-1].epoch if log else 0,
-        landed=sum(row.rows for row in log),
+        upto=upto,
+        landed=own.landed(0, upto),
         taken=sum(span.rows for span in spans),
-        waiting=sum(row.rows for row in log if row.epoch > reached),
+        waiting=own.landed(reached, upto),
     )
 
 

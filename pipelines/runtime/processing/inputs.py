@@ -14,6 +14,7 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
@@ -54,7 +55,7 @@ def epoch_steps(
     landed: list[tuple[bool, int, int, int, LandedStep]] = []
     standing: list[LandedStep] = []
     for place, span in enumerate(spans):
-        log = {row.epoch: row for row in lake.watermarks.rows(span.table, generation=span.generation, since=span.after)}
+        log = {row.epoch: row for row in Stream(lake, span.table).generation(span.generation).log(span.after)}
         stood = max((epoch for epoch in log if epoch <= span.after), default=None)
         if stood is not None:
             standing.append(_step(spec, place, log[stood]))
@@ -121,12 +122,11 @@ class EpochInputs:
     def _rows(self, place: int) -> InputRows:
         lake, pipeline = self.tables.on_lake.lake, self.tables.on_lake.pipeline
         item, span = self.tables.spec.inputs[place], self.plan.process.inputs[place]
-        table, own = pipeline.table(item.table), pipeline.process_output(item.table)
-        path = lake.target_path(table) if own else lake.table_path(item.table)
-        rows = lake_rows.between(self.spark, path, span.generation, span.after, span.upto) if span.rows else None
+        table, read = pipeline.table(item.table), Stream.of(lake, pipeline, item.table)
+        rows = read.generation(span.generation).rows(self.spark, span.after, span.upto) if span.rows else None
         if rows is None:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
-        elif own or table.watermark is None:
+        elif read.output is not None or table.watermark is None:
             # The source's own time of a change is not the time that a watermark tells of: nothing is late by it. Where
             # a generator tells the time, its extractor is asked.
             rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))

@@ -8,7 +8,7 @@ from typing import Literal
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.ledger import rows_landed
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
@@ -116,7 +116,7 @@ class ProcessPlanner(ReleasePlanner):
         then = {span.table: span for span in last.process.inputs} if isinstance(last, ProcessPlan) else {}
         found = []
         for item in self.spec.inputs:
-            landed, before = self.on_lake.lake.watermarks.last(item.table), then.get(item.table)
+            landed, before = Stream(self.on_lake.lake, item.table).newest, then.get(item.table)
             if last is not None and before is None:
                 raise self._changed(f"it did not read {item.table} before")
             if landed is not None and before is not None and before.upto and landed.generation != before.generation:
@@ -130,7 +130,7 @@ class ProcessPlanner(ReleasePlanner):
         after = before.upto if before else 0
         if landed is None:
             return InputSpan(item.table, 1, after, after, 0)
-        rows = rows_landed(self.on_lake.lake, item.table, landed.generation, after, landed.epoch)
+        rows = Stream(self.on_lake.lake, item.table).generation(landed.generation).landed(after, landed.epoch)
         flip = self._flip(item) or 0
         return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
 
@@ -142,7 +142,7 @@ class ProcessPlanner(ReleasePlanner):
         phases = not own and connector(table.connector).spec.phases(table.options)
         if len(spec.inputs) == 1 or not (item.broadcast or phases):
             return 0
-        landed = self.on_lake.lake.watermarks.last(item.table)
+        landed = Stream(self.on_lake.lake, item.table).newest
         if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
             return 1  # it has flipped past its end as of its first plan, whoever tells its watermarks
         return landed.flip_epoch if landed else None

@@ -74,7 +74,7 @@ class BackfillPlanner(EventTimePlanner):
             lots=lots,
             several=spans if len(spans) > 1 else (),
         )
-        path = lake.table_path(insert.probe)
+        path = self.on_lake.probe.path
         rows = Releasable(plan.probe_generation, fill.fresh).count(path, self.spark)
         if rows + fill.rows_again == 0:
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
@@ -104,7 +104,7 @@ class BackfillPlanner(EventTimePlanner):
         beyond = tuple(area for area in all_of if not area.empty)
         if not beyond:
             return None
-        path = self.on_lake.lake.table_path(self.on_lake.insert.probe)
+        path = self.on_lake.probe.path
         rows = Releasable(landed.generation, (Part(beyond),)).count(path, self.spark)
         return Waiting(_stands(seen), rows, reached=seen.watermark)
 

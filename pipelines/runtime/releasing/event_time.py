@@ -57,11 +57,10 @@ class EventTimePlanner(ReleasePlanner):
     environment: Mapping[str, str]
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        insert, lake = self.on_lake.insert, self.on_lake.lake
-        seen = self._seen(last)
+        insert, seen = self.on_lake.insert, self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        path, span = lake.table_path(insert.probe), seen.span
+        path, span = self.on_lake.probe.path, seen.span
         span = replace(span, watermark=seen.watermark, since=last.settled_upto(path) if last else 0)
         plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
@@ -84,8 +83,7 @@ class EventTimePlanner(ReleasePlanner):
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What there is to plan from after `last`, or which build still loads."""
-        lake, now = self.on_lake.lake, self.clock()
-        landed, pins = lake.watermarks.last(self.on_lake.insert.probe), self._pins()
+        now, landed, pins = self.clock(), self.on_lake.probe.newest, self._pins()
         if landed is None:
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
         span = last.time.then() if isinstance(last, EventTimePlan) else NOTHING_RELEASED
@@ -185,8 +183,7 @@ class EventTimePlanner(ReleasePlanner):
         self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
         """The watermark (ms, UTC) that the inputs have reached together, and the inputs that hold it where it is."""
-        log = self.on_lake.lake.watermarks
-        rows = {pin.table: log.rows(pin.table, generation=pin.generation, epoch=pin.epoch)[0] for pin in pins}
+        rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
         status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
         status.input_all({table: word(row) for table, row in rows.items()})

@@ -13,6 +13,7 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import require_whole
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
@@ -73,7 +74,7 @@ class InsertRunner(InsertOnLake):
 
     def end(self) -> End:
         """Where a run ends that begins now."""
-        rows = [(name, self.lake.watermarks.last(name)) for name in self.insert.probes]
+        rows = [(name, Stream(self.lake, name).newest) for name in self.insert.probes]
         landed = {name: (row.generation, row.epoch) for name, row in rows if row is not None}
         return End(landed, self.planner.reach(self.position().plan))
 
@@ -339,9 +340,9 @@ class InsertRunner(InsertOnLake):
         """What the gate is asked about."""
         landed = {}
         for pin in plan.pins:
-            found = self.lake.watermarks.rows(pin.table, generation=pin.generation, epoch=pin.epoch)
-            if found:
-                landed[pin.table] = found[0]
+            row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
+            if row is not None:
+                landed[pin.table] = row
         return StagedEpoch(
             pipeline=self.pipeline,
             insert=self.insert,

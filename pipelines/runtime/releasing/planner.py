@@ -10,7 +10,7 @@ from typing import Literal
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.gone import gone
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Pin, ReleasePlan, StreamPlan, requeued
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
@@ -171,7 +171,7 @@ class ReleasePlanner(ABC):
         if not request.discards:
             upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)
             refuse_removed_rows(insert.id, removed(kept, upto), wanted)
-        landed = self.on_lake.lake.watermarks.last(insert.probe)
+        landed = self.on_lake.probe.newest
         if last is None or not wanted:
             return None
         numbers = {item.epoch for item in wanted}
@@ -227,15 +227,13 @@ class ReleasePlanner(ABC):
         return tuple(pins)
 
     def _pin(self, build: str) -> Pin | None:
-        log = self.on_lake.lake.watermarks
-        newest = log.last(build)
-        for generation in range(newest.generation if newest else 0, 0, -1):
-            row = log.last(build, generation)
-            if row is not None and row.flip_epoch is not None and self.on_lake.reads(build, generation):
-                pin = Pin(build, generation, row.epoch, row.flip_epoch)
+        stream = Stream(self.on_lake.lake, build)
+        for row in stream.flipped:
+            if row.flip_epoch is not None and self.on_lake.reads(build, row.generation):
+                pin = Pin(build, row.generation, row.epoch, row.flip_epoch)
                 if self.on_lake.insert.time != "event":
                     return pin
-                return replace(pin, horizon=gone(self.on_lake.lake, build, generation).time)
+                return replace(pin, horizon=stream.generation(row.generation).removed.time)
         return None
 
 
@@ -244,8 +242,7 @@ class ProcessingTimePlanner(ReleasePlanner):
     """All that has landed, at the newest state of builds that have all flipped."""
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        insert, lake = self.on_lake.insert, self.on_lake.lake
-        landed = lake.watermarks.last(insert.probe)
+        insert, landed = self.on_lake.insert, self.on_lake.probe.newest
         after = last.upto if last else 0
         pins = self._pins()
         rows = self.on_lake.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)

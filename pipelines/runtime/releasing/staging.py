@@ -22,6 +22,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import footers_of, surveyed
 from tidegate.pipelines.lake.lake import mark
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -111,7 +112,7 @@ class Stager:
             plan.late_upto,
             any(build.horizon is not None for build in builds.values()),
         )
-        rows = self._probe(spark, plan, self.on_lake.lake.table_path(probe))
+        rows = self._probe(spark, plan, Stream(self.on_lake.lake, probe))
         with settings(spark, {} if plan.lots else OF_MAPS):
             texts = {kind: str(folder) for kind, folder in folders.items()}
             return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, texts)
@@ -122,12 +123,12 @@ class Stager:
         kept_out = staged.counts["to:quarantine"]
         if plan.probe != self.on_lake.insert.probe or not kept_out:
             return staged
-        probe, path = self.on_lake.pipeline.table(plan.probe), self.on_lake.lake.table_path(plan.probe)
+        probe, path = self.on_lake.pipeline.table(plan.probe), Stream(self.on_lake.lake, plan.probe).path
         return replace(staged, files=with_probes(spark, probe, path, plan, folder, staged.files, kept_out))
 
-    def _probe(self, spark: SparkSession, plan: ReleasePlan, path: Path) -> Probe:
+    def _probe(self, spark: SparkSession, plan: ReleasePlan, landed: Stream) -> Probe:
         """The landed rows that a plan releases."""
-        releasable, table = plan.releasable, delta_log.opened(path)
+        releasable, path, table = plan.releasable, landed.path, landed.table
         if plan.lots:
             again = landed_again(spark, path, self.on_lake.quarantine_path, plan)
             return Probe(

@@ -13,6 +13,7 @@ from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.verifying.constraints import VIOLATION
@@ -59,13 +60,13 @@ class Comparison:
         """One row per epoch, place and kind: `_extra` (true: missing), `_rows`, `_keys`."""
         frames = {
             "releases": spark.createDataFrame(release_rows(self.insert, plans)),
-            "probe": lake_rows.read(spark, self.lake.table_path(self.insert.probe)),
+            "probe": Stream(self.lake, self.insert.probe).rows(spark),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.lake.quarantine_path(self.target, self.insert)),
             "counted": spark.createDataFrame(_counted(batch)),
             "lots": spark.createDataFrame(lot_rows(plans)),
             **{
-                f"build{number}": lake_rows.read(spark, self.lake.table_path(join.build))
+                f"build{number}": Stream(self.lake, join.build).rows(spark)
                 for number, join in enumerate(self.insert.joins)
             },
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import cache, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.gone import gone as removed_of
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.retention import Retention
@@ -42,7 +42,7 @@ class Provable:
     def counts(self, spark: SparkSession) -> Counts:
         """Rows of every table that is looked at, by generation and epoch, in one job; and those that landed and are not
         in its table any more, as `gone <table>`."""
-        places = {f"table {table}": self.lake.table_path(table) for table in self._tables}
+        places = {f"table {table}": Stream(self.lake, table).path for table in self._tables}
         target = self.pipeline.table(self.insert.target)
         places |= {
             "target": self.lake.target_path(target),
@@ -66,8 +66,8 @@ class Provable:
         """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
         found: Unproved = {}
         gone = {table: counts[f"gone {table}"] for table in self._tables}
+        reach = cache(lambda table, generation: Stream(self.lake, table).generation(generation).removed)
         retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
-        reach = cache(partial(removed_of, self.lake))
         for epoch in epochs:
             plan = epoch.plan
             if not computed(plan.computes, self.pipeline, self.insert):
@@ -105,5 +105,5 @@ class Provable:
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""
-        log = {(row.generation, row.epoch): row.rows for row in self.lake.watermarks.rows(table)}
+        log = {(row.generation, row.epoch): row.rows for row in Stream(self.lake, table).log()}
         return {key: count - there.get(key, 0) for key, count in log.items() if count > there.get(key, 0)}

@@ -29,8 +29,8 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
-from tidegate.pipelines.lake.ledger import with_sums
 from tidegate.pipelines.lake.records import EpochRow, Record
+from tidegate.pipelines.lake.stream import with_sums
 from tidegate.pipelines.lake.upkeep import REMOVED
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime.accounting import (

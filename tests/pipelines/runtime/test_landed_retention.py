@@ -24,8 +24,7 @@ from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.gone import Gone, gone
-from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.lake.stream import Removed, Stream, with_sums
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
@@ -170,8 +169,8 @@ class ByHand:
         return sorted(delta_log.read(table, "_epoch")["_epoch"].to_pylist())
 
     @property
-    def gone(self) -> Gone:
-        return gone(self.lake, "orders", 1)
+    def gone(self) -> Removed:
+        return Stream(self.lake, "orders").generation(1).removed
 
 
 def span(before: int, watermark: int, since: int = 0) -> TimeSpan:
@@ -183,11 +182,11 @@ def test_whole_epochs_go_that_are_old_enough_and_released_in_one_commit_with_the
     hand.released(20)
     hand.now = 18_000
     assert hand.remove() == (8, "")
-    assert (hand.there, hand.gone) == (list(range(9, 21)), Gone(8_000, 8, 8))
+    assert (hand.there, hand.gone) == (list(range(9, 21)), Removed(8_000, 8, 8))
     assert hand.remove() == (0, "no row may go")  # a second run finds nothing
     hand.now = 19_000
     assert hand.remove(seconds=60) == (0, "no row may go")  # lengthened: the mark does not go back
-    assert (hand.remove(seconds=5), hand.gone) == ((6, ""), Gone(14_000, 14, 14))  # shortened
+    assert (hand.remove(seconds=5), hand.gone) == ((6, ""), Removed(14_000, 14, 14))  # shortened
     commit = DeltaTable(hand.lake.table_path("orders")).history(1)[0]
     assert commit["userMetadata"] == "landed.retention: 6 rows went"
     rows = reconcile(hand.lake, hand.pipeline, hand.pipeline.insert("converted"))
@@ -363,7 +362,7 @@ def test_files_that_hold_younger_rows_too_are_written_anew_where_that_is_worth_i
     assert hand.gone.nothing
     hand.now = 22_000
     assert (hand.remove(), hand.there) == ((12, ""), list(range(13, 41)))
-    assert (hand.remove(), hand.gone) == ((0, "no row may go"), Gone(12_000, 12, 12))
+    assert (hand.remove(), hand.gone) == ((0, "no row may go"), Removed(12_000, 12, 12))
 
 
 def test_only_so_many_rows_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,9 +390,9 @@ def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(tmp_path: Path
     hand.now = 30_000
     with killed(landed_retention, "replace", before=before):
         hand.remove()
-    assert (len(hand.there), hand.gone) == ((40, Gone()) if before else (20, Gone(20_000, 20, 20)))
+    assert (len(hand.there), hand.gone) == ((40, Removed()) if before else (20, Removed(20_000, 20, 20)))
     assert hand.remove() == ((20, "") if before else (0, "no row may go"))
-    assert (len(hand.there), hand.gone) == (20, Gone(20_000, 20, 20))
+    assert (len(hand.there), hand.gone) == (20, Removed(20_000, 20, 20))
 
 
 def test_the_last_table_of_a_hybrid_one_begins_by_the_rows_before_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.gone import Gone, gone
+from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import (
     Backfill,
@@ -197,13 +197,13 @@ def test_a_key_that_another_build_gives_holds_retention_where_it_is_null() -> No
 
 def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
-    assert gone(hand.lake, "rates", 1).nothing
+    assert Stream(hand.lake, "rates").generation(1).removed.nothing
     marks = {"retention-time": 40, "retention-epoch": 1, "retention-rows": 2}
     hand.mark(
         hand.lake.table_path("rates"),
         {hand.lake.application("rates", kind, 1): value for kind, value in marks.items()},  # type: ignore[arg-type]
     )
-    assert gone(hand.lake, "rates", 1) == Gone(40, 1, 2)
+    assert Stream(hand.lake, "rates").generation(1).removed == Removed(40, 1, 2)
     assert hand.planner._pins() == (Pin("rates", 1, 1, 1, 40),)
     assert not any("beyond-retention" in name for name in outcomes(INSERT))
     assert [name for name in outcomes(INSERT, retained=True) if "beyond-retention" in name] == [

@@ -16,7 +16,7 @@ from tests.copies import copy_of
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.ledger import with_sums
+from tidegate.pipelines.lake.stream import with_sums
 from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
 from tidegate.pipelines.testing import Harness

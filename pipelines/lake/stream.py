@@ -1,0 +1,263 @@
+"""A table that statements read: its rows, and its log, which says what has landed and how complete that is.
+
+Who reads a table names positions: a generation and epochs of its watermark log. Where the rows of these lie, how many
+they are, what retention has removed of them: only this module says so. A source's table is read so, and a process's
+output; a target of several INSERTs will be, once it has such a log of its own.
+
+Nothing is kept here: each question reads what is committed now, and costs as much whether there were ten epochs or ten
+thousand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.areas import Part, micros
+from tidegate.pipelines.lake.records import WatermarkRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.pipelines.lake.lake import CommitRole, Lake
+    from tidegate.pipelines.sql.pipeline import Pipeline
+
+
+_REMOVED: tuple[CommitRole, ...] = ("retention-time", "retention-epoch", "retention-rows")
+"""The transactions that store `Removed`, field by field."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One table, over all its generations. `output`: the folder of a process's output; None of a source's table."""
+
+    lake: Lake
+    name: str
+    output: Path | None = None
+
+    @classmethod
+    def of(cls, lake: Lake, pipeline: Pipeline, name: str) -> Self:
+        """A table that a statement of a script reads."""
+        own = pipeline.process_output(name)
+        return cls(lake, name, lake.target_path(pipeline.table(name)) if own else None)
+
+    @property
+    def path(self) -> Path:
+        """Where its rows lie."""
+        return self.lake.table_path(self.name) if self.output is None else self.output
+
+    @property
+    def table(self) -> delta_log.Table | None:
+        """The Delta table as it is now; None before its first epoch. Raises LakeError where it is damaged."""
+        return delta_log.opened(self.path)
+
+    @property
+    def newest(self) -> WatermarkRow | None:
+        """The log row of the last epoch that has landed, of the newest generation that has any."""
+        return self.lake.watermarks.last(self.name)
+
+    @property
+    def flipped(self) -> Iterator[WatermarkRow]:
+        """The last log row of each generation whose flip is proved, the newest generation first."""
+        newest = self.newest
+        for number in range(newest.generation if newest else 0, 0, -1):
+            row = self.generation(number).last
+            if row is not None and row.flip_epoch is not None:
+                yield row
+
+    @property
+    def kind(self) -> Literal["build", "probe"] | None:
+        """What it was landed for: a build is a changelog. None in an older lake, and of an output."""
+        stored = self.lake.definitions.last(self.name)
+        return None if stored is None else stored.form.get("role")
+
+    def generation(self, number: int) -> Generation:
+        """One generation: what plans read, and pins name."""
+        return Generation(self, number)
+
+    def log(self) -> list[WatermarkRow]:
+        """The log rows of all generations, in order."""
+        return self.lake.watermarks.rows(self.name)
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """All its rows, as of now."""
+        from tidegate.pipelines.lake.rows import read  # who looks at a lake's state alone does without Spark
+
+        return read(spark, self.path)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of a table. `number`: its own; epochs are counted anew in each."""
+
+    stream: Stream
+    number: int
+
+    @property
+    def path(self) -> Path:
+        return self.stream.path
+
+    def application(self, role: Literal["data", "watermark"]) -> str:
+        """Who commits its rows, or its log rows, as the table's transactions name it."""
+        return self.stream.lake.application(self.stream.name, role, self.number)
+
+    @property
+    def committed(self) -> int:
+        """The last epoch whose rows are committed, whether it has landed or not; -1 for none."""
+        return delta_log.committed(self.path, self.application("data"))
+
+    # --- its log -------------------------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> WatermarkRow | None:
+        """The log row of the last epoch that has landed: the watermark, the flip, how far the source was."""
+        return self.stream.lake.watermarks.last(self.stream.name, self.number)
+
+    def epoch(self, number: int) -> WatermarkRow | None:
+        """The log row of an epoch; None where it has not landed."""
+        found = self.stream.lake.watermarks.rows(self.stream.name, generation=self.number, epoch=number)
+        return found[0] if found else None
+
+    def log(self, since: int = 0, upto: int | None = None) -> list[WatermarkRow]:
+        """The log rows of its epochs from `since` on and up to `upto`, in order."""
+        return self.stream.lake.watermarks.rows(self.stream.name, generation=self.number, since=since, upto=upto)
+
+    def sums(self, upto: int | None = None) -> Sums:
+        """The sums over its landed epochs; over those up to one.
+
+        Each log row has the sums up to itself, so that one row is looked at. Rows of an older lake have none: those
+        after the last that has are added up. A row without sums, wherever it is, costs time and changes no answer.
+        """
+        found = Sums()
+        for row in self._newest_first(upto):
+            if row.sums is not None:
+                return found + Sums(**row.sums)
+            found += Sums.of(row)
+        return found
+
+    def landed(self, after: int, upto: int) -> int:
+        """The rows of the landed epochs with after < epoch <= upto."""
+        if upto <= after:
+            return 0
+        before = self.sums(after).rows if after > 0 else 0
+        return self.sums(upto).rows - before
+
+    def landed_before(self, instant: int, since: int = 0) -> int:
+        """The last epoch, `since` or one after it, that had landed before `instant` (ms, UTC). Found by halves: epochs
+        land in order. Where clocks disagree it is some epoch with a later one behind it."""
+        newest = self.last
+
+        def later(epoch: int) -> bool:
+            row = next(self._newest_first(epoch), None)
+            return row is not None and row.landed_at >= instant
+
+        return since + bisect_left(range(since + 1, newest.epoch + 1 if newest else 0), True, key=later)
+
+    def _newest_first(self, upto: int | None) -> Iterator[WatermarkRow]:
+        return self.stream.lake.watermarks.newest_first(self.stream.name, generation=self.number, upto=upto)
+
+    def log_epoch(self, row: WatermarkRow) -> None:
+        """Write an epoch's log row, with the sums up to itself: from here on it has landed. Once, however repeated."""
+        row = with_sums(self.stream.lake, row)
+        self.stream.lake.watermarks.append([row], application=self.application("watermark"), version=row.epoch)
+
+    # --- its rows ------------------------------------------------------------------------------------------------
+
+    def at(self, spark: SparkSession, epoch: int) -> DataFrame:
+        """The rows that a pin at this epoch sees."""
+        return self.rows(spark, -1, epoch)
+
+    def rows(self, spark: SparkSession, after: int, upto: int) -> DataFrame:
+        """The rows with after < epoch <= upto."""
+        from tidegate.pipelines.lake.rows import between
+
+        return between(spark, self.path, self.number, after, upto)
+
+    def there(self, upto: int | None = None) -> int | None:
+        """How many rows are in the table, of epochs up to one: 0 where there is no table, None where its files alone do
+        not tell its rows."""
+        table = self.stream.table
+        return 0 if table is None else delta_log.rows_of(table, self.number, upto)
+
+    @property
+    def removed(self) -> Removed:
+        """How far retention has gone, by the table's log."""
+        found = [delta_log.committed(self.path, name) for name in self._marks()]
+        return Removed(*(None if value < 0 else value for value in found))
+
+    def marks(self, removed: Removed) -> dict[str, int]:
+        """The transactions that store how far retention has gone, for the commit that removes the rows."""
+        reached = zip(self._marks(), (removed.time, removed.epoch, removed.rows), strict=True)
+        return {name: value for name, value in reached if value is not None}
+
+    def _marks(self) -> list[str]:
+        return [self.stream.lake.application(self.stream.name, role, self.number) for role in _REMOVED]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of a generation's first epochs: how many `epochs` they are, their `rows`, the `late` ones, those that were
+    `rejected`."""
+
+    epochs: int = 0
+    rows: int = 0
+    late: int = 0
+    rejected: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.epochs + other.epochs,
+            self.rows + other.rows,
+            self.late + other.late,
+            self.rejected + other.rejected,
+        )
+
+    @classmethod
+    def of(cls, row: WatermarkRow) -> Self:
+        """What one epoch adds."""
+        return cls(1, row.rows, row.late or 0, row.rejected or 0)
+
+    def stored(self) -> Mapping[str, int]:
+        """As a log row has it."""
+        return {"epochs": self.epochs, "rows": self.rows, "late": self.late, "rejected": self.rejected}
+
+
+def with_sums(lake: Lake, row: WatermarkRow) -> WatermarkRow:
+    """A log row that is about to be written, with the sums up to itself."""
+    before = Stream(lake, row.owner).generation(row.generation).sums(row.epoch - 1)
+    return replace(row, sums=(before + Sums.of(row)).stored())
+
+
+@dataclass(frozen=True)
+class Removed:
+    """How far retention has ever gone in a generation of a table; all None where it has removed nothing.
+
+    Of a build single versions go ('changelog.retention'), of a probe whole landed epochs ('landed.retention'). Stored
+    as marks in the table's own log, by the commit that removed the rows.
+
+    Attributes:
+        time: ms, UTC. Of a build: every version that was removed had a successor at or before it. Of a probe: no row
+            that was removed lies after it; None where none has a time.
+        epoch: Of a build: no processing-time pin of this epoch or a later one lost its latest versions. Of a probe: all
+            rows of the epochs up to this one were removed, and no others.
+        rows: How many rows were removed; None also where an older lake has not stored it.
+    """
+
+    time: int | None = None
+    epoch: int | None = None
+    rows: int | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return self == Removed()
+
+    def asked_by(self, parts: Sequence[Part]) -> bool:
+        """Whether a row that was removed from a probe may lie in one of these parts of its landed rows."""
+        if self.epoch is None:
+            return False
+        areas = [area for part in parts for area in part.areas if area.after < self.epoch and not area.empty]
+        return any(area.nulls or (self.time is not None and area.low < micros(self.time)) for area in areas)
