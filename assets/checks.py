@@ -18,7 +18,7 @@ import dagster as dg
 
 from tidegate.assets.names import ADDS_UP, GATE, identifier
 from tidegate.assets.text import in_short, markdown_table, records
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -100,7 +100,7 @@ def results(
             yield _result(spec, verdict.passed, of_verdict(verdict, state, commands))
         elif spec.name in found:
             check = found[spec.name]
-            yield _result(spec, check.passed, of_check(check, verdict), warned=bool(check.warning))
+            yield _result(spec, check.passed, of_check(check, verdict, commands), warned=bool(check.warning))
         else:
             unknown = "the gate did not report this check on this epoch"
             yield _result(spec, verdict.passed, {"summary": unknown, "epoch": verdict.epoch})
@@ -147,8 +147,8 @@ def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_
     failed = [check.name for check in verdict.checks if not check.passed]
     passed = f"epoch {verdict.epoch} passed {many(len(verdict.checks), 'check')}; next: it is published"
     ways_out = {
-        "reasons": commands.filled("\n".join(verdict.reasons)),
-        "next": commands.resolving(verdict.insert),
+        "reasons": "\n".join(verdict.reasons),
+        "next": commands.shown(either(*resolving(verdict.insert))),
         "next in Dagster": IN_DAGSTER,
     }
     table = [(check.name, _outcome(check), check.observed, check.expected, check.detail) for check in verdict.checks]
@@ -209,7 +209,7 @@ def adds_up(
     )
     if found.problems:
         verb = "verify" if insert.process is None else "status"  # what functions gave is not computed anew
-        metadata |= {"problems": "\n".join(found.problems), "next": commands.filled(f"tidegate {verb} SCRIPT")}
+        metadata |= {"problems": "\n".join(found.problems), "next": commands.shown(NextCommand(verb))}
     return [_result(dg.AssetCheckSpec(ADDS_UP, asset=published), found.passed, metadata)]
 
 
@@ -223,9 +223,11 @@ def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def of_check(check: CheckResult, verdict: GateVerdict) -> dict[str, Any]:
+def of_check(check: CheckResult, verdict: GateVerdict, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
     """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
     metadata: dict[str, Any] = {"summary": check.detail, "epoch": verdict.epoch}
+    if not check.passed:
+        metadata["next"] = commands.shown(either(*resolving(verdict.insert)))
     if _maps(check.observed):
         metadata |= linked(check.observed.get("page"))
     for name, value in (("observed", check.observed), ("expected", check.expected)):

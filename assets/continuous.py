@@ -25,7 +25,7 @@ from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
 from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, gated
 from tidegate.assets.text import values_of
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import VERIFY, Commands
 from tidegate.pipelines.errors import LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
@@ -228,7 +228,7 @@ class _Look:
                 f"epoch {plan.epoch} of {self.target.insert} is published, and what it staged is not there",
                 where=str(self.lake.control),
                 state="nothing was changed",
-                next_command=self.target.commands.filled("tidegate verify SCRIPT"),
+                next_command=VERIFY,
             )
         quarantine = Places(self.target.path, self.target.insert).quarantine
         whole = plan.epoch - first < AT_ONCE

@@ -33,7 +33,7 @@ StepContext = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpEx
 
 def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure:
     """The failure of a step, with the state that is kept and the next command as metadata."""
-    command = commands.filled(error.next_command)
+    command = commands.shown(error.advice)
     facts = {"where": error.where, "state": error.state, "next": command}
     return dg.Failure(
         description=error.what,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tidegate.assets.checks import IN_DAGSTER, data_docs
 from tidegate.assets.text import in_short, records, watermark
 from tidegate.pipelines import pictures
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import Commands, either, resolving
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -217,13 +217,13 @@ def of_held(releasing: InsertRunner, commands: Commands) -> dict[str, Any]:
     assert plan is not None
     assert staged is not None
     assert position.verdict is not None
-    waiting, ways_out = releasing.waiting(position), commands.resolving(releasing.insert.id)
+    waiting, ways_out = releasing.waiting(position), commands.shown(either(*resolving(releasing.insert.id)))
     return in_short(
         f"the gate holds epoch {plan.epoch}; {_wait(waiting)}; next: {ways_out}",
         {
             "gate passed": 0,
             "waiting rows": waiting,
-            "reasons": commands.filled("\n".join(position.verdict.reasons)),
+            "reasons": "\n".join(position.verdict.reasons),
             "next": ways_out,
             "next in Dagster": IN_DAGSTER,
         },

@@ -12,6 +12,7 @@ from typing import NoReturn
 import dagster as dg
 
 from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.commands import RUN
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -97,7 +98,7 @@ class Ticks:
 
 
 def _no_spark() -> NoReturn:
-    raise PlanningError("only Spark can read it", state="nothing was started", next_command="tidegate run SCRIPT")
+    raise PlanningError("only Spark can read it", state="nothing was started", next_command=RUN)
 
 
 def rest_of(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> timedelta:

@@ -1,42 +1,176 @@
-"""Commands as people are shown them: to be pasted as they are, with this script and this lake."""
+"""What to do next: commands as records. Each surface (terminal, Dagster, alerts, report) shows them with its own script
+and its own lake, so that they can be pasted as they are."""
 
 from __future__ import annotations
 
-import re
+import json
 import shlex
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-_ON_A_LAKE = "run|status|verify|report|maintain|release|discard|reconcile|quarantine"
-_COMMAND = re.compile(rf"tidegate (?:{_ON_A_LAKE})\b.*?(?=   |[;)\n]|$)")
-_SCRIPT = re.compile(r"(?<= )(SCRIPT|…)(?= |$)")
+OR_ELSE, THEN, AND, OR = ", or: ", ", then: ", " and ", "   or   "
+"""What stands between something to do by hand and a command."""
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """A command of Tidegate that a person may run next.
+
+    Args:
+        verb: "run", "quarantine list".
+        arguments: What follows the script, one word each; capitals (TABLE, TIME) are for the reader to fill in.
+        does: What it does, shown behind it in brackets.
+        script: Whether it takes a script.
+    """
+
+    verb: str
+    arguments: tuple[str, ...] = ()
+    does: str = ""
+    script: bool = True
+
+    def __add__(self, other: Advised) -> Advice:
+        return advice(self, other)
+
+    def __radd__(self, other: str) -> Advice:
+        return advice(other, self)
+
+    def __str__(self) -> str:
+        return AS_WRITTEN.shown(self)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do next: plain text, and commands in it."""
+
+    parts: tuple[str | NextCommand, ...] = ()
+
+    def __add__(self, other: Advised) -> Advice:
+        return advice(self, other)
+
+    def __radd__(self, other: str) -> Advice:
+        return advice(other, self)
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __str__(self) -> str:
+        return AS_WRITTEN.shown(self)
+
+    def before(self, chosen: Callable[[NextCommand], bool]) -> Advice | None:
+        """What stands before the first command that is `chosen`, without the word that leads to it; None where there is
+        no such command."""
+        for place, part in enumerate(self.parts):
+            if isinstance(part, NextCommand) and chosen(part):
+                led = place > 0 and self.parts[place - 1] in (OR_ELSE, THEN, AND, OR)
+                return Advice(self.parts[: place - led])
+        return None
+
+    def reworded(self, change: Callable[[str], str]) -> Advice:
+        """The same, with every text in it changed."""
+        return Advice(
+            tuple(
+                change(part)
+                if isinstance(part, str)
+                else replace(part, arguments=tuple(map(change, part.arguments)), does=change(part.does))
+                for part in self.parts
+            )
+        )
+
+    def stored(self) -> str:
+        """As JSON, for a column of a control table."""
+        return json.dumps([part if isinstance(part, str) else asdict(part) for part in self.parts], ensure_ascii=False)
+
+    @classmethod
+    def of_stored(cls, text: str) -> Advice:
+        """What `stored` wrote. Older versions stored a sentence, which is taken as it is."""
+        if not text.startswith("["):
+            return advice(text)
+        parts = json.loads(text)
+        return cls(
+            tuple(
+                part if isinstance(part, str) else NextCommand(**{**part, "arguments": tuple(part["arguments"])})
+                for part in parts
+            )
+        )
+
+
+Advised = str | NextCommand | Advice
+"""What says what to do next."""
+
+
+def advice(*parts: Advised) -> Advice:
+    """All of it, one after the other."""
+    found: list[str | NextCommand] = []
+    for part in parts:
+        found += part.parts if isinstance(part, Advice) else [part] if part else []
+    return Advice(tuple(found))
+
+
+def either(*ways: Advised) -> Advice:
+    """Ways out of which one is enough."""
+    first, *others = ways
+    return advice(first, *(part for way in others for part in (OR, way)))
+
+
+def or_else(by_hand: Advised, command: Advised) -> Advice:
+    """`put it back, or: tidegate …`."""
+    return advice(by_hand, OR_ELSE, command)
+
+
+def then(by_hand: Advised, command: Advised) -> Advice:
+    """`correct the rows, then: tidegate …`."""
+    return advice(by_hand, THEN, command)
+
+
+def both(by_hand: Advised, command: Advised) -> Advice:
+    """`bring it back and tidegate …`."""
+    return advice(by_hand, AND, command)
+
+
+STATUS = NextCommand("status", script=False)
+RUN = NextCommand("run")
+VERIFY = NextCommand("verify")
+
+
+def resnapshot(table: str, does: str = "") -> NextCommand:
+    """Reads a source table anew, in a generation of its own."""
+    return NextCommand("run", ("--resnapshot", table), does)
+
+
+def resolving(insert: str, released: str = "", discarded: str = "") -> tuple[NextCommand, NextCommand]:
+    """The two ways out of a held epoch; `released` and `discarded` say what each does."""
+    return NextCommand("release", (insert,), released), NextCommand("discard", (insert,), discarded)
+
+
+_NO_LAKE = ("explain", "demo")
 
 
 @dataclass(frozen=True)
 class Commands:
-    """Fills in what a text of the runtime leaves open. None leaves it open here, too."""
+    """How a surface shows commands: with the script and the lake that it is about. None: not known, or not needed."""
 
     script: Path | None = None
     lake: Path | None = None
 
-    def filled(self, text: str) -> str:
-        """`text` with the script in the place of SCRIPT, and with the lake at the end of every command that takes one.
+    def shown(self, what: Advised) -> str:
+        """As a line to read, its commands as they are to be typed."""
+        if isinstance(what, Advice):
+            return "".join(map(self.shown, what.parts))
+        return what if isinstance(what, str) else self._line(what)
 
-        A command ends with the text, its line, three blanks, a semicolon or a bracket.
-        """
-        return _COMMAND.sub(lambda found: self._whole(found[0]), text)
+    def _line(self, command: NextCommand) -> str:
+        line = f"tidegate {command.verb}"
+        if command.script:
+            line += " SCRIPT" if self.script is None else f" {shlex.quote(str(self.script))}"
+        line = " ".join([line, *map(shlex.quote, command.arguments)])
+        if self.lake is not None and command.verb not in _NO_LAKE and "--lake" not in command.arguments:
+            line += f" --lake {shlex.quote(str(self.lake))}"
+        return f"{line}   ({command.does})" if command.does else line
 
-    def _whole(self, command: str) -> str:
-        if self.script is not None:
-            script = shlex.quote(str(self.script))
-            command = _SCRIPT.sub(lambda _: script, command)
-        if self.lake is None or " --lake " in command:
-            return command
-        return f"{command} --lake {shlex.quote(str(self.lake))}"
-
-    def resolving(self, insert: str) -> str:
-        """The two commands that resolve a held epoch."""
-        return self.filled(f"tidegate release SCRIPT {insert}   or   tidegate discard SCRIPT {insert}")
+    def all(self, commands: Iterable[Advised]) -> tuple[str, ...]:
+        """Each on a line of its own."""
+        return tuple(map(self.shown, commands))
 
 
 DEFAULT_LAKE = Path(".tidegate/lake")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tidegate.pipelines.commands import AS_WRITTEN, STATUS, Advised, Commands, advice
 
 
 class TidegateError(Exception):
@@ -12,30 +15,39 @@ class TidegateError(Exception):
         what: One sentence: what happened.
         where: The table, position or file it happened at.
         state: What is kept, so that a reader knows nothing is half done.
-        next_command: What to type next.
+        next_command: What to do next: text, a command, or both.
     """
 
-    def __init__(self, what: str, *, where: str = "", state: str = "", next_command: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", state: str = "", next_command: Advised = "") -> None:
         self.what = what
         self.where = where
         self.state = state
-        self.next_command = next_command
-        super().__init__(self._text())
+        self.advice = advice(next_command)
+        super().__init__(self.text())
 
-    def reword(self, change: Callable[[str], str], *, places: bool = True) -> None:
-        """Change the texts of the error in place; without `places`, `where` stays as it is."""
-        self.what, self.where = change(self.what), change(self.where) if places else self.where
-        self.state, self.next_command = change(self.state), change(self.next_command)
-        self.args = (self._text(),)
+    @property
+    def next_command(self) -> str:
+        """What to do next, where neither the script nor the lake is known."""
+        return str(self.advice)
 
-    def _text(self) -> str:
+    def reword(
+        self, change: Callable[[str], str] = str, *, state: str | None = None, next_command: Advised | None = None
+    ) -> None:
+        """Change the texts of the error in place: each by `change`, or `state` and `next_command` as a whole."""
+        self.what, self.where = change(self.what), change(self.where)
+        self.state = change(self.state) if state is None else state
+        self.advice = self.advice.reworded(change) if next_command is None else advice(next_command)
+        self.args = (self.text(),)
+
+    def text(self, commands: Commands = AS_WRITTEN) -> str:
+        """The whole error in lines, its commands as `commands` shows them."""
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
         if self.state:
             lines.append(f"  state: {self.state}")
-        if self.next_command:
-            lines.append(f"  next:  {self.next_command}")
+        if self.advice:
+            lines.append(f"  next:  {commands.shown(self.advice)}")
         return "\n".join(lines)
 
 
@@ -47,7 +59,7 @@ class DefinitionChanged(PlanningError):
     """A script says something else of a table or an INSERT than the lake keeps. `differences`: both versions."""
 
     def __init__(
-        self, what: str, *, where: str, state: str, next_command: str, differences: Sequence[object] = ()
+        self, what: str, *, where: str, state: str, next_command: Advised, differences: Sequence[object] = ()
     ) -> None:
         self.differences = differences
         super().__init__(what, where=where, state=state, next_command=next_command)
@@ -57,7 +69,7 @@ class BeyondRetention(PlanningError):
     """Rows are asked for that retention has removed: landed ones of `table` up to its epoch `upto`, or those that the
     INSERT of that name had quarantined, the last of them in that epoch."""
 
-    def __init__(self, what: str, *, where: str, state: str, next_command: str, table: str, upto: int) -> None:
+    def __init__(self, what: str, *, where: str, state: str, next_command: Advised, table: str, upto: int) -> None:
         self.table, self.upto = table, upto
         super().__init__(what, where=where, state=state, next_command=next_command)
 
@@ -84,7 +96,7 @@ class LeaseHeld(TidegateError):
             f"{owner} is being worked on by another runner",
             where=holder,
             state="nothing was changed by this run",
-            next_command="tidegate status   (wait for it to end, or stop it, and run again)",
+            next_command=replace(STATUS, does="wait for it to end, or stop it, and run again"),
         )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from tidegate.pipelines.commands import Advice, Advised, NextCommand, advice
+
 MEND = "mend the cause"
 
-_REMEDIES: tuple[tuple[str, str], ...] = (
+_REMEDIES: tuple[tuple[str, Advised], ...] = (
     (
         r"No space left|\b(?:errno|os error):? 28\b|Disk quota exceeded|disk is full",
         "make room on the disk of the lake or of its temporary folder (df -h shows which is full; what retention lets "
-        "go is removed by: tidegate maintain SCRIPT)",
+        "go is removed by: " + NextCommand("maintain") + ")",
     ),
     (r"Too many open files", "allow more open files where it runs (ulimit -n 65536), and start it anew"),
     (
@@ -42,14 +44,14 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 )
 
 
-def remedy(text: str, otherwise: str = MEND) -> str:
+def remedy(text: str, otherwise: str = MEND) -> Advice:
     """What to do about the first known cause that `text` names, as the beginning of a sentence: `…, then run it again`;
     `otherwise` where it names none."""
-    return next((do for pattern, do in _REMEDIES if re.search(pattern, text)), otherwise)
+    return advice(next((do for pattern, do in _REMEDIES if re.search(pattern, text)), otherwise))
 
 
-def unsaid(text: str, *said: str) -> tuple[str, ...]:
+def unsaid(text: str, *said: str) -> tuple[Advice, ...]:
     """What to do about the known cause that `text` names, where none of `said` has it."""
     found = remedy(text, "")
-    begun = found.partition(" (")[0]  # the rest may have been filled in: the script and the lake
+    begun = str(found).partition(" (")[0]  # what follows may name a script and a lake
     return (found,) if found and not any(begun in each for each in said) else ()

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -24,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tidegate.pipelines.commands import STATUS, Advised, NextCommand
 from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPlace
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
@@ -119,7 +120,7 @@ class SourceReconciliation:
     def passed(self) -> bool:
         return not self.differences and not self.unsettled
 
-    def error(self, next_command: str) -> SourceDiffers:
+    def error(self, next_command: Advised) -> SourceDiffers:
         """What is wrong, as an error. Keys are data, and are not in it."""
         kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
         text = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
@@ -162,7 +163,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
             f"{table.name} is still loading: before its flip it is no image of the source's table",
             where=f"generation {newest.generation if newest else 1}",
             state="nothing was read",
-            next_command="tidegate run SCRIPT   (then reconcile again)",
+            next_command=NextCommand("run", does="then reconcile again"),
         )
     opened = source_after(runner.lake, table, landed, runner.environment, runner.clock, runner.progress)
     with opened as (source, position):
@@ -171,7 +172,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
                 f"{table.name} cannot be read again beside its log: its connector is {table.connector}",
                 where=table.name,
                 state="nothing was read",
-                next_command="tidegate reconcile SCRIPT --table TABLE   (tables of mysql-cdc can be)",
+                next_command=NextCommand("reconcile", ("--table", "TABLE"), "tables of mysql-cdc can be"),
             )
         yield source.comparison(position), landed
 
@@ -340,7 +341,7 @@ class _Reconciling:
             f"the changelog of {self.table.name} does not come past the cut: {why}",
             where=f"cut {place.text}, landed up to {self._reached().text}",
             state="what has landed is kept; nothing was compared",
-            next_command="tidegate status   (then reconcile again)",
+            next_command=replace(STATUS, does="then reconcile again"),
         )
 
     def _reached(self) -> LogPlace:

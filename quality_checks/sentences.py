@@ -22,13 +22,3 @@ def listed(counts: Mapping[str, int]) -> str:
 def subject(staged: StagedEpoch) -> str:
     """Which epoch a sentence is about."""
     return f"INSERT {staged.plan.insert}, epoch {staged.plan.epoch}"
-
-
-def join_again(staged: StagedEpoch) -> str:
-    """The command that stages the held rows anew, against newer pins."""
-    return f"tidegate release SCRIPT {staged.plan.insert}"
-
-
-def give_up(staged: StagedEpoch) -> str:
-    """The command that quarantines the held rows."""
-    return f"tidegate discard SCRIPT {staged.plan.insert}"

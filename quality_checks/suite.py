@@ -18,7 +18,7 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs, metrics
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import give_up, join_again, subject
+from tidegate.quality_checks.sentences import subject
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
@@ -58,8 +58,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
         detail=f"{wanted} expectations are met"
         if passed
         else f"{subject(staged)}: the suite's expectations are not met: {'; '.join(failed)} (all of them: {path}). "
-        f"Nothing was published. Mend the cause and join again: {join_again(staged)}; "
-        f"or quarantine the epoch: {give_up(staged)}",
+        f"Nothing was published. Mend the cause and join again; or discard the epoch, which quarantines its rows",
     )
 
 

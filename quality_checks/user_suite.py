@@ -17,7 +17,7 @@ from tidegate.pipelines.lake.rows import quoted, struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.sentences import give_up, join_again, subject
+from tidegate.quality_checks.sentences import subject
 from tidegate.quality_checks.suite import name_main_module
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
         },
         expected={"expectations": len(asked), "failed": []},
         detail=f"{subject(staged)}: {suite.path} is not met: {'; '.join(failed)} (all expectations: {page}). "
-        f"Nothing was published. Mend the cause and join again: {join_again(staged)}; "
-        f"or quarantine the epoch: {give_up(staged)}"
+        f"Nothing was published. Mend the cause and join again; or discard the epoch, which quarantines its rows"
         if failed
         else warning or f"{len(asked)} expectations are met",
         warning=warning,

@@ -13,7 +13,7 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.resources import runner_of
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import Commands, NextCommand
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
@@ -95,7 +95,7 @@ def _refuse(found: "Sequence[SourceReconciliation]") -> None:
     """Fail where a key differs. After the results are recorded: a run that fails is what people are alerted to."""
     for item in found:
         if not item.passed:
-            raise item.error(f"tidegate reconcile SCRIPT --table {item.table}   (lists the keys)")
+            raise item.error(NextCommand("reconcile", ("--table", item.table), "lists the keys"))
 
 
 def _check_of(key: dg.AssetKey, table: Table) -> dg.AssetCheckSpec:

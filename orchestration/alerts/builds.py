@@ -8,6 +8,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from tidegate.orchestration.text import seconds
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import newest_of, where_rows_are
@@ -41,10 +42,7 @@ def not_flipped(
         counts={"waiting for the flip": rows} if not again and (rows := _waiting(lake, watched)) else {},
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
-        next=(
-            watched.commands.filled("tidegate status SCRIPT"),
-            watched.commands.filled("tidegate run SCRIPT   (goes on where it stopped)"),
-        ),
+        next=watched.commands.all([NextCommand("status"), NextCommand("run", does="goes on where it stopped")]),
         details={"table": watched.table, "generation": newest.generation, "loading_ms": loading, "lake": watched.lake},
         subject=f"the wait for the flip of {watched.name}, generation {newest.generation}",
     )

@@ -15,6 +15,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
 from tidegate.orchestration.text import seconds
+from tidegate.pipelines.commands import NextCommand, resolving
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
@@ -43,10 +44,8 @@ def held_epoch(
         return None
     staged = next((s for s in lake.staged.rows(watched.owner, **at) if s.plan_digest == row.digest), None)
     rows = staged.counts.get("rows", 0) if staged else 0
-    commands = tuple(
-        watched.commands.filled(f"tidegate {verb} SCRIPT {watched.insert}") for verb in ("release", "discard")
-    )
-    plan, sentences = stored_plan(row), list(map(watched.commands.filled, _said(verdict, options.keys)))
+    commands = watched.commands.all(resolving(watched.insert))
+    plan, sentences = stored_plan(row), _said(verdict, options.keys)
     second = plan.when_discarded
     prefix = f"gate-held {watched.subject} {row.generation}/"
     key = f"{prefix}{row.epoch}"
@@ -192,9 +191,7 @@ def growing_quarantine(
         keys=_keys(lake, watched, plan, last, options) if key not in known else (),
         positions=positions(lake, [plan.probe, *(pin.table for pin in plan.pins)]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
-        next=tuple(
-            watched.commands.filled(f"tidegate quarantine {verb} SCRIPT {watched.insert}") for verb in ("list", "show")
-        ),
+        next=watched.commands.all(NextCommand(f"quarantine {verb}", (watched.insert,)) for verb in ("list", "show")),
         details={"insert": watched.insert, "rows": rows, "lake": watched.lake},
         subject=f"the growth of the quarantine of {watched.name}",
     )

@@ -13,6 +13,7 @@ from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from tidegate.orchestration.text import moment, seconds
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
@@ -98,19 +99,15 @@ def lagging(
         said=("What has landed is safe, and nothing is lost; what is published may be older than you asked for.",),
         positions=positions(lake, [watched.table]),
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
-        next=(
-            watched.commands.filled("tidegate status SCRIPT"),
-            watched.commands.filled(_start(instance, watched)),
-        ),
+        next=watched.commands.all([NextCommand("status"), _start(instance, watched)]),
         details={"table": watched.table, "lag_ms": lag, "lake": watched.lake},
         subject=f"the lag of {watched.name}",
     )
 
 
-def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> str:
+def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
     """How to bring it up to date. A schedule that is on, by what Dagster has stored of it, else by default, says what
     became of its last tick."""
-    run = "tidegate run SCRIPT"
     stored = instance.schedule_storage is not None
     states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
     known = {state.instigator_name: state for state in sorted(states, key=lambda state: state.is_running)}
@@ -118,14 +115,15 @@ def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> str:
         (name for name, default in watched.schedules if (known[name].is_running if name in known else default)), None
     )
     if on is None:
-        return f"{run}   (or turn its schedule on)" if watched.schedules else run
+        return NextCommand("run", does="or turn its schedule on" if watched.schedules else "")
     state = known.get(on)
     ticks = [] if state is None else instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
     if not ticks:
-        return f"{run}   (its schedule is on, and has not come round yet)"
+        return NextCommand("run", does="its schedule is on, and has not come round yet")
     last = ticks[0]
     became = last.skip_reason or (f"it started run {last.run_ids[0]}" if last.run_ids else last.status.value.lower())
-    return f"{run}   (its schedule is on; its last tick, {moment(round(last.timestamp * 1000))} UTC: {became})"
+    at = moment(round(last.timestamp * 1000))
+    return NextCommand("run", does=f"its schedule is on; its last tick, {at} UTC: {became}")
 
 
 def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:

@@ -11,6 +11,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
 from tidegate.orchestration.text import seconds
+from tidegate.pipelines.commands import RUN, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.runtime.landing.asking import log_retention
 from tidegate.pipelines.runtime.scripts import load_script
@@ -37,8 +38,8 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
     if found.left_s >= found.kept_s * options.retention_left:
         return None
     gone = not found.left_s
-    run = watched.commands.filled("tidegate run SCRIPT")
-    again = watched.commands.filled(f"tidegate run SCRIPT --resnapshot {watched.table}")
+    run = watched.commands.shown(RUN)
+    again = watched.commands.shown(resnapshot(watched.table))
     return Incident(
         key=f"retention {watched.subject} {'gone' if gone else 'passing'}",
         kind="retention",

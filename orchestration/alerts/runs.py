@@ -26,6 +26,7 @@ from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
 from tidegate.orchestration.text import sentence
+from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.remedies import unsaid
 
@@ -157,7 +158,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     steps = {event.step_key or "" for event in _events(instance, run, DagsterEventType.STEP_SUCCESS)}
     checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), _commands(bad))
     pipeline = pipeline_of(run, watched)
-    incident = _incident(run, pipeline, broken, checks, failed, options) if failed or unrun or bad else None
+    incident = _incident(run, pipeline, broken, checks, failed, options, watched) if failed or unrun or bad else None
     if incident is not None:
         incident = _placed(incident, watched)
     passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
@@ -180,6 +181,7 @@ def _incident(
     checks: _Checks,
     failed: bool,
     options: AlertOptions,
+    watched: Watched,
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
     said = [f"Step {step} failed{f': {text}' if text else ''}." for step, text in steps.items()]
@@ -211,7 +213,7 @@ def _incident(
         said=tuple(said),
         counts={name: count for name, count in counts.items() if count},
         run=run_link(options.dagster_url, run.run_id),
-        next=(*_mending(broken), *checks.next, f"then run it again: {launching(run)}"),
+        next=(*_mending(broken, watched.commands_of(pipeline)), *checks.next, f"then run it again: {launching(run)}"),
         details={
             "run_id": run.run_id,
             "job": run.job_name,
@@ -287,10 +289,10 @@ def same(item: Open, incident: Incident) -> bool:
     )
 
 
-def _mending(broken: list[EventLogEntry]) -> tuple[str, ...]:
+def _mending(broken: list[EventLogEntry], commands: Commands) -> tuple[str, ...]:
     """What to do about causes that are known, and what typed errors say to type next, each once."""
     said = [str(text) for event in broken if (text := _metadata(event).get("next"))]
-    known = [mend for event in broken for mend in unsaid(_all_text(event), *said)]
+    known = [commands.shown(mend) for event in broken for mend in unsaid(_all_text(event), *said)]
     return tuple(dict.fromkeys([*known, *said]))
 
 

@@ -8,6 +8,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, opened, positions
 from tidegate.orchestration.text import moment, sentence
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.remedies import unsaid
 
 
@@ -34,10 +35,8 @@ def stuck(
         ),
         positions=positions(lake, [table]) if table else {},
         run=last_run(instance, watched.pipeline, options.dagster_url, key),
-        next=(
-            *unsaid(last.what, last.next),
-            *((watched.commands.filled(last.next),) if last.next else ()),
-            watched.commands.filled("tidegate status SCRIPT"),
+        next=watched.commands.all(
+            [*unsaid(last.what, str(last.advice)), *([last.advice] if last.advice else []), NextCommand("status")]
         ),
         details={"owner": owner, "error": last.kind, "since": last.since, "lake": watched.lake},
         subject=f"what {watched.name} was stuck at",

@@ -13,7 +13,7 @@ import dagster as dg
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE, gated
 from tidegate.assets.text import values_of
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
@@ -103,6 +103,11 @@ class Watched:
     @property
     def pipelines(self) -> set[str]:
         return {item.pipeline for item in (*self.inserts, *self.tables)}
+
+    def commands_of(self, pipeline: str) -> Commands:
+        """The script and the lake of a pipeline."""
+        found = (item.commands for item in (*self.tables, *self.inserts) if item.pipeline == pipeline)
+        return next(found, AS_WRITTEN)
 
     def tables_of(self, pipeline: str) -> list[WatchedTable]:
         return [table for table in self.tables if table.pipeline == pipeline]

@@ -297,8 +297,8 @@ def _continuous(
         now = {item.owner: item.error.what for item in tick.stuck}
         if tick.moved or now != stuck:
             screen.line(tick_line(tick), **of_tick(tick))
-        for line in stuck_lines(tick, stuck):
-            screen.say(escape(screen.commands.filled(line)))
+        for line in stuck_lines(tick, stuck, screen.commands):
+            screen.say(escape(line))
         stuck.clear()
         stuck.update(now)
         for held in tick.held:
@@ -308,7 +308,7 @@ def _continuous(
     def _show_once(screen: Screen, held: GateHeld, shown: set[str]) -> None:
         if str(held) not in shown:
             shown.add(str(held))
-            screen.say(escape(screen.commands.filled(str(held))))
+            screen.say(escape(held.text(screen.commands)))
 
     label = "tidegate run --continuous"
     with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval, spark(bars)) as active:

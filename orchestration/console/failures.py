@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.errors import GateHeld, TidegateError
 from tidegate.pipelines.remedies import MEND, remedy
 
@@ -27,7 +28,6 @@ def reported(screen: Screen) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
-        error.reword(screen.commands.filled, places=False)
         show(screen, error)
         if screen.debug:
             screen.err.print_exception()
@@ -62,29 +62,29 @@ def of_the_engine(error: Exception) -> TidegateError | None:
         f"{type(error).__name__}: {said}" if said else type(error).__name__,
         where=str(where or ""),
         state="what was committed before is safe, and nothing is half done: the next run goes on from its stored plan",
-        next_command=f"{remedy(str(error), _MEND)}, then run the same command again; --debug shows the stack",
+        next_command=remedy(str(error), _MEND) + ", then run the same command again; --debug shows the stack",
     )
 
 
 def show(screen: Screen, error: TidegateError) -> None:
     """One error, for a program or for a person."""
     if screen.as_json:
-        screen.result({"error": as_data(error)})
+        screen.result({"error": as_data(error, screen.commands)})
         return
-    first, *rest = str(error).splitlines()
+    first, *rest = error.text(screen.commands).splitlines()
     screen.err.print(f"[bold red]{_kind(error)}[/] {escape(first)}", soft_wrap=True)
     for line in rest:
         screen.err.print(escape(line), soft_wrap=True)
 
 
-def as_data(error: TidegateError) -> dict[str, Any]:
+def as_data(error: TidegateError, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
     """An error as JSON: what, where, state, next; line and column too where it points into a script."""
     data: dict[str, Any] = {
         "kind": type(error).__name__,
         "what": error.what,
         "where": error.where,
         "state": error.state,
-        "next": error.next_command,
+        "next": commands.shown(error.advice),
     }
     for name in ("line", "column", "hint"):
         if hasattr(error, name):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
 from tidegate.orchestration.text import counted, document, moment, number, seconds, why
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 
@@ -38,7 +38,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
     yield Line(f"{found.lake}   {moment(found.at)} UTC")
     yield Line("")
     if not found.sources and not found.inserts:
-        yield Line(f"Nothing has run here yet.   next:  {commands.filled('tidegate run SCRIPT')}")
+        yield Line(f"Nothing has run here yet.   next:  {commands.shown(RUN)}")
         return
     headers = ("source", "rows", "epoch", "state", "position", "landed", "behind by then", "worked on by")
     sources = Grid(headers, ("rows", "landed", "behind by then"))
@@ -73,7 +73,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
     for item in found.stuck:
         yield _red(f"\n{item.owner} is stuck since {moment(item.since)} UTC:", f" {item.what}")
         if item.next:
-            yield Line(f"  next:  {commands.filled(item.next)}")
+            yield Line(f"  next:  {commands.shown(item.advice)}")
     for name, builds in found.holding_back.items():
         text = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
         yield Line(f"\n{text}")
@@ -158,18 +158,15 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
         yield Line(f"\n{insert.insert} waits until {' and '.join(insert.waits_for)} is complete.")
         idle = [build for build in insert.waits_for if not holders.get(build)]
         if idle:
-            go_on = commands.filled("tidegate run SCRIPT")
-            yield Line(f"  Nobody works on {' and '.join(idle)}.   next:  {go_on}   (goes on where it stopped)")
+            go_on = commands.shown(NextCommand("run", does="goes on where it stopped"))
+            yield Line(f"  Nobody works on {' and '.join(idle)}.   next:  {go_on}")
     if insert.rows is not None and insert.rows.quarantined:
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
-        look = commands.filled(f"tidegate quarantine list SCRIPT {insert.insert}")
+        look = commands.shown(NextCommand("quarantine list", (insert.insert,)))
         yield Line(f"\n{insert.insert}, quarantined: {reasons}   ({look})")
     if insert.held:
         yield _red("\nHeld:", f" epoch {insert.epoch} of {insert.insert}")
         for reason in insert.reasons:
-            yield Line(f"  {commands.filled(reason)}")
-        text = (
-            f"tidegate release SCRIPT {insert.insert}   (joins again)   or   "
-            f"tidegate discard SCRIPT {insert.insert}   ({insert.given_up})"
-        )
-        yield Line(f"  next:  {commands.filled(text)}")
+            yield Line(f"  {reason}")
+        ways_out = either(*resolving(insert.insert, "joins again", insert.given_up))
+        yield Line(f"  next:  {commands.shown(ways_out)}")

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.text import counted, key, moment, number, why
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
 from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
@@ -73,7 +73,7 @@ def listing(
                 yield ""
                 yield _table(own, state, by_epoch)
         if totals["open"]:
-            yield escape(f"\n  next:  {commands.filled(f'tidegate quarantine show SCRIPT {insert}')}")
+            yield escape(f"\n  next:  {commands.shown(NextCommand('quarantine show', (insert,)))}")
         yield ""
 
 

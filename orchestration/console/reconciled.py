@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.text import counted, key
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import Commands, resnapshot
 from tidegate.quality_checks.against_source import RowDifference, SourceReconciliation
 
 _SHOWN = 20
@@ -33,7 +33,7 @@ def reconciled_lines(found: Sequence[SourceReconciliation], commands: Commands) 
         if item.differences > _SHOWN:
             yield f"  and {counted(item.differences - min(len(item.shown), _SHOWN), 'more key')}: see --json"
         if item.differences:
-            again = commands.filled(f"tidegate run SCRIPT --resnapshot {item.table}")
+            again = commands.shown(resnapshot(item.table))
             text = "begins anew from a fresh snapshot; readers stay on this one until it is complete"
             yield escape(f"  next:  {again}   ({text})")
 

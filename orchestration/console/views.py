@@ -13,6 +13,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.failures import as_data
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.text import counted, number, seconds
+from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
 from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
@@ -159,7 +160,7 @@ def tick_line(tick: Tick) -> str:
     return escape(f"{tick.number:>6}  {tick.seconds:5.1f} s  {'   '.join(parts)}")
 
 
-def stuck_lines(tick: Tick, known: Mapping[str, str]) -> list[str]:
+def stuck_lines(tick: Tick, known: Mapping[str, str], commands: Commands) -> list[str]:
     """Who is stuck since this tick, or for another reason than before, and who goes on again; `known`: what each of
     those said that were stuck before it."""
     now = {item.owner: item for item in tick.stuck}
@@ -168,7 +169,7 @@ def stuck_lines(tick: Tick, known: Mapping[str, str]) -> list[str]:
         if known.get(owner) != item.error.what:
             lines.append(
                 f"{owner} is stuck. It is tried again, every {LONGEST_RETRY_S:.0f} s in the end; the others go on.\n"
-                f"{item.error}"
+                f"{item.error.text(commands)}"
             )
     return lines
 

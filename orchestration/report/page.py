@@ -9,7 +9,7 @@ from importlib.resources import files
 from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
 from tidegate.orchestration.text import counted, moment, why
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, resolving
 from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
@@ -35,7 +35,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         ("Cuts", _cuts(facts), "The position in the source's log that the read view of each snapshot chunk equals."),
         (
             "Verdicts",
-            _verdicts(facts, commands),
+            _verdicts(facts),
             "What the gate said of each staged epoch. Its first word is its last. Waiting: rows that had landed "
             "when an epoch was planned, and that it left for a later one.",
         ),
@@ -95,13 +95,14 @@ def _to_do(facts: Facts, commands: Commands) -> str:
     for item in status.inserts:
         if item.held:
             said.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
-            said += [f"<p>{escape(commands.filled(reason))}</p>" for reason in item.reasons]
-            said.append(_next(commands, f"tidegate release SCRIPT {item.insert}", "joins the rows again"))
-            said.append(_next(commands, f"tidegate discard SCRIPT {item.insert}", item.given_up))
+            said += [f"<p>{escape(reason)}</p>" for reason in item.reasons]
+            release, discard = resolving(item.insert)
+            said.append(_next(commands, release, "joins the rows again"))
+            said.append(_next(commands, discard, item.given_up))
         if item.rows is not None and not item.rows.balanced:
             said.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
             verb = "status" if item.process else "verify"  # what functions gave is not computed anew
-            said.append(_next(commands, f"tidegate {verb} SCRIPT", "says where they are"))
+            said.append(_next(commands, NextCommand(verb), "says where they are"))
     sources = {source.table.name: source.status for source in facts.sources}
     for build in _awaited(facts):
         holder = sources[build].holder if build in sources else None
@@ -109,15 +110,15 @@ def _to_do(facts: Facts, commands: Commands) -> str:
             said.append(f"<h3>{escape(build)} is being loaded by {escape(holder)}</h3>")
         else:
             said.append(f"<h3>Nobody loads {escape(build)}</h3>")
-            said.append(_next(commands, "tidegate run SCRIPT", "goes on where the last run stopped"))
+            said.append(_next(commands, RUN, "goes on where the last run stopped"))
     if not said and not any(item.state for item in status.inserts):
-        said.append(_next(commands, "tidegate run SCRIPT", "lands what the sources have, and releases what may leave"))
+        said.append(_next(commands, RUN, "lands what the sources have, and releases what may leave"))
     return f"<section class=todo>{''.join(said)}</section>" if said else ""
 
 
-def _next(commands: Commands, command: str, what: str) -> str:
+def _next(commands: Commands, command: NextCommand, what: str) -> str:
     """A command that can be pasted, and what it does."""
-    return f"<p class=next><code>{escape(commands.filled(command))}</code> {escape(what)}</p>"
+    return f"<p class=next><code>{escape(commands.shown(command))}</code> {escape(what)}</p>"
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -275,14 +276,14 @@ def _cuts(facts: Facts) -> str:
     return "".join(found)
 
 
-def _verdicts(facts: Facts, commands: Commands) -> str:
-    found = [_of_insert(item, commands) for item in facts.inserts if item.epochs]
+def _verdicts(facts: Facts) -> str:
+    found = [_of_insert(item) for item in facts.inserts if item.epochs]
     return "".join(found)
 
 
-def _of_insert(item: InsertFacts, commands: Commands) -> str:
+def _of_insert(item: InsertFacts) -> str:
     shown = item.epochs[-LAST_OUTCOMES:]
-    rows = [_verdict(epoch, commands) for epoch in reversed(shown[-LISTED:])]
+    rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
     key = legend(OUTCOMES_KEY)
     many = len(item.epochs)
@@ -291,7 +292,7 @@ def _of_insert(item: InsertFacts, commands: Commands) -> str:
     return f"<h3>{escape(title)}</h3>{drawn}{key}" + table(headers, rows, (4, 5, 6, 7))
 
 
-def _verdict(epoch: ReleasedEpoch, commands: Commands) -> tuple[object, ...]:
+def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
     counts = epoch.staged.counts if epoch.staged else {}
     verdict = epoch.verdict
     mark = (
@@ -310,7 +311,7 @@ def _verdict(epoch: ReleasedEpoch, commands: Commands) -> tuple[object, ...]:
         counts.get("to:quarantine", 0),
         counts.get("to:drop", 0),
         pins,
-        " ".join(map(commands.filled, verdict.reasons)) if verdict else "",
+        " ".join(verdict.reasons) if verdict else "",
     )
 
 
@@ -324,7 +325,9 @@ def _quarantine(facts: Facts, commands: Commands) -> str:
                 f"<h3>{escape(item.insert)}</h3>"
                 + lying(bars, f"Quarantined rows of {item.insert} by reason")
                 + _next(
-                    commands, f"tidegate quarantine show SCRIPT {item.insert}", "shows the rows, and what is nearest"
+                    commands,
+                    NextCommand("quarantine show", (item.insert,)),
+                    "shows the rows, and what is nearest",
                 )
             )
     rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
+from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
@@ -130,7 +131,7 @@ def _adopted(
             f"epoch {last} was published while epoch {epoch} was being published",
             where=str(table),
             state="the later epoch stands, this one was not added",
-            next_command="tidegate status",
+            next_command=STATUS,
         )
     if last == epoch:
         return 0
@@ -148,7 +149,7 @@ def _adopted(
             f"epoch {epoch} was committed, but the table now stands at {found}",
             where=str(table),
             state="another runner wrote at the same time",
-            next_command="tidegate status",
+            next_command=STATUS,
         )
     return sum(file.rows for file in files)
 
@@ -250,7 +251,7 @@ def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list
             f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
             where=str(root_of(delta)),
             state="nothing of this epoch was published; no row was taken out",
-            next_command="tidegate verify SCRIPT   (an INSERT that once had another 'insert.id' cannot be backfilled)",
+            next_command=NextCommand("verify", does="an INSERT that once had another 'insert.id' cannot be backfilled"),
         )
     kept = survey(rest) if rest.exists() else []
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]

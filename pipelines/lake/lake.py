@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.layout import Layout
@@ -88,7 +89,7 @@ class Lake(Layout):
                 "there is no lake here",
                 where=str(self.root),
                 state="nothing was changed",
-                next_command="tidegate run SCRIPT   (makes one; or give the right --lake)",
+                next_command=NextCommand("run", does="makes one; or give the right --lake"),
             )
         try:
             self.root.mkdir(parents=True, exist_ok=True)

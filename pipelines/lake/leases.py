@@ -170,7 +170,7 @@ class Leases:
                     f"{owner}: its lease cannot be written: {error}",
                     where=str(self._path),
                     state="nothing was changed by this run",
-                    next_command=f"{remedy(str(error))}, then run the same command again",
+                    next_command=remedy(str(error)) + ", then run the same command again",
                 ) from error
             self._held[owner] = lease
             if self._reservation is not None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from tidegate.pipelines.commands import Advice
 from tidegate.pipelines.watermarks import Watermark
 
 
@@ -331,6 +332,7 @@ class StuckRow(Record):
     that the step has worked since. `epoch` counts the owner's rows. For people: nothing is decided by it.
 
     `at`, and `since` when it is stuck: ms, UTC. `kind` and what follows: the error, see `TidegateError`.
+    `next` is an `Advice`, as it stores itself.
     """
 
     table: ClassVar[str] = "stuck"
@@ -355,6 +357,11 @@ class StuckRow(Record):
     what: str = ""
     where: str = ""
     next: str = ""
+
+    @property
+    def advice(self) -> Advice:
+        """What the error said to do next."""
+        return Advice.of_stored(self.next)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.pipelines.commands import STATUS
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
@@ -166,7 +167,7 @@ def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> P
             f"epoch {epoch} was committed by another runner",
             where=str(path),
             state="its rows stand, this run's were not written",
-            next_command="tidegate status",
+            next_command=STATUS,
         )
     return path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
 

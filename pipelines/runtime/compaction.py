@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
@@ -64,7 +65,7 @@ class Compaction:
                 f"{expected:,} rows were to be put together, and {sum(file.rows for file in written):,} were",
                 where=str(path),
                 state="the table is as it was",
-                next_command="tidegate maintain SCRIPT   (tries it again)",
+                next_command=NextCommand("maintain", does="tries it again"),
             )
         replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.commands import STATUS
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
@@ -317,7 +318,7 @@ class Definitions:
                 f"another runner has changed the definition of {owner} since this one began",
                 where=str(self.lake.root),
                 state="its definition holds; this run planned nothing more",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
 
     def _store(self, owner: str, generation: int, since: int, *, assumed: bool = False) -> int:
@@ -345,7 +346,7 @@ class Definitions:
                 f"another runner has defined {owner} meanwhile",
                 where=str(self.lake.root),
                 state="its definition holds; this run planned nothing",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         self._numbers[owner] = number
         return number

@@ -55,8 +55,7 @@ class Failed(dict[str, TidegateError]):
         first, *others = dict.fromkeys(self.values())
         whys = "".join(f"; {self._names(error)} stopped as well: {error.what}" for error in others)
         kept = f"{first.state}; " if first.state else ""
-        first.state = f"{kept}{self._names(first)} stopped, and what reads it; all else went on{whys}"
-        first.reword(lambda text: text)
+        first.reword(state=f"{kept}{self._names(first)} stopped, and what reads it; all else went on{whys}")
         return first
 
     def _names(self, error: TidegateError) -> str:
@@ -69,7 +68,7 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
     try:
         yield
     except ENGINE as error:
-        then = f"{remedy(str(error))}, {AGAIN}"
+        then = remedy(str(error)) + f", {AGAIN}"
         raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=then) from error
 
 

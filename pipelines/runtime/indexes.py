@@ -9,6 +9,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.commands import either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
@@ -81,7 +82,7 @@ class Indexed:
                 f"the table of {name} is gone",
                 where=str(path),
                 state="nothing was staged",
-                next_command=f"bring {path} back from a backup   or   tidegate run SCRIPT --resnapshot {name}",
+                next_command=either(f"bring {path} back from a backup", resnapshot(name)),
             )
         return found
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
@@ -213,7 +214,7 @@ def refuse_removed_span(
     asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.parts)]
     since = max([removed.time or 0, *(epoch.extent[1] // 1000 for epoch in asking)]) + 1
     raise _beyond(
-        lake, plan.insert, plan.probe, plan.probe_generation, removed, f"tidegate run SCRIPT --from {instant(since)}"
+        lake, plan.insert, plan.probe, plan.probe_generation, removed, NextCommand("run", ("--from", instant(since)))
     )
 
 
@@ -222,12 +223,12 @@ def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
     retention has removed some of them."""
     removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
     if removed.epoch is not None and first <= removed.epoch:
-        show = f"tidegate quarantine show SCRIPT {plan.insert} --state discarded   (what they were)"
+        show = NextCommand("quarantine show", (plan.insert, "--state", "discarded"), "what they were")
         raise _beyond(lake, plan.insert, plan.probe, plan.probe_generation, removed, show)
 
 
 def _beyond(
-    lake: Lake, insert: str, table: str, generation: int, removed: Removed, next_command: str = ""
+    lake: Lake, insert: str, table: str, generation: int, removed: Removed, next_command: NextCommand | None = None
 ) -> BeyondRetention:
     upto = removed.epoch or 0
     first = Stream(lake, table).generation(generation).epoch(upto + 1)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
@@ -143,14 +144,15 @@ def _new(lake: Lake) -> bool:
     return True
 
 
-def _anew(table: str) -> str:
-    return f"   or   tidegate run SCRIPT --resnapshot {table}   (reads it anew)"
+def _anew(table: str) -> NextCommand:
+    return resnapshot(table, "reads it anew")
 
 
-def _lost(path: Path, what: str, known: str, or_else: str = "") -> LakeError:
+def _lost(path: Path, what: str, known: str, or_else: NextCommand | None = None) -> LakeError:
+    restored = f"bring {path}/_delta_log back from a backup"
     return LakeError(
         f"the lake has lost {what}, though {known}: the last commit of a table is gone (a power cut can take it)",
         where=str(path),
         state="nothing was planned or released; what is published stays",
-        next_command=f"bring {path}/_delta_log back from a backup{or_else}",
+        next_command=restored if or_else is None else either(restored, or_else),
     )

@@ -152,7 +152,7 @@ class Runner:
             since = last.since if last and not last.over else now
             row = StuckRow(
                 owner, 1, last.epoch + 1 if last else 1, now, since, False,
-                type(error).__name__, error.what, error.where, error.next_command,
+                type(error).__name__, error.what, error.where, error.advice.stored(),
             )  # fmt: skip
             self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
         except (DeltaError, OSError, LakeError) as unwritten:

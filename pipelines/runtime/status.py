@@ -166,6 +166,8 @@ class LakeStatus:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values."""
         found = asdict(self)
+        for given, item in zip(found["stuck"], self.stuck, strict=True):
+            given["next"] = str(item.advice)
         for given, insert in zip(found["inserts"], self.inserts, strict=True):
             if insert.rows is not None:
                 given["rows"] |= {"published": insert.rows.published, "balanced": insert.rows.balanced}

@@ -16,6 +16,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, Self
 
+from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.syntax.errors import Location
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class CompiledScript:
                 problem,
                 where=f"with_strategy of the pipeline {self.name}",
                 state="nothing was run",
-                next_command="correct the file, then: tidegate explain SCRIPT",
+                next_command=then("correct the file", NextCommand("explain")),
             )
         return replace(self, strategies={**self.strategies, table: strategy})
 

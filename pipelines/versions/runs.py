@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.versions.run import Made, Run, make, opened, whole_at
 
@@ -172,7 +173,7 @@ def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
         f"{held:,} rows of a build are in its files, and the watermark log has {rows:,}",
         where=runs[0].files[0] if runs and runs[0].files else "",
         state="nothing was staged or published",
-        next_command="tidegate verify SCRIPT",
+        next_command=VERIFY,
     )
 
 

@@ -11,7 +11,7 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.tables.constraints import not_null
 from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.sentences import give_up, join_again, many, subject
+from tidegate.quality_checks.sentences import many, subject
 
 NAME = "constraints"
 SAMPLES = 5
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> CheckResult:
     warning = "; ".join(sentences[each.name] for each in warned)
     ways_out = (
         f"Mend the rows at their source, or in {' and '.join(staged.insert.builds) or staged.plan.probe}, and join "
-        f"again: {join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
+        "again; or discard the epoch, which quarantines them"
     )
     failed = [sentences[each.name] for each in broken] + problems
     return CheckResult(

@@ -9,7 +9,7 @@ from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OF_PROCESSES, PLACES, OutcomeCounts, expected_facts, expected_names
-from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
+from tidegate.quality_checks.sentences import listed, many, subject
 
 COUNTS_COMPLETE = "counts-complete"
 
@@ -45,7 +45,7 @@ def counts_complete(evidence: Evidence) -> CheckResult:
         observed={"missing": missing, "unknown": unknown, "wrong": wrong, "plan": staged.staged.plan_digest},
         expected={"missing": [], "unknown": [], "wrong": [], "plan": staged.plan.digest},
         detail=f"{subject(staged)}: what was staged {' and '.join(problems)}, so nothing can be proved of it. "
-        f"Stage it again: {join_again(staged)}"
+        "Join its rows again"
         if problems
         else f"all {len(expected)} counts are there",
     )
@@ -78,7 +78,7 @@ def released_rows(evidence: Evidence) -> CheckResult:
         if joined == landed
         else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but {_expected(staged)}: "
         f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
-        f"{staged.plan.probe}, then join again: {join_again(staged)}",
+        f"{staged.plan.probe}, then join again",
     )
 
 
@@ -108,7 +108,7 @@ def one_place(evidence: Evidence) -> CheckResult:
         if passed
         else f"{subject(staged)}: {counts.rows:,} rows were released, {by_place:,} went somewhere ({listed(places)}), "
         f"{by_outcome:,} have an outcome ({listed(counts.by_outcome)}): a row is lost or in two places. "
-        f"Nothing was published. Stage it again: {join_again(staged)}",
+        "Nothing was published. Join its rows again",
     )
 
 
@@ -134,5 +134,5 @@ def discards(evidence: Evidence) -> CheckResult:
         if passed
         else f"{subject(staged)}: the epoch was discarded, yet {many(leaving, 'row')} would be published and "
         f"{counts.discarded:,} of {counts.to('quarantine'):,} quarantined rows count as discarded. Nothing was "
-        f"published. Discard it again: {give_up(staged)}",
+        "published. Discard it again",
     )

@@ -10,7 +10,7 @@ from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.runtime.releasing.staging import proof_columns
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import give_up, join_again, listed, subject
+from tidegate.quality_checks.sentences import listed, subject
 
 STAGED_FILES = "staged-files"
 
@@ -47,8 +47,7 @@ def staged_files(evidence: Evidence) -> CheckResult:
         if not problems
         else f"{subject(staged)}: the staged files are not what the join wrote: {'; '.join(problems[:3])}"
         f"{f' (and {len(problems) - 3} more)' if len(problems) > 3 else ''}. Nothing was published. "
-        f"Find out who changed files in {staged.lake.target_path(staged.target)}, then stage it again: "
-        f"{join_again(staged)}",
+        f"Find out who changed files in {staged.lake.target_path(staged.target)}, then join again",
     )
 
 
@@ -95,7 +94,7 @@ def columns(evidence: Evidence) -> CheckResult:
         detail=f"the files have the {len(wanted)} columns of {staged.target.name}"
         if not problems
         else f"{subject(staged)}: the staged columns are not those of {staged.target.name}: {'; '.join(problems[:5])}. "
-        f"Nothing was published. Compare the script with the table, then stage it again: {join_again(staged)}",
+        f"Nothing was published. Compare the script with the table, then join again",
     )
 
 
@@ -138,5 +137,5 @@ def keys(evidence: Evidence) -> CheckResult:
         detail=("no key column is null" if key else f"{staged.target.name} declares no primary key")
         if not problems
         else f"{subject(staged)}: {' and '.join(problems)}. Nothing was published. Mend the rows at "
-        f"their source and join again: {join_again(staged)}; or quarantine the epoch: {give_up(staged)}",
+        f"their source and join again; or discard the epoch, which quarantines them",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import join_again, many, subject
+from tidegate.quality_checks.sentences import many, subject
 
 FLIPS = "released-after-flip"
 
@@ -53,7 +53,7 @@ def flips(evidence: Evidence) -> CheckResult:
         )
         if not problems
         else f"{subject(staged)}: {'; '.join(problems)}. Its rows were released too early and are not published. "
-        f"Let the build finish loading (tidegate status), then join again: {join_again(staged)}",
+        "Let the build finish loading, then join again",
     )
 
 
@@ -93,5 +93,5 @@ def matches(evidence: Evidence) -> CheckResult:
         detail="every match lies inside its pin"
         if not problems
         else f"{subject(staged)}: {'; '.join(problems)}. Rows that were matched against another state of the build are "
-        f"not published. Join again: {join_again(staged)}",
+        "not published. Join again",
     )

@@ -18,7 +18,7 @@ from tidegate.quality_checks.checks import counts as row_counts
 from tidegate.quality_checks.checks import unmatched_policy
 from tidegate.quality_checks.evidence import Evidence, gather
 from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts
-from tidegate.quality_checks.sentences import join_again, listed, many, subject
+from tidegate.quality_checks.sentences import listed, many, subject
 
 SECOND = "second"
 """The fact that has the files and the counts of the second output."""
@@ -85,8 +85,7 @@ def outputs(evidence: Evidence) -> CheckResult:
         expected={"emitted": given, "kept out for a reason": places["quarantine"]},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: {found}: a row is lost or in two places. Nothing was published. Stage it again: "
-        f"{join_again(staged)}",
+        else f"{subject(staged)}: {found}: a row is lost or in two places. Nothing was published. Compute it again",
     )
 
 
@@ -122,5 +121,5 @@ def state(evidence: Evidence) -> CheckResult:
         expected=[],
         detail=f"nothing to match; the state of {many(rows, 'key')} was written"
         if not problems
-        else f"{subject(staged)}: {'; '.join(problems)}. Nothing was published. Stage it again: {join_again(staged)}",
+        else f"{subject(staged)}: {'; '.join(problems)}. Nothing was published. Compute it again",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
+from tidegate.quality_checks.sentences import listed, many, subject
 
 NAME = "unmatched-policy"
 
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> CheckResult:
             {"policy": policy, "unmatched": {}},
             f"{subject(staged)}: {unmatched:,} of {many(counts.rows, 'released row')} found no match in {tables} "
             f"({listed(counts.unmatched)}), and 'gate.on-unmatched' is 'block'. Bring the missing rows into {tables} "
-            f"and join again: {join_again(staged)}; or quarantine all rows of the epoch: {give_up(staged)}",
+            "and join again; or discard the epoch, which quarantines all of its rows",
         )
     published = unmatched if policy == "publish" else 0
     expected = {
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> CheckResult:
         detail=f"{many(unmatched, 'row')} without a match ({listed(counts.unmatched)})"
         if not problems
         else f"{subject(staged)}: under 'gate.on-unmatched' = '{policy}' {'; '.join(problems)}. Nothing was published. "
-        f"Stage it again: {join_again(staged)}",
+        "Join its rows again",
     )
 
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan, insert_
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.quality_checks.evidence import Evidence
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import give_up, join_again, listed, many, subject
+from tidegate.quality_checks.sentences import listed, many, subject
 from tidegate.quality_checks.statistics import DIGITS, asked, statistics
 
 NAME = "unmatched-ratio"
@@ -80,8 +80,8 @@ def check(evidence: Evidence) -> CheckResult:
         observed=found.to_json(),
         expected=expected,
         detail=f"{subject(staged)}: {text} ({listed(found.unmatched)}); {' and '.join(problems)}. Nothing was "
-        f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, and join again: "
-        f"{join_again(staged)}; or quarantine the epoch: {give_up(staged)}"
+        f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, and join again; or discard "
+        "the epoch, which quarantines its rows"
         if problems
         else text,
     )

@@ -74,6 +74,7 @@ def test_a_held_epoch_fails_the_gate_and_its_cause_with_reasons_and_commands():
     assert gate.metadata["next"].value == (
         "tidegate release SCRIPT enriched_click   or   tidegate discard SCRIPT enriched_click"
     )
+    assert policy.metadata["next"] == gate.metadata["next"]
     assert (policy.metadata["observed"].value, policy.metadata["expected"].value) == (7, 0)
 
 

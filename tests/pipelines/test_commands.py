@@ -1,42 +1,79 @@
+"""Commands to run next, as each surface shows them: with its own script and its own lake, to be pasted as they are."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import (
+    RUN,
+    STATUS,
+    Advice,
+    Advised,
+    Commands,
+    NextCommand,
+    advice,
+    both,
+    either,
+    or_else,
+    resnapshot,
+    resolving,
+    then,
+)
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.remedies import remedy
 
 HERE = Commands(Path("/s/a b.sql"), Path("/lake"))
+WAYS_OUT = resolving("e", "joins again", "quarantines them")
 
 
 @pytest.mark.parametrize(
-    ("text", "filled"),
+    ("what", "shown"),
     [
         (
-            "tidegate release SCRIPT e   (joins again)   or   tidegate discard SCRIPT e   (quarantines them)",
+            either(*WAYS_OUT),
             "tidegate release '/s/a b.sql' e --lake /lake   (joins again)   or   "
             "tidegate discard '/s/a b.sql' e --lake /lake   (quarantines them)",
         ),
-        ("tidegate status", "tidegate status --lake /lake"),
-        ("tidegate run … --resnapshot u   (it)", "tidegate run '/s/a b.sql' --resnapshot u --lake /lake   (it)"),
-        ("put it back, or: tidegate run SCRIPT", "put it back, or: tidegate run '/s/a b.sql' --lake /lake"),
-        ("tidegate run SCRIPT --lake DIR   (or so)", "tidegate run '/s/a b.sql' --lake DIR   (or so)"),
-        (
-            "join again: tidegate release SCRIPT e; or: tidegate discard SCRIPT e\nmore SCRIPT",
-            "join again: tidegate release '/s/a b.sql' e --lake /lake; or: "
-            "tidegate discard '/s/a b.sql' e --lake /lake\nmore SCRIPT",
-        ),
-        (
-            "let it load (tidegate status), then: tidegate run SCRIPT",
-            "let it load (tidegate status --lake /lake), then: tidegate run '/s/a b.sql' --lake /lake",
-        ),
-        ("correct it, then: tidegate explain SCRIPT", "correct it, then: tidegate explain SCRIPT"),
-        ("raise @@GLOBAL.binlog_expire_logs_seconds", "raise @@GLOBAL.binlog_expire_logs_seconds"),
+        (STATUS, "tidegate status --lake /lake"),
+        (resnapshot("u", "it"), "tidegate run '/s/a b.sql' --resnapshot u --lake /lake   (it)"),
+        (or_else("put it back", RUN), "put it back, or: tidegate run '/s/a b.sql' --lake /lake"),
+        (both("put it back", RUN), "put it back and tidegate run '/s/a b.sql' --lake /lake"),
+        (NextCommand("run", ("--lake", "DIR"), "or so"), "tidegate run '/s/a b.sql' --lake DIR   (or so)"),
+        (NextCommand("discard", ("my clicks",)), "tidegate discard '/s/a b.sql' 'my clicks' --lake /lake"),
+        ("let it load (" + STATUS + ")", "let it load (tidegate status --lake /lake)"),
+        (then("correct it", NextCommand("explain")), "correct it, then: tidegate explain '/s/a b.sql'"),
+        (remedy("No space left on device"), "tidegate maintain '/s/a b.sql' --lake /lake)"),
+        ("set what a SCRIPT reads, or tidegate run SCRIPT", "set what a SCRIPT reads, or tidegate run SCRIPT"),
     ],
-)
-def test_commands_can_be_pasted(text: str, filled: str) -> None:
-    assert HERE.filled(text) == filled
+)  # fmt: skip
+def test_commands_can_be_pasted_and_plain_text_stays_as_it_is(what: Advised, shown: str) -> None:
+    assert HERE.shown(what).endswith(shown)
 
 
 def test_what_is_not_known_stays_open() -> None:
-    assert AS_WRITTEN.resolving("e") == "tidegate release SCRIPT e   or   tidegate discard SCRIPT e"
+    assert str(either(*resolving("e"))) == "tidegate release SCRIPT e   or   tidegate discard SCRIPT e"
+
+
+def test_an_error_carries_its_command_and_every_surface_shows_it_in_its_own_way() -> None:
+    ways = or_else("put it back", resnapshot("u"))
+    error = SourceError("it is gone", where="SCRIPT", state="kept", next_command=ways)
+    assert error.next_command == "put it back, or: tidegate run SCRIPT --resnapshot u"
+    assert str(error).endswith(f"where: SCRIPT\n  state: kept\n  next:  {error.next_command}")
+    there = "put it back, or: tidegate run '/s/a b.sql' --resnapshot u --lake /lake"
+    assert error.text(HERE) == f"it is gone\n  where: SCRIPT\n  state: kept\n  next:  {there}"
+    error.reword(lambda text: text.replace("u", "U"))
+    assert error.next_command == "pUt it back, or: tidegate run SCRIPT --resnapshot U"
+    error.reword(state="all of it", next_command=STATUS)
+    assert str(error).endswith("state: all of it\n  next:  tidegate status")
+
+
+@pytest.mark.parametrize("what", ["", "look at it", resnapshot("u", "reads it anew"), or_else("[put] it back", STATUS)])
+def test_advice_is_stored_and_read_back(what: Advised) -> None:
+    assert Advice.of_stored(advice(what).stored()) == advice(what)
+
+
+@pytest.mark.parametrize("text", ["", "put it back, or: tidegate run SCRIPT --resnapshot u"])
+def test_what_an_older_version_stored_is_a_sentence(text: str) -> None:
+    assert str(Advice.of_stored(text)) == text

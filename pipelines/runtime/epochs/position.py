@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate.pipelines.commands import NextCommand, either, resolving
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
@@ -209,9 +210,8 @@ def held(insert: Insert, position: Position) -> GateHeld:
         return GateHeld(
             f"epoch {plan.epoch} of {insert.id} has no verdict, so it is not published",
             state="it is staged; the target is unchanged",
-            next_command="tidegate run SCRIPT   (judges it)",
+            next_command=NextCommand("run", does="judges it"),
         )
-    way = plan.when_discarded
     again = isinstance(plan, RequeuePlan)
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
@@ -219,6 +219,5 @@ def held(insert: Insert, position: Position) -> GateHeld:
         state="its rows are in quarantine, as they were; the target is unchanged"
         if again
         else "its rows are staged and count as waiting; the target is unchanged",
-        next_command=f"tidegate release SCRIPT {insert.id}   (joins again against newer pins)   or   "
-        f"tidegate discard SCRIPT {insert.id}   ({way})",
+        next_command=either(*resolving(insert.id, "joins again against newer pins", plan.when_discarded)),
     )

@@ -3,10 +3,10 @@ table may not be read anew."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tidegate.pipelines.commands import NextCommand, advice
 from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.function import failure
@@ -38,7 +38,7 @@ def reading(own: SourceTable, source: Source, stored: StoredStep, watermark: str
             f"{own.name}: {error.what}",
             where=place(stored),
             state=UNLOGGED if own.holds(stored) else _UNREAD,
-            next_command=f"{error.next_command}; then run the same command again: it goes on at this epoch",
+            next_command=error.advice + "; then run the same command again: it goes on at this epoch",
         ) from error
     except TidegateError:
         raise
@@ -66,7 +66,8 @@ def refuse_second_release(lake: Lake, table: str) -> None:
             "published a second time",
             where=f"--resnapshot {table}",
             state="nothing was changed",
-            next_command=f"tidegate run SCRIPT   (goes on where {table} stands); to begin anew, {_anew(table, names)}",
+            next_command=NextCommand("run", does=f"goes on where {table} stands")
+            + f"; to begin anew, {_anew(table, names)}",
         )
 
 
@@ -77,15 +78,13 @@ def own_way_out(lake: Lake, table: str) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
-        if "--resnapshot" in error.next_command and (inserts := releasing(lake, table)):
-            names = " and ".join(inserts)
-            mend = re.sub(r"[ ,:]*\b(or|then)?[ ,:]*$", "", error.next_command.partition("tidegate run")[0])
-            mend = mend or "bring back what is missing at the source"
-            error.next_command = (
-                f"{mend}, then run the same command again; to begin anew, {_anew(table, names)} "
+        mend = error.advice.before(lambda command: "--resnapshot" in command.arguments)
+        if mend is not None and (inserts := releasing(lake, table)):
+            error.reword(
+                next_command=(mend or advice("bring back what is missing at the source"))
+                + f", then run the same command again; to begin anew, {_anew(table, ' and '.join(inserts))} "
                 "(a new generation would publish rows a second time)"
             )
-            error.reword(lambda text: text)
         raise
 
 
@@ -111,5 +110,5 @@ def _explained(
         f"{own.name}: {what}",
         where=where,
         state=UNLOGGED if own.holds(stored) else _UNREAD,
-        next_command=f"{mend}, {AGAIN}",
+        next_command=mend + f", {AGAIN}",
     )

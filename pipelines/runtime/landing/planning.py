@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.commands import STATUS
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -87,7 +88,7 @@ class EpochPlanner:
             raise ConcurrentRun(
                 f"epoch {planned.epoch} of {self.own.name} was planned by another runner",
                 state="its plan stands, nothing was read by this run",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         faults.point("source.planned", self.own.name)
         if self.definition:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
@@ -194,7 +195,7 @@ def refuse_process(insert: Insert) -> None:
         raise PlanningError(
             f"{insert.id} is a process: the rows that it keeps out are its function's own, and cannot be taken again",
             state="nothing was changed; they stay in quarantine",
-            next_command=f"tidegate quarantine show SCRIPT {insert.id}",
+            next_command=NextCommand("quarantine show", (insert.id,)),
         )
 
 
@@ -232,7 +233,7 @@ def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int],
             raise PlanningError(
                 f"no row of {insert} was ever quarantined {how} {name}",
                 state="nothing was changed",
-                next_command=f"tidegate quarantine list SCRIPT {insert}   (lists reasons and epochs)",
+                next_command=NextCommand("quarantine list", (insert,), "lists reasons and epochs"),
             )
 
 
@@ -294,7 +295,7 @@ def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequen
             f"('{QUARANTINE_RETENTION}'), and would have to be joined again",
             where=f"the quarantine of INSERT {insert}",
             state="nothing was released; what is published stays",
-            next_command=f"tidegate quarantine list SCRIPT {insert} --by-epoch   (says what became of them)",
+            next_command=NextCommand("quarantine list", (insert, "--by-epoch"), "says what became of them"),
             table=insert,
             upto=epoch,
         )

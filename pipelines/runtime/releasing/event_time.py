@@ -8,6 +8,7 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
@@ -140,7 +141,7 @@ class EventTimePlanner(ReleasePlanner):
                 "version that ended before it",
                 where=f"INSERT {insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command="tidegate run SCRIPT --from TIME   with a time after the new snapshot"
+                next_command=NextCommand("run", ("--from", "TIME")) + "   with a time after the new snapshot"
                 if held is None
                 else _given_up(held),
             )
@@ -172,9 +173,9 @@ class EventTimePlanner(ReleasePlanner):
                 "find what they had found",
                 where=f"INSERT {on_lake.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=f"tidegate quarantine release SCRIPT {on_lake.insert.id}   (rows without a match stay)"
+                next_command=NextCommand("quarantine release", (on_lake.insert.id,), "rows without a match stay")
                 if quarantined
-                else f"tidegate run SCRIPT --from {whole}"
+                else NextCommand("run", ("--from", whole))
                 if held is None
                 else _given_up(held),
             )
@@ -194,8 +195,8 @@ class EventTimePlanner(ReleasePlanner):
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
 
 
-def _given_up(held: ReleasePlan) -> str:
-    return f"tidegate discard SCRIPT {held.insert}   ({held.when_discarded})"
+def _given_up(held: ReleasePlan) -> NextCommand:
+    return NextCommand("discard", (held.insert,), held.when_discarded)
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import require_whole
@@ -100,7 +101,7 @@ class InsertRunner(InsertOnLake):
                 "span of them can be told",
                 where=f"line {self.insert.location.line} of the script",
                 state="nothing was released",
-                next_command="tidegate run SCRIPT   (without --from and --to)",
+                next_command=NextCommand("run", does="without --from and --to"),
             )
         unfinished = self._unfinished(position)
         if unfinished is not None:
@@ -262,7 +263,7 @@ class InsertRunner(InsertOnLake):
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was planned by another runner",
                 state="its plan stands, this run released nothing",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         faults.point("insert.planned", self.insert.id)
         if self.work.definitions is not None:  # changed by another runner meanwhile, the epoch is that one's to plan
@@ -290,7 +291,7 @@ class InsertRunner(InsertOnLake):
             raise PlanningError(
                 f"the script's INSERT INTO {self.insert.target} has changed since epoch {plan.epoch} was planned",
                 state="the epoch is planned and not staged",
-                next_command="tidegate run SCRIPT   (plans the same rows for the new text)",
+                next_command=NextCommand("run", does="plans the same rows for the new text"),
             )
         refuse_lost_rows(self.lake, self.work.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
@@ -302,7 +303,7 @@ class InsertRunner(InsertOnLake):
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was staged by another runner",
                 state="its files stand, this run's are not used",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         faults.point("insert.staged", self.insert.id)
         self.stager.sweep(plan, keep=row.folder)
@@ -331,7 +332,7 @@ class InsertRunner(InsertOnLake):
                 f"the verdict on epoch {plan.epoch} cannot be read back",
                 where=str(self.lake.verdicts.path),
                 state="nothing was published",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         faults.point("insert.judged", self.insert.id)
         return GateVerdict.of(stands)

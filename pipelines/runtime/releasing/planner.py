@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -105,11 +106,11 @@ class ReleasePlanner(ABC):
             raise PlanningError(
                 f"no epoch of {insert.id} is held",
                 state=f"its newest epoch is {position.state or 'not planned yet'}",
-                next_command="tidegate status",
+                next_command=STATUS,
             )
         pins = held.pins if kind == "discard" else self._pins()
         if isinstance(pins, Waiting):
-            raise PlanningError(pins.reason, state="the epoch stays held", next_command="tidegate status")
+            raise PlanningError(pins.reason, state="the epoch stays held", next_command=STATUS)
         plan = replace(
             held,
             epoch=held.epoch + 1,
@@ -180,7 +181,7 @@ class ReleasePlanner(ABC):
         same_builds = {pin.table for pin in last.pins} == set(insert.builds)
         pins = last.pins if request.discards and same_builds else self._pins()
         if isinstance(pins, Waiting):
-            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command="tidegate status")
+            raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command=STATUS)
         if request.discards:  # nothing is read, so neither the probe's generation nor its time can stand in its way
             plan = replace(
                 last,
@@ -200,8 +201,8 @@ class ReleasePlanner(ABC):
                 "its INSERT does not read any more",
                 where=f"line {insert.location.line} of the script",
                 state="the rows stay in quarantine",
-                next_command="put the old FROM back, or discard them: tidegate quarantine discard SCRIPT "
-                f"{insert.id} --because TEXT",
+                next_command="put the old FROM back, or discard them: "
+                + NextCommand("quarantine discard", (insert.id, "--because", "TEXT")),
             )
         self._refuse_other_time(last, event=insert.time == "event")
         plan = self._plan(last, landed, pins, event=last.in_event_time)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
@@ -82,7 +83,7 @@ def with_probes(
             f"told apart: {written:,} for {rows:,}",
             where=str(landed),
             state="nothing of the epoch is staged",
-            next_command="tidegate verify SCRIPT",
+            next_command=VERIFY,
         )
     for path in paths:
         path.unlink()

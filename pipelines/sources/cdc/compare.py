@@ -85,7 +85,7 @@ class TableComparison(Generic[P]):
                 f"the table has no column {', '.join(gone)} any more, and the changelog says what was in it",
                 where=self._settings.where,
                 state="nothing was read",
-                next_command=f"{resnapshot(self._table.name)}, after the column is taken out of the script",
+                next_command=resnapshot(self._table.name) + ", after the column is taken out of the script",
             )
 
     def low(self) -> LogPlace:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from tidegate.pipelines import commands
+from tidegate.pipelines.commands import Advised, NextCommand
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
 
 NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
-RETRY = "tidegate run …   (reads the same range again)"
-FRESH = "tidegate run … --resnapshot TABLE   (a new generation of the table: snapshot, then log)"
+RETRY = NextCommand("run", does="reads the same range again")
+FRESH = commands.resnapshot("TABLE", "a new generation of the table: snapshot, then log")
 STATE = "the step is planned, none of its rows are committed; what was committed before stands"
 AGAIN = "run the same command again: it goes on at this step"
 
@@ -25,7 +27,7 @@ class ReadError(SourceError):
     passing: ClassVar[bool] = True
 
     def __init__(
-        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: str = RETRY
+        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: Advised = RETRY
     ) -> None:
         super().__init__(what, where=str(where), state=state, next_command=next_command)
 
@@ -66,9 +68,9 @@ class NotWritten(SnapshotError):
     first = "make room on the lake's disk, or mend it"
 
 
-def resnapshot(table: str) -> str:
+def resnapshot(table: str) -> NextCommand:
     """The command that begins a table anew, in a generation of its own."""
-    return f"tidegate run … --resnapshot {table}   (readers stay on the old generation until the new one has flipped)"
+    return commands.resnapshot(table, "readers stay on the old generation until the new one has flipped")
 
 
 def explain(error: BaseException, table: str, step: str, where: str) -> SourceError | None:
@@ -87,17 +89,17 @@ def explain(error: BaseException, table: str, step: str, where: str) -> SourceEr
     )
 
 
-def _next(typed: SourceError, fresh: str) -> str:
-    if typed.next_command == FRESH:
+def _next(typed: SourceError, fresh: NextCommand) -> Advised:
+    if typed.next_command == str(FRESH):
         return fresh
     first, passing = (typed.first, typed.passing) if isinstance(typed, ReadError) else ("", True)
     again = f"{first}, then {AGAIN}" if first else AGAIN
     if passing:
         return again
-    if typed.next_command == RETRY:
-        return f"{again}; if it stops at the same place: {fresh}"
+    if typed.next_command == str(RETRY):
+        return f"{again}; if it stops at the same place: " + fresh
     # What is mended now leaves the events as they were written.
-    return f"{typed.next_command}; then {fresh}"
+    return typed.advice + "; then " + fresh
 
 
 def find(error: BaseException) -> SourceError | None:

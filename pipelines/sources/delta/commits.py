@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.errors import SourceError
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ class CommitLog:
                 f"version {version} of the Delta table is gone: its log was cleaned up before it was read",
                 where=str(file),
                 state="what was read before stands; nothing after it was read",
-                next_command="tidegate run SCRIPT --resnapshot TABLE   (reads the table anew; and make "
-                "delta.logRetentionDuration longer)",
+                next_command=resnapshot("TABLE", "reads the table anew; and make delta.logRetentionDuration longer"),
             ) from error
         return _commit(version, lines, int(file.stat().st_mtime * 1000))
 

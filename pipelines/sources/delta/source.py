@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from sqlglot import exp
 
 from tidegate.pipelines import paths
+from tidegate.pipelines.commands import Advised, resnapshot, then
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -109,7 +110,7 @@ class DeltaSource:
         if first.step.ranges["id"] != ends["id"] or latest < start:
             raise self._error(
                 f"another Delta table lies here than the one that was read up to version {start}",
-                next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads it anew)",
+                next_command=resnapshot(self._table.name, "reads it anew"),
             )
         mode, stop, late = self._next(start, latest, request)
         held = {} if late is None else {SPLIT: late}
@@ -141,7 +142,7 @@ class DeltaSource:
                 raise self._error(
                     f"column {path} of the Delta table is another one{since}: it was renamed, or dropped and added "
                     "again, so its values are others than those that were read under that name",
-                    next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table anew)",
+                    next_command=resnapshot(self._table.name, "reads the table anew"),
                 )
         return columns
 
@@ -173,13 +174,12 @@ class DeltaSource:
         if self._table.role != "build":
             raise self._error(
                 f"{what}: a probe side takes only what is added",
-                next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table as it is now)",
+                next_command=resnapshot(self._table.name, "reads the table as it is now"),
             )
         if not self._log.feeds_changes(commit.version):
             raise self._error(
                 f"{what} without a change data feed",
-                next_command="set delta.enableChangeDataFeed = true on the table, then "
-                f"tidegate run SCRIPT --resnapshot {self._table.name}",
+                next_command=then("set delta.enableChangeDataFeed = true on the table", resnapshot(self._table.name)),
             )
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
@@ -239,9 +239,11 @@ class DeltaSource:
         return self._error(
             f"{file} of the Delta table is gone, which {summary} needs: VACUUM or the cleanup of the log took it "
             "before it was read",
-            next_command=f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads the table as it is now: rows "
-            "that were there only in between are not read; and make delta.deletedFileRetentionDuration longer than the "
-            "time between two runs)",
+            next_command=resnapshot(
+                self._table.name,
+                "reads the table as it is now: rows that were there only in between are not read; and make "
+                "delta.deletedFileRetentionDuration longer than the time between two runs",
+            ),
         )
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
@@ -258,7 +260,7 @@ class DeltaSource:
         except SourceError:
             return None
 
-    def _error(self, what: str, *, next_command: str) -> SourceError:
+    def _error(self, what: str, *, next_command: Advised) -> SourceError:
         return SourceError(
             f"{self._table.name}: {what}",
             where=str(self._log.path),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from tidegate.pipelines.commands import or_else, resnapshot
 from tidegate.pipelines.connectors.protocol import SplitStore
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem.listing import File, Folder, in_future, settled
@@ -165,8 +166,10 @@ class Catalog:
             )
             raise self._folder.error(
                 what,
-                "put the old file back and write changes into a new one, or: "
-                f"tidegate run SCRIPT --resnapshot {self._folder.table}   (reads all files anew)",
+                or_else(
+                    "put the old file back and write changes into a new one",
+                    resnapshot(self._folder.table, "reads all files anew"),
+                ),
                 name=before.name,
             )
 
@@ -178,7 +181,7 @@ class Catalog:
             if now is None:
                 raise self._folder.error(
                     "is gone, and was not read yet",
-                    f"put it back, or: tidegate run SCRIPT --resnapshot {self._folder.table}   (reads what is there)",
+                    or_else("put it back", resnapshot(self._folder.table, "reads what is there")),
                     name=file.name,
                 )
             self.check(file, now)

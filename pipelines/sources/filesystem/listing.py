@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.pipelines import paths
+from tidegate.pipelines.commands import Advised
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem.partitions import PartitionError, Partitions
 
@@ -89,7 +90,7 @@ class Folder:
                 name=name,
             ) from error
 
-    def error(self, what: str, next_command: str, *, name: str | None = None) -> SourceError:
+    def error(self, what: str, next_command: Advised, *, name: str | None = None) -> SourceError:
         """An error of this folder, or of one of its files."""
         return SourceError(
             f"{self.table}: {'the folder' if name is None else f'the file {name}'} {what}",

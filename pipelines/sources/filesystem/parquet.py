@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.commands import or_else, resnapshot
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_type
@@ -42,7 +43,7 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
         except (pa.ArrowInvalid, OSError) as error:
             raise folder.error(
                 f"is no Parquet file: {str(error).splitlines()[0]}",
-                f"{PASS_OVER}, or: tidegate run SCRIPT --resnapshot {folder.table}   (once the right file is there)",
+                or_else(PASS_OVER, resnapshot(folder.table, "once the right file is there")),
                 name=file.name,
             ) from error
         names = Counter(name.lower() for name in found.names)
@@ -51,7 +52,7 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
                 alike = [name for name in found.names if name.lower() == column.name.lower()]
                 raise folder.error(
                     f"has columns that differ in the case of their letters alone: {', '.join(alike)}",
-                    f"{PASS_OVER}, or: tidegate run SCRIPT --resnapshot {folder.table}   (once it has other names)",
+                    or_else(PASS_OVER, resnapshot(folder.table, "once it has other names")),
                     name=file.name,
                 )
             if column.name not in found.names:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.frames import given
@@ -156,7 +157,7 @@ def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None
     wanted = {str(folder.full(file.name)): file for file in files}
     for path, file in wanted.items():
         if path not in read:
-            anew = f"tidegate run SCRIPT --resnapshot {folder.table}   (once the file has another name)"
+            anew = resnapshot(folder.table, "once the file has another name")
             raise folder.error("has a name that Spark does not read", anew, name=file.name)
     for path in read.difference(wanted):
         raise folder.error(f"would be read with {path}, which is not taken up", "move that file away, and run again")

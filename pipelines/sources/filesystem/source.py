@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tidegate.pipelines import paths
+from tidegate.pipelines.commands import or_else, resnapshot
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -198,7 +199,7 @@ class FilesystemSource:
                 name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
                 return self._folder.error(
                     f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
-                    f"tidegate run SCRIPT --resnapshot {self._table.name}   (once the right file is in its place)",
+                    resnapshot(self._table.name, "once the right file is in its place"),
                     name=name,
                 )
             said = f"{CHANGED}{path}"
@@ -207,8 +208,10 @@ class FilesystemSource:
             name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
             return self._folder.error(
                 "changed, or was taken away, while it was read",
-                "put the old file back and write changes into a new one, or: "
-                f"tidegate run SCRIPT --resnapshot {self._table.name}   (reads all files anew)",
+                or_else(
+                    "put the old file back and write changes into a new one",
+                    resnapshot(self._table.name, "reads all files anew"),
+                ),
                 name=name,
             )
         return None

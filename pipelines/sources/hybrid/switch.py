@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from tidegate.pipelines.commands import resnapshot, then
 from tidegate.pipelines.connectors.protocol import PlanRequest, SourceContext
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.syntax.durations import parse_duration
@@ -42,8 +43,10 @@ def start_at(context: SourceContext, request: PlanRequest) -> int | None:
             f"{name}: the rows before {last} {reach}",
             where=f"generation {previous.generation}, after epoch {previous.epoch}; it is {spoken(instant)} now",
             state=f"the rows before {last} have landed, nothing of it is planned",
-            next_command=f"correct the rows, then: tidegate run SCRIPT --resnapshot {name}   (or let {last} begin "
-            "where its own options say: 'hybrid.switch' = 'options')",
+            next_command=then(
+                "correct the rows",
+                resnapshot(name, f"or let {last} begin where its own options say: 'hybrid.switch' = 'options'"),
+            ),
         )
     return start
 

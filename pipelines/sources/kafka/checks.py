@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tidegate.pipelines.commands import NextCommand, both, resnapshot
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Partition, Topic
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
@@ -11,9 +12,9 @@ from tidegate.pipelines.sources.kafka.steps import KafkaStep
 _KEPT = "what was read before stands; nothing after it was read"
 
 
-def anew(table: str) -> str:
+def anew(table: str) -> NextCommand:
     """The command that reads a table from its startup mode once more."""
-    return f"tidegate run SCRIPT --resnapshot {table}   (reads the topic as it is now, as a new generation)"
+    return resnapshot(table, "reads the topic as it is now, as a new generation")
 
 
 def check_topics(
@@ -29,8 +30,8 @@ def check_topics(
                 f"{table}: the topic {name} is gone, and it may have had messages that were not read",
                 where=where,
                 state=_KEPT,
-                next_command=f"bring it back and {anew(table)}; or read the topics that are left on another lake "
-                "(--lake DIR): a lake's table keeps its topics",
+                next_command=both("bring it back", anew(table))
+                + "; or read the topics that are left on another lake (--lake DIR): a lake's table keeps its topics",
             )
         if now.id != before.id:
             raise SourceError(
@@ -53,7 +54,7 @@ def check_available(
                 f"to {position}, and the first that Kafka still has is {first}",
                 where=where,
                 state=_KEPT,
-                next_command=f"raise the topic's retention.ms or retention.bytes, and {anew(table)}",
+                next_command=both("raise the topic's retention.ms or retention.bytes", anew(table)),
             )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.commands import both
 from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.checks import anew
@@ -48,8 +49,10 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
         "which of the two is its latest cannot be known",
         where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
         state=_KEPT,
-        next_command="write each key to one partition only (a topic whose partitions were added needs a new topic), "
-        f"and {anew(table.name)}",
+        next_command=both(
+            "write each key to one partition only (a topic whose partitions were added needs a new topic)",
+            anew(table.name),
+        ),
     )
 
 
@@ -63,6 +66,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
             "in the other partitions cannot be known",
             where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
             state=_KEPT,
-            next_command="write 'scan.changes.order' = 'source', or use a topic of one partition, and "
-            f"{anew(context.table.name)}",
+            next_command=both(
+                "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
+            ),
         )

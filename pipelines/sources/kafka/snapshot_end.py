@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.commands import both, resnapshot
 from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
@@ -121,13 +122,15 @@ class SnapshotEnd:
                 "the table flipped at the end of the first, so rows that joined to it since may have left without a "
                 "match; these rows are committed, and nothing reads them"
             )
+        own = (
+            "give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the topic has all of them"
+        )
         raise SourceError(
             f"{self._context.table.name}: the topic {topic} has snapshots of several tables, {tables[0]} and "
             f"{tables[1]}: where the first of them ends says nothing of the others",
             where=f"topic {topic}",
             state=state,
-            next_command="give each table a topic of its own; or say 'scan.snapshot.end' = 'offsets' once the "
-            "topic has all of them" + (", and read it again with --resnapshot" if flipped else ""),
+            next_command=both(own, resnapshot(self._context.table.name)) if flipped else own,
         )
 
     def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:

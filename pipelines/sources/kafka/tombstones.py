@@ -91,5 +91,5 @@ def check(
             f"(delete.retention.ms), and {missing:,} of the {read[partition].offsets:,} offsets since then are gone",
             where=cluster.where,
             state="what was read before stands; nothing after it was read",
-            next_command=f"{anew(table)}; and make delete.retention.ms longer than the time between two runs",
+            next_command=anew(table) + "; and make delete.retention.ms longer than the time between two runs",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
+from tidegate.pipelines.commands import Advised, NextCommand
 from tidegate.pipelines.errors import SourceUnreachable
 from tidegate.pipelines.sources.cdc.errors import (
     FRESH,
@@ -15,6 +16,8 @@ from tidegate.pipelines.sources.cdc.errors import (
     SnapshotError,
     TableChanged,
 )
+
+_FROM_SERVER = NextCommand("run", does="reads the same range again, from the server")
 
 _GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""
@@ -86,7 +89,7 @@ class SpoolDamaged(BinlogError):
         *,
         where: object = "",
         state: str = f"{NOTHING_COMMITTED}; the damaged copy is removed",
-        next_command: str = "tidegate run …   (reads the same range again, from the server)",
+        next_command: Advised = _FROM_SERVER,
     ) -> None:
         super().__init__(what, where=where, state=state, next_command=next_command)
 
@@ -112,7 +115,7 @@ def no_such_date(column: str) -> str:
 
 MEND_DATES = (
     "on the server: UPDATE the rows that have such a date in the key, and keep NO_ZERO_DATE, NO_ZERO_IN_DATE and strict"
-    " mode in sql_mode; then "
+    " mode in sql_mode"
 )
 
 

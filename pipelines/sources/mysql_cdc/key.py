@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.types import quote
@@ -70,7 +71,7 @@ class KeyColumn:
                 f"{value!r} is no bound of the key column {self.name}",
                 where="splits table",
                 state="nothing was read",
-                next_command="start a new generation with --resnapshot: its chunks are planned again",
+                next_command=resnapshot("TABLE", "a new generation: its chunks are planned again"),
             )
         if self.kind == "number":
             return value

@@ -125,7 +125,7 @@ class Decoder:
                 raise
             first, last = events.place(int(indices[0])), events.place(int(indices[-1]))
             where = f"{first}, {reader.table}" if first == last else f"{first} to {last.position}, {reader.table}"
-            raise type(error)(error.what, where=where, state=error.state, next_command=error.next_command) from error
+            raise type(error)(error.what, where=where, state=error.state, next_command=error.advice) from error
 
     def _batch(
         self, reader: TableReader, rows: Rows, numbers: Offsets, events: Events, indices: Indices, times: Offsets

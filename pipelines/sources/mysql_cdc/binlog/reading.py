@@ -81,4 +81,4 @@ def _located(error: BinlogError, decoder: Decoder, table: WantedTable) -> Binlog
     where = error.where or str(decoder.place)
     if str(table) not in where:
         where = f"{where}, {table}"
-    return type(error)(error.what, where=where, state=error.state, next_command=error.next_command)
+    return type(error)(error.what, where=where, state=error.state, next_command=error.advice)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pymysql
 
+from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.changelog import SOURCE_FIELDS, snapshot_columns
 from tidegate.pipelines.sources.cdc.chunks import Chunk
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
@@ -61,7 +62,7 @@ class Work:
                     first += count
         except SnapshotError as error:
             raise type(error)(
-                error.what, where=f"{chunk.name} of {query}", state=error.state, next_command=error.next_command
+                error.what, where=f"{chunk.name} of {query}", state=error.state, next_command=error.advice
             ) from error
         except (pymysql.err.MySQLError, OSError) as error:
             raise typed(error, f"{chunk.name} of {query}") from error
@@ -71,4 +72,4 @@ def _require_keys(query: SnapshotQuery, columns: Sequence[pa.Array]) -> None:
     """A column of the key is never NULL on the server: here it is where its date does not exist."""
     for column, values in zip(query.columns, columns, strict=True):
         if column.name in query.exact and values.null_count:
-            raise UnreadableKey(no_such_date(column.name), next_command=MEND_DATES + RETRY)
+            raise UnreadableKey(no_such_date(column.name), next_command=then(MEND_DATES, RETRY))

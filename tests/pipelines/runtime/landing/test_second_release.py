@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.pipelines.commands import Advised, both, or_else, resnapshot, then
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.runtime.landing.failures import own_way_out, refuse_second_release
 
@@ -29,23 +30,24 @@ def test_a_released_probe_keeps_its_generation(hand: HandmadeLake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("advice", "mend"),
+    ("advised", "mend"),
     [
         (
-            "put the old file back, or: tidegate run SCRIPT --resnapshot clicks   (reads all)",
+            or_else("put the old file back", resnapshot("clicks", "reads all")),
             "put the old file back, then",
         ),
-        ("correct the rows, then: tidegate run SCRIPT --resnapshot clicks", "correct the rows, then run"),
-        ("tidegate run … --resnapshot clicks   (a new generation)", "bring back what is missing at the source, then"),
+        (then("correct the rows", resnapshot("clicks")), "correct the rows, then run"),
+        (both("bring it back", resnapshot("clicks")), "bring it back, then run"),
+        (resnapshot("clicks", "a new generation"), "bring back what is missing at the source, then"),
     ],
 )
-def test_an_error_of_a_released_probe_says_another_way(hand: HandmadeLake, advice: str, mend: str) -> None:
+def test_an_error_of_a_released_probe_says_another_way(hand: HandmadeLake, advised: Advised, mend: str) -> None:
     def told(table: str) -> str:
         with pytest.raises(SourceError) as caught, own_way_out(hand.lake, table):
-            raise SourceError("it changed", next_command=advice)
+            raise SourceError("it changed", next_command=advised)
         assert str(caught.value).endswith(caught.value.next_command)
         return caught.value.next_command
 
     assert told("clicks").startswith(mend)
     assert "--resnapshot" not in told("clicks")
-    assert told("users") == advice
+    assert told("users") == str(advised)

@@ -13,7 +13,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
-NEW = resnapshot("users")
+NEW = str(resnapshot("users"))
 OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"
 KINDS: list[tuple[ReadError, str]] = [
     (binlog.MalformedEvent("too short"), OR_NEW),
@@ -36,7 +36,7 @@ KINDS: list[tuple[ReadError, str]] = [
 @pytest.mark.parametrize("in_a_task", [False, True], ids=["raised here", "raised in a Spark task"])
 @pytest.mark.parametrize(("error", "then"), KINDS, ids=lambda part: type(part).__name__)
 def test_table_place_state_and_a_command_that_mends_it(error: ReadError, then: str, in_a_task: bool) -> None:
-    error = type(error)(error.what, where="binlog.000007:1234", state=error.state, next_command=error.next_command)
+    error = type(error)(error.what, where="binlog.000007:1234", state=error.state, next_command=error.advice)
     came: BaseException = error
     if in_a_task:  # Spark hands over a text
         name = f"{type(error).__module__}.{type(error).__name__}"

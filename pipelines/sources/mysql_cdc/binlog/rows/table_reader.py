@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
@@ -107,7 +108,7 @@ class TableReader:
         ]
         for known, values in zip(self.table.columns, columns, strict=True):
             if known.name in self.table.primary_key and values.null_count:
-                raise UnreadableKey(no_such_date(known.name), next_command=MEND_DATES + FRESH)
+                raise UnreadableKey(no_such_date(known.name), next_command=then(MEND_DATES, FRESH))
         return Rows(columns, ops, images.event, images.row)
 
     def _bodies(
