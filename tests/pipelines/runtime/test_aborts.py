@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.test_random_histories import SCRIPT
@@ -79,7 +80,10 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
     print(dict(aborts))
 
 
-@pytest.mark.parametrize(("point", "owner"), PLACES)
+ONCE = {point: (point, owner) for point, owner in PLACES}.values()
+
+
+@pytest.mark.parametrize(("point", "owner"), at_length([*ONCE, *(one for one in PLACES if one not in ONCE)], len(ONCE)))
 def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str, owner: str) -> None:
     harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])

@@ -430,6 +430,12 @@ def log_of(run: Run) -> list[WatermarkRow]:
     return [replace(row, landed_at=0, flipped_at=None) for row in run.lake.watermarks.rows("clicks")]
 
 
+@pytest.fixture(scope="module")
+def calm() -> dict[str, list[WatermarkRow]]:
+    """The log of each way without a crash, once a run has made it."""
+    return {}
+
+
 GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)}
 
 
@@ -445,7 +451,9 @@ GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)
         pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, told, delayed"),
     ],
 )
-def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: str, how: dict[str, Any]) -> None:
+def test_a_crash_before_the_log_row_gives_the_same_row(
+    spark, tmp_path, calm: dict[str, list[WatermarkRow]], point: str, how: dict[str, Any]
+) -> None:
     def story(folder: Path, crash: bool) -> list[WatermarkRow]:
         run = Run(spark, folder, **how | {"options": {"scan.watermark.idle-timeout": "10 s"} | how.get("options", {})})
         for split, at in (("a", 100), ("a", 110), ("b", 50)):
@@ -464,7 +472,9 @@ def test_a_crash_before_the_log_row_gives_the_same_row(spark, tmp_path, point: s
         return log_of(run)[:2]
 
     told = story(tmp_path / "crash", True)
-    assert told == story(tmp_path / "calm", False)
+    if repr(how) not in calm:
+        calm[repr(how)] = story(tmp_path / "calm", False)
+    assert told == calm[repr(how)]
     if how.get("watermark") == DELAYED:
         ahead = 3 if "options" in how else -1
         assert [emitted(row) for row in told] == [

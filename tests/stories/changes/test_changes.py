@@ -1,7 +1,7 @@
 """Each change of `cases.toml`, made to a script that has a history: refused, or taken up aloud; never in silence.
 
-Each case has a copy of its script's lake. A refusal must leave every file of it as it was, so one test a script shows
-that the old script goes on after refusals.
+Each case has a copy of its script's lake. A refusal must leave every file of it as it was, so one test a script refuses
+all fast ones, and shows that the old script goes on after them.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ def refuse(case: dict[str, Any], story: Story) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", named(REFUSED))
 def test_refused(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None:
+    """Each on a copy of its own; `test_the_old_script_goes_on_after_refusals` shows the fast ones one after another."""
     story = stories(case["script"])
     with story.on_a_copy(tmp_path / "lake"):
         refuse(case, story)
@@ -69,7 +71,11 @@ def test_the_old_script_goes_on_after_refusals(script: str, stories: Stories, tm
     with story.on_a_copy(tmp_path / "lake"):
         for case in REFUSED:
             if case["script"] == script and case.get("fast"):
-                refuse(case, story)
+                try:
+                    refuse(case, story)
+                except AssertionError as error:
+                    error.add_note(f"{script}: {case['row']}")
+                    raise
         story.write({})
         result = story.run()
         assert result.exit_code == 0, result.output
