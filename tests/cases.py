@@ -1,4 +1,4 @@
-"""Cases of a parametrised test, most of which run in `make test-all` alone."""
+"""What runs in `make test-all` alone: most cases of a parametrised test, most examples of a search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+AT_LENGTH = True
+"""False in a run without thorough tests (tests/conftest.py says so before tests are read)."""
 
 
 def at_length(cases: Iterable[Any], fast: int = 1) -> list[Any]:
@@ -19,3 +23,8 @@ def at_length(cases: Iterable[Any], fast: int = 1) -> list[Any]:
         return pytest.param(*values, marks=pytest.mark.thorough)
 
     return [case if number < fast else thorough(case) for number, case in enumerate(cases)]
+
+
+def searched(examples: int) -> settings:
+    """For a property whose examples take long: `make test` looks at a third of them, `make test-all` at all."""
+    return settings(max_examples=examples if AT_LENGTH else examples // 3, deadline=None)

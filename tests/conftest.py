@@ -9,21 +9,27 @@ it starts a JVM or a server all the same.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pymysql.connections import Connection
 from pyspark.sql import SparkSession
 
+from tests import cases
 from tidegate.pipelines.sources.embedded import WatchedProcess
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.testing import spark_session
+
+if TYPE_CHECKING:
+    import dagster as dg  # takes seconds: tests that need it load it
 
 _numbers = itertools.count(1)
 
@@ -100,6 +106,11 @@ SHARED = {"mariadb": "mariadb", "dagster": "mariadb", "kafka": "kafka"}
 The run's Dagster reads its MariaDB."""
 NO_JAVA = Path(__file__).parent / "fixtures" / "no_java"
 """A JAVA_HOME whose `java` only says that it is none."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without thorough tests, properties are searched for less long."""
+    cases.AT_LENGTH = "not thorough" not in config.option.markexpr
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -187,3 +198,45 @@ def database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
     finally:
         with contextlib.suppress(Exception):
             mariadb.execute(f"DROP DATABASE `{name}`")
+
+
+@pytest.fixture(scope="session")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A DAGSTER_HOME in which Dagster has made its tables, which takes longer than most tests do. Only to be copied."""
+    import dagster as dg
+    from alembic.script import ScriptDirectory
+
+    from tidegate.orchestration.dagster_home import prepare
+
+    home = tmp_path_factory.mktemp("dagster") / "home"
+    prepare(home)
+    with pytest.MonkeyPatch.context() as patch:
+        # Whoever opens a home reads all of Dagster's migrations, to learn which is the newest.
+        patch.setattr(ScriptDirectory, "from_config", functools.cache(ScriptDirectory.from_config))
+        with dg.DagsterInstance.from_config(str(home)):
+            pass
+        yield home
+
+
+@pytest.fixture
+def home(tmp_path: Path, new_home: Path) -> Path:
+    """A DAGSTER_HOME of the test's own."""
+    return shutil.copytree(new_home, tmp_path / "dagster")
+
+
+@pytest.fixture
+def history(home: Path) -> Iterator[dg.DagsterInstance]:
+    """Dagster's own history, on disk in `home`."""
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(home)) as found:
+        yield found
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    """Dagster's own history, in memory."""
+    import dagster as dg
+
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found

@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.options import filled
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tests.pipelines.sql.test_expressions import translated
 from tests.quality_checks.staged import Given, stage
-from tests.quality_checks.test_gate import no_spark
 from tidegate.orchestration.commands import app as commands
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.errors import PlanningError

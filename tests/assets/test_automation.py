@@ -1,12 +1,10 @@
 """AutomationConditions as the daemon evaluates them: a published asset never moves past a failed gate."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pytest
 
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
@@ -15,12 +13,6 @@ AUTOMATED = Presentation(automation=True)
 STAGED = dg.AssetKey(["clicks", "enriched_click_staged"])
 PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])
 SOURCES = [dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event")]
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
 
 
 def judged(instance: dg.DagsterInstance, passed: bool) -> None:

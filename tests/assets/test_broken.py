@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
+from tests.pipelines.runtime.handmade import no_spark
 from tests.quality_checks import broken
-from tests.quality_checks.test_broken import BREAKS, case, no_spark, published, staged
+from tests.quality_checks.test_broken import BREAKS, case, published, staged
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.checks import check_names
 from tidegate.assets.names import GATE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,6 @@ from tidegate.orchestration.sensors import ALERTS
 STAGED, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
 DAEMON_ROUND_S = 5
 """Dagster's daemon goes through all sensors once in so long."""
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
 
 
 @dataclass

@@ -9,8 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tests.pipelines.runtime.handmade import HandmadeLake
-from tests.quality_checks.test_broken import no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.resources import TidegateResource
 

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -7,12 +6,6 @@ import pytest
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.jobs import PIPELINE_TAG
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as found:
-        yield found
 
 
 @pytest.fixture
@@ -44,14 +37,14 @@ def test_the_schedule_is_stopped_until_it_is_turned_on(repository: dg.Repository
 
 
 def test_a_tick_is_passed_over_while_a_run_is_in_progress(
-    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance
+    repository: dg.RepositoryDefinition, history: dg.DagsterInstance
 ):
     schedule = repository.get_schedule_def("clicks_schedule")
-    context = dg.build_schedule_context(instance=instance, repository_def=repository)
+    context = dg.build_schedule_context(instance=history, repository_def=repository)
     assert len(schedule.evaluate_tick(context).run_requests or []) == 1
 
     job = repository.get_job("clicks")
-    instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    skipped = schedule.evaluate_tick(dg.build_schedule_context(instance=instance, repository_def=repository))
+    history.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    skipped = schedule.evaluate_tick(dg.build_schedule_context(instance=history, repository_def=repository))
     assert not skipped.run_requests
     assert "still in progress" in (skipped.skip_message or "")

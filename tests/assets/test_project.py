@@ -196,7 +196,7 @@ def test_get_asset_spec_changes_specs(load):
 def test_execute_is_around_every_step(load, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     found, lake = load("Around a step: `execute`"), tmp_path / "state" / "lake"
     hold(pipeline("block"), lake)  # so that no step needs Spark
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         job = found.resolve_job_def("clicks")
         done = job.execute_in_process(instance=instance, raise_on_error=False)
         logs = [record.user_message for record in instance.all_logs(done.run_id) if record.step_key]

@@ -1,6 +1,5 @@
 """The assets as Dagster runs them, on a real session and a lake of their own."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,6 @@ class Location:
             instance=self.instance,
             raise_on_error=False,
         )
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
 
 
 @pytest.fixture

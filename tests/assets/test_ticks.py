@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -35,20 +35,14 @@ def made(tmp_path: Path) -> HandmadeLake:
     return at_rest(tmp_path / "lake")
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as found:
-        yield found
-
-
 def schedule_of(made: HandmadeLake) -> tuple[dg.RepositoryDefinition, dg.ScheduleDefinition]:
     repository = build_pipeline_definitions(made.pipeline, lake=made.lake.root).get_repository_def()
     return repository, repository.get_schedule_def("handmade_schedule")
 
 
-def ran(made: HandmadeLake, instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> None:
+def ran(made: HandmadeLake, history: dg.DagsterInstance, status: dg.DagsterRunStatus) -> None:
     """Let the job have a run in Dagster's history."""
-    instance.create_run_for_job(schedule_of(made)[0].get_job("handmade"), status=status)
+    history.create_run_for_job(schedule_of(made)[0].get_job("handmade"), status=status)
 
 
 @pytest.fixture
@@ -58,15 +52,15 @@ def requests() -> list[dg.RunRequest]:
 
 
 @pytest.fixture
-def tick(made: HandmadeLake, instance: dg.DagsterInstance, requests: list[dg.RunRequest]) -> Callable[[], str]:
+def tick(made: HandmadeLake, history: dg.DagsterInstance, requests: list[dg.RunRequest]) -> Callable[[], str]:
     """Why the schedule starts a run; empty where it skips. It leaves the lake as it is."""
-    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
+    ran(made, history, dg.DagsterRunStatus.SUCCESS)
     reasons: list[str] = []
 
     def ticked() -> str:
         repository, schedule = schedule_of(made)
         before = files(made.lake.root)
-        context = dg.build_schedule_context(instance=instance, repository_def=repository)
+        context = dg.build_schedule_context(instance=history, repository_def=repository)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(context), "log", property(lambda self: self))
             patch.setattr(type(context), "info", lambda self, said: reasons.append(said), raising=False)
@@ -110,7 +104,7 @@ LEFT_OUT = "; left out, until a person decides what the gate holds: enriched"
 
 
 def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
-    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], requests: list[dg.RunRequest]
+    made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], requests: list[dg.RunRequest]
 ) -> None:
     """No run asks the gate again, so its check stays failed in Dagster; the sources go on landing."""
     made.landed("clicks", 2, 1)
@@ -118,30 +112,30 @@ def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
     plan = made.planned(2, 1, 2)
     made.staged(plan, matched=1)
     made.judged(plan, "no")
-    ran(made, instance, dg.DagsterRunStatus.FAILURE)  # the run that was held
+    ran(made, history, dg.DagsterRunStatus.FAILURE)  # the run that was held
     assert tick() == "the job's last run did not succeed" + LEFT_OUT
     (request,) = requests
     keys = request.asset_selection
     assert keys == [dg.AssetKey(["handmade", table]) for table in ("users", "clicks")]
     job = schedule_of(made)[0].get_job("handmade")
     gate = dg.AssetCheckKey(dg.AssetKey(["handmade", "enriched_staged"]), GATE)
-    before = newest_check(instance, gate)
+    before = newest_check(history, gate)
     without = job.get_subset(asset_selection={*keys})
-    instance.create_run_for_job(without, status=dg.DagsterRunStatus.SUCCESS, tags=request.tags)
-    assert newest_check(instance, gate) == before, "a run that leaves it out does not make it `in progress`"
+    history.create_run_for_job(without, status=dg.DagsterRunStatus.SUCCESS, tags=request.tags)
+    assert newest_check(history, gate) == before, "a run that leaves it out does not make it `in progress`"
     assert tick() == LEFT_OUT, "nothing else is new"
     event(made, "clicks", landed=2)
     assert tick() == "clicks: new: events 3-3" + LEFT_OUT
     made.planned(3, 1, 2, kind="discard", supersedes=2)
     assert tick() == "the gate does not hold enriched any more"
     assert requests[-1].asset_selection is None, "the whole job"
-    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
-    assert newest_check(instance, gate) != before
+    ran(made, history, dg.DagsterRunStatus.SUCCESS)
+    assert newest_check(history, gate) != before
 
 
-def newest_check(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> str | None:
+def newest_check(history: dg.DagsterInstance, key: dg.AssetCheckKey) -> str | None:
     """The run that the newest result of a check is of, or is to be of."""
-    found = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    found = history.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     return None if found is None else found.run_id
 
 
@@ -193,9 +187,9 @@ def test_a_script_that_says_something_else_is_one(made: HandmadeLake, tick: Call
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
 def test_a_run_that_failed_is_made_again(
-    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], status: dg.DagsterRunStatus
+    made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], status: dg.DagsterRunStatus
 ) -> None:
-    ran(made, instance, status)
+    ran(made, history, status)
     assert tick() == "the job's last run did not succeed"
 
 
@@ -213,19 +207,19 @@ def test_a_run_is_made_before_an_asset_is_stale(tmp_path: Path, made: HandmadeLa
 
 
 def test_a_pipeline_that_rested_for_long_is_run(
-    made: HandmadeLake, instance: dg.DagsterInstance, tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tick() == ""
     monkeypatch.setattr("tidegate.assets.jobs.time", lambda: time.time() + 12 * 3600)
     assert tick() == "the last run was 12:00:00 ago, or longer"
 
 
-def test_without_a_run_and_without_a_lake_there_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_without_a_run_and_without_a_lake_there_is_one(tmp_path: Path, history: dg.DagsterInstance) -> None:
     made = HandmadeLake(tmp_path / "other")
     ticks = Ticks(made.pipeline, ("clicks",), (), TidegateResource.at(tmp_path / "nowhere"))
     assert ticks.answer(None, 0) == Answer("the job has not run yet")
-    ran(made, instance, dg.DagsterRunStatus.SUCCESS)
-    (last,) = instance.get_run_records(limit=1)
+    ran(made, history, dg.DagsterRunStatus.SUCCESS)
+    (last,) = history.get_run_records(limit=1)
     assert "no lake" in ticks.answer(last, 0).reason
     assert not (tmp_path / "nowhere").exists()
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,6 @@ from tidegate.pipelines.lake.leases import read_leases
 CLICKS = pipeline()
 NAMES = Names("clicks")
 OWNER = "insert enriched_click"
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
 
 
 def steps(lake: Path, executor: dg.ExecutorDefinition = dg.in_process_executor) -> dg.JobDefinition:

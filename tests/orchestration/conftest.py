@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
 from tests.assets.clicks import Hand, pipeline, script
@@ -65,12 +64,6 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     """A webhook that $TIDEGATE_WEBHOOK_URL names."""
     with Webhook() as found:
         monkeypatch.setenv("TIDEGATE_WEBHOOK_URL", found.url)
-        yield found
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
         yield found
 
 

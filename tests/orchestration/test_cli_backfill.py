@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner, Result
 
+from tests.orchestration.test_cli import read, tidegate
 from tests.pipelines.runtime.test_event_time import RATES, moment, told
-from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.testing import Harness
 
 CLICKS = """
@@ -20,14 +17,6 @@ CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
 CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
 INSERT INTO sink SELECT c.id FROM clicks c JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
 """
-
-
-def tidegate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def read(result: Result) -> Any:
-    return json.loads(result.stdout)
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
 from tests.assets.clicks import Hand, files, script
 from tests.orchestration.control_rows import ControlRows
-from tests.orchestration.services import command, dagster_home, environment
+from tests.orchestration.services import ROOT, command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
 from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.definitions import chosen, defs, of_folder, of_scripts, scripts, spans
@@ -43,7 +45,19 @@ def test_the_ui_asks_nobody_for_an_address(tmp_path: Path):
         assert not instance.telemetry_enabled
 
 
-def test_workspace_yaml_loads_the_scripts_that_the_environment_names(tmp_path: Path, clicks: Path):
+def test_the_module_of_workspace_yaml_loads_the_scripts_that_the_environment_names(
+    tmp_path: Path, clicks: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TIDEGATE_SCRIPT", str(clicks))
+    monkeypatch.setenv("TIDEGATE_LAKE", str(tmp_path / "lake"))
+    (location,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    found = import_module(location["python_module"]["module_name"]).defs()
+    assert "clicks" in found.get_repository_def().job_names
+
+
+@pytest.mark.thorough
+def test_workspace_yaml_is_valid(tmp_path: Path, clicks: Path):
+    """As Dagster's own command sees it, which takes as long as `dg check defs` above."""
     env = environment(
         dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(tmp_path / "lake")
     )

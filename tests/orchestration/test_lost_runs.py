@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,9 @@ from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.sensors import ALERTS
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    prepare(tmp_path / "dagster")
-    return tmp_path / "dagster"
-
-
-@pytest.fixture
-def history(home: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.from_config(str(home)) as found:
-        yield found
 
 
 @pytest.fixture
@@ -74,42 +60,31 @@ def gone() -> int:
     return process.pid
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (DagsterRunStatus.STARTING, DagsterRunStatus.FAILURE),
-        (DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
-        (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
-    ],
-)
-def test_a_run_whose_process_is_gone_is_ended(
-    home: Path,
-    history: dg.DagsterInstance,
-    definitions: dg.Definitions,
-    before: DagsterRunStatus,
-    after: DagsterRunStatus,
+ENDED = {
+    DagsterRunStatus.STARTING: DagsterRunStatus.FAILURE,
+    DagsterRunStatus.STARTED: DagsterRunStatus.FAILURE,
+    DagsterRunStatus.CANCELING: DagsterRunStatus.CANCELED,
+}
+
+
+def test_runs_whose_process_is_gone_are_ended_and_no_others(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions
 ):
-    run_id = left(history, definitions, before, gone())
-    cancelled = after == DagsterRunStatus.CANCELED
-    assert end_lost_runs(home) == [LostRun(run_id, "clicks", cancelled)]
-    assert status(history, run_id) == after
-    assert any("it goes on where this one stopped" in entry.message for entry in history.all_logs(run_id))
+    lost = {before: left(history, definitions, before, gone()) for before in ENDED}
+    others = {
+        before: left(history, definitions, before)
+        for before in (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.SUCCESS)
+    }
+    lives = left(history, definitions, DagsterRunStatus.STARTED, os.getpid())
+    ended = end_lost_runs(home)
+    assert sorted(run.run_id for run in ended) == sorted(lost.values())
+    for before, run_id in lost.items():
+        assert LostRun(run_id, "clicks", ENDED[before] == DagsterRunStatus.CANCELED) in ended
+        assert status(history, run_id) == ENDED[before]
+        assert any("it goes on where this one stopped" in entry.message for entry in history.all_logs(run_id))
+    assert {status(history, run_id): run_id for run_id in others.values()} == others
+    assert status(history, lives) == DagsterRunStatus.STARTED
     assert end_lost_runs(home) == []
-
-
-@pytest.mark.parametrize("standing", [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.SUCCESS])
-def test_a_run_that_is_not_under_way_is_left_alone(
-    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, standing: DagsterRunStatus
-):
-    run_id = left(history, definitions, standing)
-    assert end_lost_runs(home) == []
-    assert status(history, run_id) == standing
-
-
-def test_a_run_whose_process_lives_is_left_alone(home: Path, history: dg.DagsterInstance, definitions: dg.Definitions):
-    run_id = left(history, definitions, DagsterRunStatus.STARTED, os.getpid())
-    assert end_lost_runs(home) == []
-    assert status(history, run_id) == DagsterRunStatus.STARTED
 
 
 def test_beside_a_dagster_that_goes_on_a_location_ends_its_own_lost_runs_once_they_are_quiet(
@@ -219,24 +194,18 @@ def test_tidegate_ui_ends_none_while_another_one_serves_them(
     assert opened.stood == [DagsterRunStatus.STARTING]
 
 
-@pytest.mark.parametrize(
-    ("before", "kind"), [(DagsterRunStatus.STARTED, "run-failed"), (DagsterRunStatus.CANCELING, "check-not-run")]
-)
-def test_it_is_reported_with_the_checks_that_did_not_run(
-    home: Path,
-    history: dg.DagsterInstance,
-    definitions: dg.Definitions,
-    webhook: Webhook,
-    before: DagsterRunStatus,
-    kind: str,
+def test_they_are_reported_with_the_checks_that_did_not_run(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, webhook: Webhook
 ):
     (sensor,) = ALERTS
     of = definitions.get_repository_def()
-    run_id = left(history, definitions, before)
+    kinds = {DagsterRunStatus.STARTED: "run-failed", DagsterRunStatus.CANCELING: "check-not-run"}
+    left_behind = {left(history, definitions, before): kind for before, kind in kinds.items()}
     first = sensor.evaluate_tick(dg.build_sensor_context(instance=history, repository_def=of))
     assert webhook.messages == []
     end_lost_runs(home)
     sensor.evaluate_tick(dg.build_sensor_context(instance=history, cursor=first.cursor, repository_def=of))
-    (message,) = webhook.messages
-    assert (message["kind"], message["run_id"]) == (kind, run_id)
-    assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+    assert {message["run_id"]: message["kind"] for message in webhook.messages} == left_behind
+    assert len(webhook.messages) == 2
+    for message in webhook.messages:
+        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]

@@ -80,7 +80,7 @@ def stage(root: Path, given: Given) -> StagedEpoch:
     made = HandmadeLake(root / "lake", constrained(given.pipeline or pipeline(), given.constraints))
     lake, insert, target = made.lake, made.insert, made.target
     kind, policy = given.kind, given.policy
-    plan = made.planned(2, 1, 3, pin=5, flip=4, kind=kind, on_unmatched=policy)  # type: ignore[arg-type]
+    plan = made.planned(2, 1, 3, pin=5, flip=4, kind=kind, on_unmatched=policy)
     pins = () if given.pin.get("absent") else (Pin(**{**vars(plan.pins[0]), **given.pin}),)
     plan = replace(plan, pins=pins)
     for path, schema in (

@@ -3,6 +3,8 @@ what is in the tables. No Spark: the epoch is made by hand, judged and published
 
 from __future__ import annotations
 
+import functools
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +12,12 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark, pipeline
 from tests.quality_checks import broken
 from tests.quality_checks.staged import Given, constrained, stage
 from tidegate.pipelines.connectors.table import Constraint, Options
@@ -29,10 +31,6 @@ GIVEN = Given({"matched": 3, "unmatched:deleted@u": 2}, constraints=(
     Constraint("positive", "(`n` > -1)", "fail", "n > -1"),
     Constraint("small", "(`n` < 9)", "warn", "n < 9"),
 ))  # fmt: skip
-
-
-def no_spark() -> Any:
-    raise AssertionError("the gate asked for Spark")
 
 
 def test_the_table_names_every_way_once() -> None:
@@ -82,6 +80,7 @@ def test_a_whole_check_lets_them_out(case: broken.Case, tmp_path: Path) -> None:
 
 def staged(case: broken.Case, root: Path) -> Runner:
     """The lake of a case, its epoch staged and not judged."""
+    shutil.copytree(_landed().name, root / "lake")
     found = pipeline()
     tables = dict(found.tables)
     tables["enriched"] = replace(
@@ -89,15 +88,23 @@ def staged(case: broken.Case, root: Path) -> Runner:
     )
     staged = stage(root, replace(GIVEN, pipeline=replace(found, tables=tables)))
     made = HandmadeLake(root / "lake", staged.pipeline)
+    made.lake.staged.append([case.change_row(staged.staged)], application="test", version=1)
+    case.files()
+    return Runner(staged.pipeline, made.lake, spark=no_spark, gate=case.gate)
+
+
+@functools.cache
+def _landed() -> TemporaryDirectory[str]:
+    """What has landed in the lake of every case, to be copied, for as long as this process lives."""
+    folder = TemporaryDirectory()
+    made = HandmadeLake(Path(folder.name))
     for epoch, rows in ((1, 7), (2, 2), (3, 3)):
         made.landed("clicks", epoch, rows)
     for epoch in range(1, 6):
         made.landed("users", epoch, 2, flip=4 if epoch >= 4 else None)
     made.appended("clicks", 3)
     made.appended("users", 5)
-    made.lake.staged.append([case.change_row(staged.staged)], application="test", version=1)
-    case.files()
-    return Runner(staged.pipeline, made.lake, spark=no_spark, gate=case.gate)
+    return folder
 
 
 def _tried(case: broken.Case, runner: Runner, how: str = "") -> str:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.copies import copy_of
-from tests.quality_checks.test_broken import no_spark
+from tests.pipelines.runtime.handmade import no_spark
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.gate import GateVerdict

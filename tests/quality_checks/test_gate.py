@@ -9,17 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipelines.runtime.handmade import pipeline
+from tests.pipelines.runtime.handmade import no_spark, pipeline
 from tests.quality_checks.staged import Given, stage
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.quality_checks.evidence import gather
 from tidegate.quality_checks.gate import CHECK_NAMES, judge
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "fixtures" / "gate" / "verdicts.toml").read_text())["case"]
-
-
-def no_spark() -> Any:
-    raise AssertionError("the gate asked for Spark")
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in CASES])

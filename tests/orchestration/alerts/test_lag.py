@@ -129,7 +129,7 @@ def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, tol
     ],
 )
 def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
-    tmp_path: Path, by_default: bool, stored: InstigatorStatus | None, told: str
+    tmp_path: Path, home: Path, by_default: bool, stored: InstigatorStatus | None, told: str
 ) -> None:
     rows = ControlRows(tmp_path / "lake")
     rows.planned(rows.probe, 1, NOW - 50 * MINUTE)
@@ -139,7 +139,7 @@ def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
     definitions = build_pipeline_definitions(pipeline(), lake=tmp_path / "lake")
     repository = dg.Definitions.merge(definitions, dg.Definitions(schedules=[nightly])).get_repository_def()
     (table,) = [item for item in watched(repository).tables if item.table == rows.probe]
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with dg.DagsterInstance.from_config(str(home)) as instance:
         if stored is not None:
             place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
             origin = place.get_instigator_origin("nightly")

@@ -8,18 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.handmade import no_spark
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.releasable import Releasable, released, settled
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, tidy
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCHEMA = pa.schema([("_epoch", pa.int64()), ("_generation", pa.int32()), ("_rowtime", pa.timestamp("us", tz="UTC"))])
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("the files' statistics are enough")
 
 
 def landed(table: Path, times: list[int]) -> None:

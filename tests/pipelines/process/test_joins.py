@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.pipelines.process.counting import Counted
 from tidegate.pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
 from tidegate.pipelines.process.errors import ProcessError
@@ -124,7 +125,7 @@ def expected(found: Sequence[Step], meets: Callable[[Row, Row, int], bool], oute
     return sorted(pairs + (alone if outer else []), key=str)
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(steps(), st.integers(1, 4), st.sampled_from([(3, 5), (0, 0), (-2, 6), (4, -1)]), st.booleans())
 def test_an_interval_join_emits_every_pair(found: list[Step], cut: int, interval: tuple[int, int], outer: bool) -> None:
     before, after = interval
@@ -147,7 +148,7 @@ WINDOWS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(steps(), st.integers(1, 4), st.sampled_from(sorted(WINDOWS)), st.booleans())
 def test_a_window_join_emits_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
     windows = WINDOWS[name]

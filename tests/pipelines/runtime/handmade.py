@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import SparkSession
 
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
@@ -18,6 +20,12 @@ from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
+
+
+def no_spark() -> SparkSession:
+    """In the place of what starts Spark, for what has to do without."""
+    raise AssertionError("it asked for Spark")
+
 
 SCRIPTED = Options({"connector": "scripted"})
 
@@ -89,22 +97,9 @@ class HandmadeLake:
         rows += [SplitRow(table, 1, 1, f"chunk-{n}", n, None, cut) for n, cut in enumerate(cuts) if cut is not None]
         self.lake.splits.append(rows, application=self.lake.application(table, "splits", 1), version=1)
 
-    def planned(
-        self,
-        epoch: int,
-        after: int,
-        upto: int,
-        *,
-        pin: int = 1,
-        flip: int = 1,
-        kind: ReleaseKind = "release",
-        on_unmatched: OnUnmatched = "quarantine",
-        supersedes: int | None = None,
-    ) -> ReleasePlan:
-        """The plan of an epoch of the INSERT."""
-        plan = self.planned_row(
-            epoch, after, upto, pin=pin, flip=flip, kind=kind, on_unmatched=on_unmatched, supersedes=supersedes
-        )
+    def planned(self, epoch: int, after: int, upto: int, **given: Any) -> ReleasePlan:
+        """The plan of an epoch of the INSERT; `given` as of `planned_row`."""
+        plan = self.planned_row(epoch, after, upto, **given)
         self.lake.epochs.append([plan.row()], application=self.lake.application(self.owner, "plan", 1), version=epoch)
         return plan
 

@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
+from tests.pipelines.runtime.handmade import no_spark
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.lake_state import lake_state
@@ -74,10 +75,6 @@ KEPT = ", 'landed.retention' = '10 s'"
 
 def script(*inserts: str, more: str = KEPT) -> Pipeline:
     return compile_script(TABLES.format(more=more) + "".join(inserts))
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("the control tables and the files are enough")
 
 
 class ByHand:

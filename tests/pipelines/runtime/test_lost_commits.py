@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processing.test_processes import event, wrapped
@@ -40,10 +40,6 @@ from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("the files' statistics are enough")
 
 
 def remove(file: Path) -> None:

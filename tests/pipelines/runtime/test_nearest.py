@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pyspark.sql import SparkSession
 
 from tests.assets.clicks import script
+from tests.cases import searched
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.test_indexes import land
 from tests.pipelines.versions.test_index import KINDS, Row, cases, made, order, written
@@ -136,7 +137,7 @@ def said(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) -> str
     return "; then ".join(parts) or f"none up to epoch {pin}, nor since"
 
 
-@settings(deadline=None)
+@searched(100)
 @given(case=cases().filter(lambda case: "real" not in case[0]))
 def test_the_nearest_version_is_what_a_look_at_all_of_them_finds(
     tmp_path_factory: pytest.TempPathFactory, case: Any

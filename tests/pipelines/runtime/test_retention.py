@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.handmade import no_spark
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
@@ -50,10 +50,6 @@ PIPELINE = compile_script(SCRIPT)
 INSERT = PIPELINE.insert("converted")
 RATES_TABLE = PIPELINE.table("rates")
 TEN = timedelta(milliseconds=10)
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("the control tables are enough")
 
 
 class ByHand:

@@ -7,11 +7,12 @@ import logging
 import traceback
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.cases import searched
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.sql import SqlError, compile_script, describe, explain, show_create_table
 from tidegate.pipelines.syntax.secrets import SECRET_NAMES, is_secret
@@ -113,7 +114,7 @@ def test_a_secret_beside_a_mistake_is_not_shown(old: str, new: str) -> None:
     assert PROXY_SECRET not in everything(caught.value)
 
 
-@settings(max_examples=400, deadline=None)
+@searched(400)
 @given(st.data())
 def test_any_script_compiles_or_is_an_sql_error_that_shows_no_secret(data: st.DataObject) -> None:
     """Characters removed, doubled or exchanged, anywhere; a quote too many or too few shifts what is a string."""

@@ -6,9 +6,10 @@ import string
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_compile import FIXTURES, fixture
 from tidegate.pipelines.sql import (
@@ -155,7 +156,7 @@ ANY = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@searched(150)
 @given(create_tables())
 def test_whatever_table_is_declared_comes_back(script: str) -> None:
     [table] = compile_script(script, connectors=ANY).tables.values()

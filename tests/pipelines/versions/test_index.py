@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import at_length
+from tests.cases import at_length, searched
 from tidegate.pipelines.connectors.spec import SEQ_PARTS, SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.sources.arrow_types import arrow_type
@@ -143,7 +143,7 @@ def expected(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) ->
 
 
 @pytest.mark.parametrize("colliding", at_length([False, True]))
-@settings(deadline=None)
+@searched(100)
 @given(case=cases())
 def test_a_row_meets_what_a_look_at_all_versions_finds(
     tmp_path_factory: pytest.TempPathFactory, colliding: bool, case: Any
@@ -222,7 +222,7 @@ def test_an_index_that_lacks_rows_is_made_anew_and_refused_where_the_table_lacks
         opened(IndexOf(runs, 1, 3))
 
 
-@settings(deadline=None)
+@searched(100)
 @given(case=cases())
 def test_the_first_version_of_a_key_is_that_of_all_runs(tmp_path_factory: pytest.TempPathFactory, case: Any) -> None:
     columns, rows, probes, cuts, shards, pin = case

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.pipelines.process.scripted import Asking, Order, Plain, Scripted
 from tidegate.pipelines.process import Arrived, EventTimeExtension, LocalRun
 from tidegate.pipelines.process.engine.epoch import TaskRun
@@ -77,7 +78,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(arrivals, st.randoms(use_true_random=False))
 def test_any_cut_into_epochs_emits_what_plain_python_emits(arrived: list[Arrived], choice: random.Random) -> None:
     oracle = Plain()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tidegate.pipelines.process.state.cells import Known, MapCell
 
 keys = st.integers(0, 12)
 steps = st.lists(st.tuples(st.sampled_from(["put", "remove", "clear", "ask"]), keys), max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@searched(100)
 @given(st.none() | st.dictionaries(keys, st.integers(), max_size=8), steps)
 def test_the_first_key_from_another_on_is_the_one_of_a_sorted_map(
     stored: dict[int, int] | None, steps: list[tuple[str, int]]

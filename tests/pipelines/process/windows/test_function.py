@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.pipelines.process.counting import Counted
 from tidegate.pipelines.process import Arrived, EventTimeExtension, InvalidDeclaration, LocalRun
 from tidegate.pipelines.process.state.stores import MapState
@@ -83,7 +84,7 @@ def test_the_windows_of_a_time(windows: Windows, time: int, found: list[tuple[in
 rows = st.lists(st.builds(Row, st.sampled_from("ab"), st.integers(0, 60)), max_size=25)
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(rows, st.sampled_from([tumble(ms(10)), hop(ms(5), ms(15)), cumulate(ms(5), ms(15)), session(ms(6))]))
 def test_every_row_is_counted_in_its_windows(found: list[Row], windows: Windows) -> None:
     run, (told, late) = local(windows), ([], [])

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tidegate.pipelines.process import Arrived, EventTimeExtension, LocalRun
 from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
 from tidegate.pipelines.process.windows.aggregation import MERGES, WindowAggregation
@@ -91,7 +92,7 @@ added = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(st.lists(added, max_size=20), st.integers(1, 6))
 def test_parts_come_together_as_if_all_had_come_at_once(found: list[Added], cut: int) -> None:
     function = EventTimeExtension.wrap_process_function(WindowAggregation(1, PARTS))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.pipelines.sql.connectors import CONNECTORS
 from tests.pipelines.sql.test_compile import fixture
 from tidegate.pipelines.errors import PlanningError
@@ -229,7 +230,7 @@ def declared(draw: st.DrawFn) -> Declared:
     return Declared(script, f"{column}.{field}" if form == "nested" else column, source, delay)
 
 
-@settings(max_examples=200, deadline=None)
+@searched(200)
 @given(declared())
 def test_any_watermark_comes_back_from_what_is_shown_and_from_properties(given: Declared) -> None:
     pipeline = compiled(given.script)
