@@ -139,8 +139,8 @@ def _memory() -> float:
 def _grow(harness: Harness, epochs: int) -> None:
     lake, owner = harness.lake, insert_owner("enriched")
     for table in lake.control_tables:
-        _lengthen_log(table.path, VERSIONS)
-        for file in (table.path / "_delta_log").glob("*"):  # upkeep would have had its time
+        _lengthen_log(Path(table.path), VERSIONS)
+        for file in (Path(table.path) / "_delta_log").glob("*"):  # upkeep would have had its time
             os.utime(file, (0, 0))
     target = lake.target_path(harness.pipeline.table("enriched"))
     for path in (target, *map(lake.table_path, ("users", "clicks"))):

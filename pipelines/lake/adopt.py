@@ -7,18 +7,13 @@ import datetime as dt
 import json
 import logging
 import math
-import os
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
@@ -27,6 +22,7 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.parquet import bounded, bounds_of
 
@@ -42,7 +38,7 @@ MAX_TEXT = 32
 """Longer text is left out of the statistics: a bound must not be cut short."""
 
 
-def survey(folder: Path) -> list[StagedFile]:
+def survey(folder: Address) -> list[StagedFile]:
     """The Parquet files of one write, with row counts and statistics from their footers.
 
     `disposition` is what the files were partitioned by; empty where they were not.
@@ -50,21 +46,22 @@ def survey(folder: Path) -> list[StagedFile]:
     return surveyed(folder, footers_of(folder))
 
 
-def footers_of(folder: Path, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
+def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
     """The footers of the Parquet files of one write, by path in the folder: of all of them, or of those with `names`,
     where others may lie beside them that nobody is to adopt."""
+    place = Location(folder)
     if names is None:
-        names = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("**/*.parquet"))]
-    return {name: pq.read_metadata(folder / name) for name in names}
+        names = [file.below(place) for file in place.files(".parquet")]
+    return {name: (place / name).footer() for name in names}
 
 
-def surveyed(folder: Path, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:
+def surveyed(folder: Address, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:
     """What `survey` says, of footers that were read before."""
     return [
         StagedFile(
             path=path,
             disposition=path.partition("/")[0].partition("=")[2] if "/" in path else "",
-            size=(folder / path).stat().st_size,
+            size=(Location(folder) / path).size(),
             rows=footer.num_rows,
             stats=json.dumps(_statistics(footer)),
         )
@@ -90,8 +87,8 @@ class Epochs:
 
 
 def adopt(
-    table: Path,
-    folder: Path,
+    table: Address,
+    folder: Address,
     files: Sequence[StagedFile],
     *,
     application: str,
@@ -122,7 +119,12 @@ def adopt(
 
 
 def _adopted(
-    table: Path, folder: Path, files: Sequence[StagedFile], application: str, epoch: int, instead_of: Epochs | None
+    table: Address,
+    folder: Address,
+    files: Sequence[StagedFile],
+    application: str,
+    epoch: int,
+    instead_of: Epochs | None,
 ) -> int:
     delta = there(table)
     last = delta.transaction_version(application)
@@ -137,12 +139,10 @@ def _adopted(
         return 0
     require_whole(folder, files, epoch)
     actions: list[AddAction | Removal] = [*additions(delta, folder, files)]
-    old: list[str] = []
     if instead_of is not None:
         old, kept = without(delta, folder, instead_of)
         actions += [*additions(delta, folder, kept), *_removals(delta, old)]
     commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
-    _leave(delta, old)
     found = there(table).transaction_version(application)
     if found != epoch:
         raise ConcurrentRun(
@@ -154,7 +154,7 @@ def _adopted(
     return sum(file.rows for file in files)
 
 
-def there(path: Path) -> Table:
+def there(path: Address) -> Table:
     """The table at `path` as it is now. Raises LakeError where there is none."""
     table = opened(path)
     if table is None:
@@ -167,11 +167,12 @@ def there(path: Path) -> Table:
     return table
 
 
-def require_whole(folder: Path, files: Sequence[StagedFile], epoch: int) -> None:
+def require_whole(folder: Address, files: Sequence[StagedFile], epoch: int) -> None:
     """Raise LakeError unless every one of `files` lies in `folder`, as long as it was written: what was judged is what
     is published."""
-    missing = [file.path for file in files if not (folder / file.path).exists()]
-    changed = [file.path for file in files if not missing and (folder / file.path).stat().st_size != file.size]
+    place = Location(folder)
+    missing = [file.path for file in files if not (place / file.path).is_there()]
+    changed = [file.path for file in files if not missing and (place / file.path).size() != file.size]
     for paths, what in ((missing, "are gone"), (changed, "are not as long as they were written")):
         if paths:
             raise LakeError(
@@ -183,8 +184,8 @@ def require_whole(folder: Path, files: Sequence[StagedFile], epoch: int) -> None
 
 
 def replace(
-    table: Path,
-    folder: Path,
+    table: Address,
+    folder: Address,
     files: Sequence[StagedFile],
     old: Sequence[str],
     *,
@@ -202,14 +203,6 @@ def replace(
         *_removals(delta, old, news=not same_rows),
     ]
     commit(delta, table, actions, marks=marks, note=note)
-    _leave(delta, old)
-
-
-def _leave(delta: Table, old: Sequence[str]) -> None:
-    """Date files that left the table as of now: upkeep spares what a young version names by their age."""
-    for name in old:
-        with suppress(FileNotFoundError):
-            os.utime(root_of(delta) / unquote(name))
 
 
 def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Removal]:
@@ -219,7 +212,7 @@ def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Re
     return [Removal(path, known[path], {}, news) for path in old]
 
 
-def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
+def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
     """The table's files that hold rows of these epochs, by their names in its log, and what else was in them, written
     anew in `folder`: OPTIMIZE puts the rows of several epochs together."""
     if not plain(delta):
@@ -233,17 +226,17 @@ def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list
     for first, last in epochs.spans:
         files = data_files(delta, epochs.generation, first - 1, last)
         found |= dict(zip(files.names, files.paths, strict=True))
-    rest, taken, old, there = folder / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), [], 0
+    rest, taken, old, there = Location(folder) / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), [], 0
     for number, (name, path) in enumerate(found.items()):
-        file = ds.dataset(path, format="parquet")
+        file = Location(path).dataset()
         going = file.count_rows(filter=taken)
         there += going
         if going:
             old.append(name)
         if 0 < going < file.count_rows():
-            rest.mkdir(parents=True, exist_ok=True)
+            rest.make()
             told = bounded(file.schema)
-            with pq.ParquetWriter(rest / f"{number}.parquet", file.schema, write_statistics=told) as writer:  # pyright: ignore[reportArgumentType] also a list
+            with (rest / f"{number}.parquet").parquet_writer(file.schema, write_statistics=told) as writer:
                 for batch in file.to_batches(filter=~taken):
                     writer.write_batch(batch)
     if epochs.rows is not None and there != epochs.rows:
@@ -253,16 +246,17 @@ def without(delta: Table, folder: Path, epochs: Epochs) -> tuple[list[str], list
             state="nothing of this epoch was published; no row was taken out",
             next_command=NextCommand("verify", does="an INSERT that once had another 'insert.id' cannot be backfilled"),
         )
-    kept = survey(rest) if rest.exists() else []
+    kept = survey(rest) if rest.is_there() else []
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 
 
-def additions(delta: Table, folder: Path, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
+def additions(delta: Table, folder: Address, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
     """What a commit says of files in `folder`, which lies inside the table. `news`: their rows are new to it."""
-    names, prefix, now = {field.name for field in delta.schema().fields}, folder.relative_to(root_of(delta)), _now()
+    names, now = {field.name for field in delta.schema().fields}, _now()
+    prefix = Location(folder).below(root_of(delta))
     return [
         AddAction(
-            path=(prefix / file.path).as_posix(),
+            path=f"{prefix}/{file.path}",
             size=file.size,
             partition_values={},
             modification_time=now,

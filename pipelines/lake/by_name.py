@@ -10,18 +10,17 @@ one has been removed, and a V + 1 that is not found has never been committed.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from tidegate.pipelines.lake.location import Address, Location, Tag
 
 if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as a status
     from deltalake import Schema
@@ -36,9 +35,6 @@ READER_FEATURES = frozenset({"timestampNtz"})
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Seen = tuple[int, int]
-"""A file of the log: inode, time of its last change (ns)."""
 
 
 class Protocol(NamedTuple):
@@ -85,11 +81,11 @@ class Metadata:
 @dataclass(frozen=True)
 class TableState:
     """A table as of version `at`. `files` by their paths, decoded; `applications`: the last transaction version of
-    each; `seen`: the file of its version. What it answers is named as delta-rs names it."""
+    each; `seen`: the tag of its version's file. What it answers is named as delta-rs names it."""
 
-    root: Path
+    root: Location
     at: int
-    seen: Seen
+    seen: Tag
     versions: Protocol
     described: Metadata
     applications: Mapping[str, int]
@@ -113,7 +109,7 @@ class TableState:
         return self.applications.get(application)
 
     @property
-    def log(self) -> Path:
+    def log(self) -> Location:
         """The folder of its log."""
         return self.root / "_delta_log"
 
@@ -159,50 +155,82 @@ def _micros(text: object) -> int | None:
     return None
 
 
-def file_of(log: Path, version: int) -> Path:
+def file_of(log: Location, version: int) -> Location:
     """The file of a version's commit."""
     return log / f"{version:020}.json"
 
 
-def checkpoint_of(log: Path, version: int) -> Path:
+def checkpoint_of(log: Location, version: int) -> Location:
     """The file of a version's checkpoint."""
     return log / f"{version:020}.checkpoint.parquet"
 
 
-def seen(log: Path, version: int) -> Seen | None:
-    """What the log has of a version; None where it is gone."""
-    for path in (file_of(log, version), checkpoint_of(log, version)):
-        with suppress(FileNotFoundError):
-            return _seen(path.stat())
-    return None
+def seen(log: Location, version: int) -> Tag | None:
+    """The tag of what the log has of a version; None where it is gone."""
+    return file_of(log, version).tag() or checkpoint_of(log, version).tag()
 
 
-def _seen(status: os.stat_result) -> Seen:
-    return status.st_ino, status.st_mtime_ns
-
-
-def last_checkpoint(log: Path) -> int | None:
+def last_checkpoint(log: Location) -> int | None:
     """The version that the log names as its last checkpoint; None where it has none, or one of several files."""
     try:
-        told = json.loads((log / "_last_checkpoint").read_text())
+        told = json.loads((log / "_last_checkpoint").read())
     except FileNotFoundError:
         return None
     return None if told.get("parts") or "v2Checkpoint" in told else told["version"]
 
 
-def read(root: Path) -> TableState | None:
+def removed_since(root: Location, at: int, moment: int) -> set[str] | None:
+    """The files that the log of the table at `root`, whose version is `at`, has taken out at `moment` (ms, UTC) or
+    later, by their paths, decoded. A checkpoint leaves removals out once they are older than
+    'delta.deletedFileRetentionDuration' (a week). None where this takes more than MOST commits."""
+    import pyarrow.compute as pc  # upkeep alone needs it
+
+    log, removed = root / "_delta_log", set[str]()
+    checkpoint = last_checkpoint(log)
+    for version in range(at, -1, -1):
+        if version == checkpoint:
+            stored = checkpoint_of(log, version).parquet().read(["remove.path", "remove.deletionTimestamp"])
+            made_at = pc.field("deletionTimestamp")
+            found = pa.Table.from_struct_array(stored["remove"].drop_null())
+            removed.update(map(unquote, found.filter((made_at >= moment) | made_at.is_null())["path"].to_pylist()))
+            break
+        if at - version > MOST:
+            return None
+        try:
+            actions = [json.loads(line) for line in file_of(log, version).read().splitlines()]
+        except FileNotFoundError:  # cleaned up
+            break
+        gone = [action["remove"] for action in actions if "remove" in action]
+        removed.update(unquote(file["path"]) for file in gone if (file.get("deletionTimestamp") or moment) >= moment)
+        made_at = _time_of(actions)
+        if made_at is not None and made_at < moment:
+            break
+    return removed
+
+
+def committed_at(log: Location, version: int) -> int | None:
+    """When a version was committed (ms, UTC), as its writer has it; None where it does not say."""
+    return _time_of(map(json.loads, file_of(log, version).read().splitlines()))
+
+
+def _time_of(actions: Iterable[Mapping[str, Any]]) -> int | None:
+    told = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return told.get("inCommitTimestamp") or told.get("timestamp")
+
+
+def read(root: Address) -> TableState | None:
     """The table at `root` as it is now; None where it is not one, or not to be read by names (damaged, too)."""
-    return _Reading(root).to_the_end()
+    return _Reading(Location(root)).to_the_end()
 
 
 @dataclass
 class _Reading:
     """A table that is being read, on from a state of it or from its log's last checkpoint."""
 
-    root: Path
+    root: Location
     known: TableState | None = None
     at: int = -1
-    seen: Seen | None = None
+    seen: Tag | None = None
     versions: Protocol | None = None
     described: Metadata | None = None
     applications: dict[str, int] = field(default_factory=dict)
@@ -213,7 +241,7 @@ class _Reading:
         try:
             if self.known is None:
                 self._begin(log)
-            elif not file_of(log, self.known.at + 1).exists():
+            elif not file_of(log, self.known.at + 1).is_there():
                 return self.known if self.known.there() else None
             elif not self.known.there():  # cleaned up past it, or another table was put in its place
                 return None
@@ -227,14 +255,14 @@ class _Reading:
             return None
         return self._end(log)
 
-    def _begin(self, log: Path) -> None:
+    def _begin(self, log: Location) -> None:
         checkpoint = last_checkpoint(log)
         if checkpoint is None:
             return
         self.at, path = checkpoint, checkpoint_of(log, checkpoint)
         self.seen = seen(log, checkpoint)
         columns = [f"add.{name}" for name in ("path", "size", "modificationTime", "partitionValues", "stats")]
-        stored = pq.ParquetFile(path).read([*columns, "metaData", "protocol", "txn"])
+        stored = path.parquet().read([*columns, "metaData", "protocol", "txn"])
         for name in ("metaData", "protocol", "txn", "add"):
             found = stored[name].drop_null().to_pylist()
             self._take({name: action} for action in found)
@@ -244,11 +272,10 @@ class _Reading:
         self.versions, self.described = known.versions, known.described
         self.applications, self.files = dict(known.applications), dict(known.files)
 
-    def _commit(self, log: Path, version: int) -> bool:
+    def _commit(self, log: Location, version: int) -> bool:
         """Take in a version; False where it is not there."""
         try:
-            with file_of(log, version).open("rb") as file:
-                there, text = _seen(os.fstat(file.fileno())), file.read()
+            text, there = file_of(log, version).read_tagged()
         except FileNotFoundError:
             return False
         actions = [json.loads(line) for line in text.splitlines() if line]
@@ -275,7 +302,7 @@ class _Reading:
                     protocol.get("readerFeatures"),
                 )
 
-    def _end(self, log: Path) -> TableState | None:
+    def _end(self, log: Location) -> TableState | None:
         if self.seen is None or self.versions is None or self.described is None:
             return None
         if not _readable(self.versions, self.described) or seen(log, self.at) != self.seen:

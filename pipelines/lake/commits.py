@@ -11,14 +11,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
-import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -28,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
+from tidegate.pipelines.lake.location import Address, Location
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +42,6 @@ CHECKPOINT_EVERY = "100"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """What a file system says that has no hard links."""
 
-UNFINISHED = "_commit_"
-"""How the name of a commit begins that is not linked yet. No reader knows it; upkeep removes what a kill has left."""
-
 
 @dataclass(frozen=True)
 class Removal:
@@ -61,7 +55,7 @@ class Removal:
 
 def commit(
     table: TableState | DeltaTable,
-    root: Path,
+    root: Address,
     actions: Sequence[AddAction | Removal],
     *,
     marks: Mapping[str, int] | None = None,
@@ -75,25 +69,21 @@ def commit(
     if not isinstance(table, TableState) or not _writable(table):
         return _by_delta_rs(table, root, actions, marks or {}, note)
     version, lines = table.at + 1, _lines(table, actions, marks or {}, note)
-    unfinished = table.log / f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp"
     try:
-        unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        os.link(unfinished, file_of(table.log, version))
+        file_of(table.log, version).put_new(("\n".join(lines) + "\n").encode())
     except FileExistsError:
         raise CommitFailedError(f"version {version} of {root} was committed by another writer") from None
     except OSError as error:
         if error.errno in NO_LINKS:
             return _by_delta_rs(table, root, actions, marks or {}, note)
         raise
-    finally:
-        unfinished.unlink(missing_ok=True)
     if seen(table.log, table.at) is None:
         # What was looked at has been cleaned up meanwhile, so this version had been there before, and went too.
-        file_of(table.log, version).unlink()
+        file_of(table.log, version).delete()
         raise CommitFailedError(f"the log of {root} went on past version {table.at} and was cleaned up")
     every = int(table.described.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))
     if version % every == 0:
-        checkpoint(root, version)
+        checkpoint(table.root, version)
     return None
 
 
@@ -109,7 +99,7 @@ def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: fl
     return again(step, *given)
 
 
-def checkpoint(root: Path, version: int) -> None:
+def checkpoint(root: Location, version: int) -> None:
     """Write the checkpoint of a version, by delta-rs in a folder that has links to the commits since the last one
     alone. Where it cannot be written the log only gets longer: that is logged, and the next interval tries again."""
     folder = root / "_delta_log"
@@ -118,26 +108,24 @@ def checkpoint(root: Path, version: int) -> None:
         if needed is None:
             return DeltaTable(str(root)).create_checkpoint()
         with tempfile.TemporaryDirectory(prefix="tidegate-checkpoint-") as apart:
-            links = Path(apart) / "_delta_log"
-            links.mkdir()
-            for path in needed:
-                (links / path.name).symlink_to(path.absolute())
+            links = Location(apart) / "_delta_log"
+            links.make()
+            for file in needed:
+                file.fetched_to(links)
             DeltaTable(apart).create_checkpoint()
             for made in (checkpoint_of(links, version), links / "_last_checkpoint"):
-                unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp"
-                shutil.copyfile(made, unfinished)
-                os.replace(unfinished, folder / made.name)
+                (folder / made.name).put(made.read())
     except (DeltaError, OSError, ValueError) as error:
         log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
 
 
-def _since_checkpoint(folder: Path, version: int) -> list[Path] | None:
+def _since_checkpoint(folder: Location, version: int) -> list[Location] | None:
     """The files of a log that tell a version; None where that takes a listing."""
     last = last_checkpoint(folder)
     first = 0 if last is None else last + 1
     needed = [] if last is None else [checkpoint_of(folder, last), folder / "_last_checkpoint"]
     needed += [file_of(folder, each) for each in range(first, min(version, first + MOST) + 1)]
-    return needed if version <= first + MOST and all(map(Path.exists, needed)) else None
+    return needed if version <= first + MOST and all(map(Location.is_there, needed)) else None
 
 
 def _writable(table: TableState) -> bool:
@@ -191,7 +179,7 @@ def _lines(
 
 def _by_delta_rs(
     table: TableState | DeltaTable,
-    root: Path,
+    root: Address,
     actions: Sequence[AddAction | Removal],
     marks: Mapping[str, int],
     note: str | None,

@@ -10,26 +10,24 @@ and upkeep puts them into blocks (BLOCK epochs of one owner and generation a fil
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import Record
 
 if TYPE_CHECKING:  # who only reads does without
+    import pyarrow.parquet as pq
     from deltalake.transaction import AddAction
 
     from tidegate.pipelines.lake.commits import Removal
@@ -64,8 +62,8 @@ CACHED_ROWS = 2_048
 class ControlTable(Generic[R]):
     """The rows of one record type, by owner."""
 
-    def __init__(self, root: Path, record: type[R]) -> None:
-        self.path = root / record.table
+    def __init__(self, root: Address, record: type[R]) -> None:
+        self.path = Location(root) / record.table
         self.record = record
         self._wide = False
         self._listed: tuple[delta_log.Table | None, int, dict[str, _File]] = (None, -1, {})
@@ -78,7 +76,7 @@ class ControlTable(Generic[R]):
         if table is None:
             from deltalake import DeltaTable
 
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.make()
             DeltaTable.create(
                 str(self.path),
                 schema=self.record.schema,
@@ -159,7 +157,7 @@ class ControlTable(Generic[R]):
             commit(table, self.path, [*made, *gone], marks=marks)
         except CommitFailedError:
             for action in made:
-                (self.path / action.path).unlink(missing_ok=True)
+                (self.path / action.path).delete()
             raise
 
     def settle(self, row: R, *, application: str) -> R | None:
@@ -252,7 +250,7 @@ class ControlTable(Generic[R]):
         if table is None or not chosen:
             return 0
         columns = _stored_schema(self.record)
-        rows = pa.concat_tables([_columns_of(pq.ParquetFile(self.path / file.path).read(), columns) for file in chosen])
+        rows = pa.concat_tables([_columns_of((self.path / file.path).parquet().read(), columns) for file in chosen])
         rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
         places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
         made, begin = [], 0
@@ -265,9 +263,6 @@ class ControlTable(Generic[R]):
             self._put(table, made, gone)
         except CommitFailedError:
             return 0
-        for file in chosen:  # dated as of now: a reader may still be at it
-            with suppress(FileNotFoundError):
-                os.utime(self.path / file.path)
         return len(chosen) - len(made)
 
     def _written(self, owner: str, part: pa.Table, *, news: bool = False) -> AddAction:
@@ -275,9 +270,9 @@ class ControlTable(Generic[R]):
         from deltalake.transaction import AddAction
 
         if not news:
-            (self.path / BLOCKS).mkdir(exist_ok=True)
+            (self.path / BLOCKS).make()
         name = f"{uuid.uuid4().hex}.parquet" if news else f"{BLOCKS}/{uuid.uuid4().hex}.parquet"
-        pq.write_table(part, self.path / name, row_group_size=BLOCK, compression="zstd")
+        size = (self.path / name).write_parquet(part, row_group_size=BLOCK, compression="zstd")
         columns = {column: part[column].to_pylist() for column in ("generation", "epoch")}
         stats = {
             "numRecords": part.num_rows,
@@ -285,7 +280,6 @@ class ControlTable(Generic[R]):
             "maxValues": {column: max(values) for column, values in columns.items()},
             "nullCount": {"generation": 0, "epoch": 0},
         }
-        size = (self.path / name).stat().st_size
         return AddAction(name, size, {"owner": owner}, _now(), news, json.dumps(stats))
 
     def _files(self) -> list[_File]:
@@ -384,11 +378,11 @@ class _Decoded:
     """The rows of data files, which never change once they are written; few of them stay in memory."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Path, int, int], list[dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Location, int, int], list[dict[str, Any]]] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
 
-    def rows(self, path: Path, file: _File, low: int, high: int | None) -> list[dict[str, Any]]:
+    def rows(self, path: Location, file: _File, low: int, high: int | None) -> list[dict[str, Any]]:
         """The rows of a file with low <= epoch <= high; where it is small, all of them."""
         first, last = max(low, file.epochs[0]), file.epochs[1] if high is None else min(high, file.epochs[1])
         if file.rows <= FEW:
@@ -397,7 +391,7 @@ class _Decoded:
             if (path, first, last) in self._kept:
                 self._kept.move_to_end((path, first, last))
                 return self._kept[path, first, last]
-        stored = pq.ParquetFile(path)
+        stored = path.parquet()
         groups = [group for group in range(stored.num_row_groups) if _meets(stored.metadata, group, first, last)]
         table = stored.read_row_groups(groups) if groups else stored.schema_arrow.empty_table()
         if (first, last) != file.epochs:
@@ -409,7 +403,7 @@ class _Decoded:
             self._keep((path, first, last), rows)
         return rows
 
-    def _keep(self, what: tuple[Path, int, int], rows: list[dict[str, Any]]) -> None:
+    def _keep(self, what: tuple[Location, int, int], rows: list[dict[str, Any]]) -> None:
         with self._lock:
             self._kept[what] = rows
             self._held = sum(map(len, self._kept.values()))

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name
 from tidegate.pipelines.lake.by_name import TableState
+from tidegate.pipelines.lake.location import Address, Location, Tag
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds
@@ -29,7 +29,7 @@ def unreadable() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def damage_told(path: Path, remedy: str) -> Iterator[None]:
+def damage_told(path: Address, remedy: str) -> Iterator[None]:
     """Raise what a damaged table or file at `path` throws as LakeError. `remedy`: what to do."""
     try:
         yield
@@ -46,7 +46,9 @@ def damage_told(path: Path, remedy: str) -> Iterator[None]:
 Table: TypeAlias = "TableState | DeltaTable"
 """A table that is looked at: by the names of its log's files, or, where it asks more of its readers, by delta-rs."""
 
-_open: dict[tuple[str, int], Table] = {}
+_open: dict[str, tuple[Table, Tag | None]] = {}
+"""The tables that were looked at, by address, each with the tag of its version's file: another one there is another
+table."""
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
@@ -58,15 +60,16 @@ PLAIN_READER, MAPPING_READER = 1, 2
 other names there; from the next one on, features are told one by one."""
 
 
-def opened(path: Path, remedy: str | None = None) -> Table | None:
+def opened(path: Address, remedy: str | None = None) -> Table | None:
     """The table at `path` as it is now; None when there is none. Raises LakeError where it is damaged; `remedy`: what
     to do then."""
-    try:
-        key = (str(path), (path / "_delta_log").stat().st_ino)
-    except FileNotFoundError:
-        return None
+    key = str(path)
     with _lock:
-        known = _open.get(key)
+        known, tag = _open.pop(key, (None, None))
+        if known is None and not (Location(path) / "_delta_log").is_there():
+            return None
+        if known is not None and not isinstance(known, TableState) and _tag_of(known) != tag:
+            known = None
         table = known.newer() if isinstance(known, TableState) else None
         by_delta_rs = None if isinstance(known, TableState) else known
         if table is None and (by_delta_rs is None or plain(by_delta_rs)):
@@ -81,8 +84,12 @@ def opened(path: Path, remedy: str | None = None) -> Table | None:
                     table = DeltaTable(str(path))
                 else:
                     return None
-        _open[key] = table
+        _open[key] = table, None if isinstance(table, TableState) else _tag_of(table)
         return table
+
+
+def _tag_of(table: DeltaTable) -> Tag | None:
+    return by_name.seen(root_of(table) / "_delta_log", table.version())
 
 
 def brought_up_to_date(table: DeltaTable) -> DeltaTable:
@@ -101,12 +108,13 @@ def bring_up_to_date(table: DeltaTable) -> None:
     """Let a table that was opened before know the commits made since. Where there are none, two looks into its log say
     so: to list it takes longer the longer it is."""
     log, version = root_of(table) / "_delta_log", table.version()
-    gone = not (log / f"{version:020}.json").exists()  # the log was cleaned up meanwhile, past where this table stands
-    if gone or (log / f"{version + 1:020}.json").exists():
+    # The log may have been cleaned up meanwhile, past where this table stands.
+    gone = not by_name.file_of(log, version).is_there()
+    if gone or by_name.file_of(log, version + 1).is_there():
         table.update_incremental()
 
 
-def committed(path: Path, application: str) -> int:
+def committed(path: Address, application: str) -> int:
     """The last transaction version that `application` committed to the table at `path`; -1 when there is none."""
     table = opened(path)
     found = table.transaction_version(application) if table else None
@@ -122,11 +130,11 @@ def plain(table: Table) -> bool:
     return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
 
 
-def root_of(table: Table) -> Path:
+def root_of(table: Table) -> Location:
     """The folder that the paths of a table's log are relative to."""
     if isinstance(table, TableState):
         return table.root
-    return Path(unquote(table.table_uri.removeprefix("file://")))
+    return Location(unquote(table.table_uri.removeprefix("file://")).rstrip("/"))
 
 
 def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -> pa.Table:
@@ -166,7 +174,7 @@ def all_files(table: Table) -> list[str]:
     return paths_of(table, [file["path"] for file in files_of(table, "path")])
 
 
-def size_of(path: Path) -> int:
+def size_of(path: Address) -> int:
     """The bytes of all files of the table at `path`; 0 where there is none."""
     table = opened(path)
     return 0 if table is None else sum(file["size_bytes"] for file in files_of(table, "size_bytes"))
@@ -174,8 +182,12 @@ def size_of(path: Path) -> int:
 
 def paths_of(table: Table, names: Sequence[str]) -> list[str]:
     """The absolute paths of files as the table's log names them."""
-    root = root_of(table)
-    return [str(root / unquote(name)) for name in names]
+    return [str(file_of(table, name)) for name in names]
+
+
+def file_of(table: Table, name: str) -> Location:
+    """The place of a file as the table's log names it."""
+    return root_of(table) / unquote(name)
 
 
 @dataclass(frozen=True)
@@ -207,20 +219,18 @@ def rows_of(table: Table, generation: int, upto: int | None = None) -> int | Non
     if not plain(table):
         return None
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
 
     wanted = {"_generation": (generation, generation), **({} if upto is None else {"_epoch": (0, upto)})}
     chosen = pc.field("_generation") == generation
     chosen = chosen if upto is None else chosen & (pc.field("_epoch") <= upto)
     files = files_of(table, "path", "num_records", *(f"{bound}.{name}" for name in wanted for bound in ("min", "max")))
-    root, found = root_of(table), 0
+    found = 0
     for file in files:
         known = {**file, **{f"null_count.{name}": 0 for name in wanted}}
         if file.get("num_records") is not None and all(_within(known, name, *span) for name, span in wanted.items()):
             found += file["num_records"]
         elif all(_meets(file, name, *span) for name, span in wanted.items()):
-            mixed = ds.dataset(str(root / unquote(file["path"])), format="parquet")
-            found += mixed.count_rows(filter=chosen)
+            found += file_of(table, file["path"]).dataset().count_rows(filter=chosen)
     return found
 
 

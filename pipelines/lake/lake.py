@@ -13,6 +13,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
@@ -43,9 +44,9 @@ Files that nobody reads any more are removed by:  tidegate maintain SCRIPT
 
 def mark(quarantine: Path) -> None:
     """Say beside a target's quarantine what lies in it. Raises OSError."""
-    note = quarantine.parent / KEEP
-    if not note.exists():
-        note.write_text(_WHY)
+    note = Location(quarantine.parent) / KEEP
+    if not note.is_there():
+        note.put(_WHY.encode())
 
 
 CommitRole = Literal[
@@ -92,8 +93,8 @@ class Lake(Layout):
                 next_command=NextCommand("run", does="makes one; or give the right --lake"),
             )
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            self.control.mkdir(mode=PRIVATE, exist_ok=True)
+            Location(self.root).make()
+            Location(self.control).make(PRIVATE)
         except OSError as error:
             raise LakeError(
                 f"the lake's folder cannot be made: {error.strerror}",
@@ -103,7 +104,7 @@ class Lake(Layout):
             ) from error
         for name in OWN_FOLDERS:
             with suppress(OSError):  # of a lake that is only read: who writes there is told
-                (self.root / name).mkdir(mode=PRIVATE, exist_ok=True)
+                Location(self.root / name).make(PRIVATE)
         self.epochs = ControlTable(self.control, EpochRow)
         self.watermarks = ControlTable(self.control, WatermarkRow)
         self.splits = ControlTable(self.control, SplitRow)
@@ -117,7 +118,7 @@ class Lake(Layout):
 
     def exists(self) -> bool:
         """Whether a lake was ever made here. A first run has a lease before it has planned anything."""
-        return any((self.root / "_control" / table / "_delta_log").exists() for table in ("epochs", "leases"))
+        return any(Location(self.root / "_control" / table / "_delta_log").is_there() for table in ("epochs", "leases"))
 
     @property
     def format(self) -> int:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.paths import local, roots
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Layout:
         """The folder that the rows of one disposition were staged in, by this Tidegate or an older one."""
         new = self.new_attempt(target, insert, attempt)[disposition]
         old = self.staged_path(target, insert) / attempt
-        return old if not new.exists() and (old / f"_disposition={disposition}").exists() else new
+        return old if not Location(new).is_there() and Location(old / f"_disposition={disposition}").is_there() else new
 
     def state_path(self, insert: Insert) -> Path:
         """The state of a process."""

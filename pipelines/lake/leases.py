@@ -20,15 +20,14 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from time import monotonic, sleep, time_ns
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.progress import Progress, Task
 from tidegate.pipelines.remedies import remedy
 
@@ -117,7 +116,7 @@ class Reservation:
         if pid is None:
             _live[holder] = self
 
-    def end(self, root: Path) -> None:
+    def end(self, root: Address) -> None:
         """Let go what nobody has taken up, when the run ends and its process goes on."""
         leases = Leases(root, label=self.label, reservation=self)
         for owner in sorted(self.handed_on):
@@ -136,9 +135,9 @@ class Leases:
     another runner of the same `reservation` has handed on is its to take."""
 
     def __init__(
-        self, root: Path, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None
+        self, root: Address, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None
     ) -> None:
-        self._path = root / "leases"
+        self._path = Location(root) / "leases"
         self._clock = clock
         self._label = label
         self._reservation = reservation
@@ -277,14 +276,13 @@ class Leases:
         from tidegate.pipelines.lake.commits import Removal, commit
 
         name, of_owner = f"{uuid.uuid4().hex}.parquet", {"owner": lease.owner}
-        pq.write_table(pa.Table.from_pylist([asdict(lease)], schema=_STORED), self._path / name)
+        size = (self._path / name).write_parquet(pa.Table.from_pylist([asdict(lease)], schema=_STORED))
         old = [
             Removal(file["path"], file["size_bytes"], of_owner)
             for file in delta_log.files_of(table, "path", "size_bytes", "partition.owner")
             if file["partition.owner"] == lease.owner
         ]
-        size, stats = (self._path / name).stat().st_size, json.dumps({"numRecords": 1})
-        added = AddAction(name, size, of_owner, time_ns() // 1_000_000, True, stats)
+        added = AddAction(name, size, of_owner, time_ns() // 1_000_000, True, json.dumps({"numRecords": 1}))
         commit(table, self._path, [added, *old])
 
     def _renew(self) -> None:
@@ -321,10 +319,9 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
         del alive
 
 
-def read_leases(root: Path, owner: str | None = None) -> list[Lease]:
+def read_leases(root: Address, owner: str | None = None) -> list[Lease]:
     """All leases of a lake's control folder, or those of one owner."""
-    path = root / "leases"
-    table = _there(path)
+    table = _there(Location(root) / "leases")
     return [] if table is None else _rows(table, owner)
 
 
@@ -335,16 +332,16 @@ def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
             Lease(**row, owner=file["partition.owner"])
             for file in delta_log.files_of(table, "path", "partition.owner")
             if owner is None or file["partition.owner"] == owner
-            for row in pq.ParquetFile(delta_log.paths_of(table, [file["path"]])[0]).read().to_pylist()
+            for row in delta_log.file_of(table, file["path"]).parquet().read().to_pylist()
         ]
 
 
-def _open(path: Path) -> delta_log.Table:
+def _open(path: Location) -> delta_log.Table:
     table = _there(path)
     if table is None:
         from deltalake import DeltaTable
 
-        path.mkdir(parents=True, exist_ok=True)
+        path.make()
         DeltaTable.create(
             str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
         )
@@ -352,18 +349,19 @@ def _open(path: Path) -> delta_log.Table:
     return table
 
 
-def _there(path: Path) -> delta_log.Table | None:
+def _there(path: Location) -> delta_log.Table | None:
     return delta_log.opened(path, _remedy(path))
 
 
-def _remedy(path: Path) -> str:
+def _remedy(path: Location) -> str:
     return f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
 
 
 def machine() -> str:
     """Names this machine, this boot of it and this process namespace: a process id means something only inside it."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         import psutil

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Area, Part, any_of, micros
+from tidegate.pipelines.lake.location import Address, dataset_of
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Releasable:
 
         return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
-    def count(self, path: Path, spark: Callable[[], SparkSession]) -> int:
+    def count(self, path: Address, spark: Callable[[], SparkSession]) -> int:
         """How many rows are releasable. Counted over two narrow columns; the join counts them again."""
         table = delta_log.opened(path)
         if table is None:
@@ -70,11 +70,9 @@ class Releasable:
         files = self.files(table)
         if not files:
             return 0
-        import pyarrow.dataset as ds
+        return dataset_of(files).count_rows(filter=self.expression())
 
-        return ds.dataset(files, format="parquet").count_rows(filter=self.expression())
-
-    def measured(self, path: Path, spark: Callable[[], SparkSession]) -> tuple[int, int]:
+    def measured(self, path: Address, spark: Callable[[], SparkSession]) -> tuple[int, int]:
         """How many rows are releasable, and a moment (ms, UTC) that none lies before: MAX where none has a time."""
         table = delta_log.opened(path)
         if table is None:
@@ -90,16 +88,15 @@ class Releasable:
         if not files:
             return rows, least
         import pyarrow.compute as pc
-        import pyarrow.dataset as ds
 
-        releasable = ds.dataset(files, format="parquet")
+        releasable = dataset_of(files)
         for batch in releasable.to_batches(columns=["_rowtime"], filter=self.expression()):
             rows += batch.num_rows
             earliest = pc.min(batch["_rowtime"].cast(pa.int64())).as_py()  # type: ignore[attr-defined]
             least = least if earliest is None else min(least, earliest // 1000)
         return rows, least
 
-    def reaching(self, path: Path, spark: Callable[[], SparkSession], most: int) -> int:
+    def reaching(self, path: Address, spark: Callable[[], SparkSession], most: int) -> int:
         """The least moment (ms, UTC) up to which at least `most` releasable rows lie; MAX where fewer have a time."""
         table = delta_log.opened(path)
         if table is None:
@@ -116,15 +113,14 @@ class Releasable:
         if not files:
             return MAX_TIMESTAMP
         import numpy as np
-        import pyarrow.dataset as ds
 
-        releasable = ds.dataset(files, format="parquet")
+        releasable = dataset_of(files)
         batches = releasable.to_batches(columns=["_rowtime"], filter=self.expression())
         times = [batch["_rowtime"].drop_null().cast(pa.int64()).to_numpy() for batch in batches]
         at = np.concatenate(times) if times else np.empty(0, np.int64)
         return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
 
-    def rows(self, spark: SparkSession, path: Path) -> DataFrame:
+    def rows(self, spark: SparkSession, path: Address) -> DataFrame:
         """The releasable rows."""
         from tidegate.pipelines.lake.rows import of_files, read
 
@@ -141,7 +137,7 @@ class Releasable:
         return [str(root / unquote(file.path)) for file in chosen]
 
 
-def settled(path: Path, generation: int, since: int, upto: int, watermark: int) -> int:
+def settled(path: Address, generation: int, since: int, upto: int, watermark: int) -> int:
     """The greatest probe epoch up to which no row waits any more once all up to `watermark` (ms) are released, of
     epochs up to `upto`; `since` is what was known before."""
     table = delta_log.opened(path)

@@ -27,6 +27,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.location import Address, Location
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""
@@ -76,7 +77,7 @@ def ensure_table(
     if whole:
         configuration |= delta_log.OWN
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        Location(path).make()
         DeltaTable.create(str(path), schema=wanted, mode="ignore", configuration=configuration)
     except (DeltaError, OSError) as error:
         raise LakeError(
@@ -172,7 +173,7 @@ def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> P
     return path / f"g{generation}-e{epoch}-{uuid.uuid4().hex[:8]}"
 
 
-def read(spark: SparkSession, path: Path) -> DataFrame:
+def read(spark: SparkSession, path: Address) -> DataFrame:
     """Today's table. A few files are named to Spark one by one; of more it learns from Delta's log, by jobs."""
     table = delta_log.opened(path)
     if table is not None and delta_log.plain(table) and not table.metadata().partition_columns:
@@ -182,13 +183,13 @@ def read(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.format("delta").load(str(path))
 
 
-def at(spark: SparkSession, path: Path, generation: int, epoch: int, *, without: Collection[str] = ()) -> DataFrame:
+def at(spark: SparkSession, path: Address, generation: int, epoch: int, *, without: Collection[str] = ()) -> DataFrame:
     """The rows that a pin (generation, epoch) sees."""
     return between(spark, path, generation, -1, epoch, without=without)
 
 
 def between(
-    spark: SparkSession, path: Path, generation: int, after: int, upto: int, *, without: Collection[str] = ()
+    spark: SparkSession, path: Address, generation: int, after: int, upto: int, *, without: Collection[str] = ()
 ) -> DataFrame:
     """The rows of one generation with after < epoch <= upto; `without` those of some files (paths), which only a table
     whose files alone tell its rows may be asked for.

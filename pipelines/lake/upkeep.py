@@ -5,29 +5,28 @@ All at once (`tidy`), or in pieces that a run does between two ticks: `put_toget
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import time
 import uuid
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
-from tidegate.pipelines.lake.commits import NO_CLEANING, UNFINISHED
+from tidegate.pipelines.lake.commits import NO_CLEANING
+from tidegate.pipelines.lake.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import bounded
 
 SMALL_FILES = 16
@@ -38,9 +37,6 @@ LARGE = 64 << 20
 
 PIECE = 32 << 20
 """Bytes that are put together at once, in pieces: less than a tick's work."""
-
-LOOKED_AT = 2_000
-"""Names of a folder that are looked at, in one piece."""
 
 REMOVED = 100
 """Files that are removed in one piece: a disk that is busy takes a millisecond for each."""
@@ -56,14 +52,14 @@ _FLOATING = ('PrimitiveType("float")', 'PrimitiveType("double")')
 class Tidied:
     """One table. `removed` files are gone from the disk, `freed` bytes with them."""
 
-    path: Path
+    path: Address
     files_before: int
     files_after: int
     removed: int
     freed: int
 
 
-def compact(path: Path) -> None:
+def compact(path: Address) -> None:
     """Put small files together, whatever rows are in them. Numbers that may be NaN get no bounds: it is in none, and
     Spark takes it for the greatest."""
     table = DeltaTable(str(path))
@@ -75,7 +71,7 @@ def compact(path: Path) -> None:
     )
 
 
-def tidy(path: Path, *, keep: timedelta, together: Callable[[Path], None] = compact) -> Tidied | None:
+def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] = compact) -> Tidied | None:
     """Put small files `together` and remove what no version younger than `keep` names; None when there is no table.
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
@@ -83,13 +79,13 @@ def tidy(path: Path, *, keep: timedelta, together: Callable[[Path], None] = comp
     return _tidied(path, keep, together)
 
 
-def vacuum(path: Path, *, keep: timedelta) -> Tidied | None:
+def vacuum(path: Address, *, keep: timedelta) -> Tidied | None:
     """Remove what no version younger than `keep` names, and put nothing together: of tables whose files are named
     elsewhere too. None when there is no table. Raises LakeError."""
     return _tidied(path, keep, None)
 
 
-def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None) -> Tidied | None:
+def _tidied(path: Address, keep: timedelta, together: Callable[[Any], None] | None) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
     with _told(path):
@@ -106,7 +102,7 @@ def _tidied(path: Path, keep: timedelta, together: Callable[[Path], None] | None
         return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
 
 
-def put_together(path: Path, may: Callable[[delta_log.Table], Collection[str]] | None = None) -> int:
+def put_together(path: Address, may: Callable[[delta_log.Table], Collection[str]] | None = None) -> int:
     """Put some small files of about one size together, by Arrow; how many went. `may` names those that it may take, as
     the log names them; all, where it is None. The caller holds the leases of all that writes to the table.
 
@@ -120,16 +116,15 @@ def put_together(path: Path, may: Callable[[delta_log.Table], Collection[str]] |
     chosen = _of_one_size(files, None if may is None else set(may(table)))
     if not chosen:
         return 0
-    paths = delta_log.paths_of(table, chosen)
-    stored = [pq.ParquetFile(file) for file in paths]
+    stored = [delta_log.file_of(table, name).parquet() for name in chosen]
     try:
         schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in stored])
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return 0
-    folder = path / f"together-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
+    folder = Location(path) / f"together-{uuid.uuid4().hex[:8]}"
+    folder.make()
     statistics = bounded(schema)
-    with pq.ParquetWriter(folder / "0.parquet", schema, write_statistics=statistics) as writer:  # pyright: ignore[reportArgumentType] also a list
+    with (folder / "0.parquet").parquet_writer(schema, write_statistics=statistics) as writer:
         for file in stored:
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)
@@ -141,7 +136,7 @@ def put_together(path: Path, may: Callable[[delta_log.Table], Collection[str]] |
     try:
         replace(path, folder, survey(folder), chosen, note="small files together", same_rows=True)
     except CommitFailedError:
-        shutil.rmtree(folder)
+        folder.delete_all()
         return 0
     return len(chosen) - 1
 
@@ -172,50 +167,52 @@ _UNFINISHED = re.compile(rf"{UNFINISHED}.+|\d{{20}}\.json#\d+")
 """Commits, of Tidegate and of delta-rs, that a kill has left before they were linked to their version's name."""
 
 
-def clean_log(path: Path, *, keep: timedelta) -> Iterator[int]:
-    """Remove the log of versions before the newest one that was a checkpoint `keep` ago, and commits that were never
-    finished, piece by piece: how many files each has removed. Every version from that one on can be read as before.
+def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
+    """Remove the log of versions before the newest one with a checkpoint that was committed `keep` ago, and commits
+    that were never finished, piece by piece: how many files each has removed. Every version from that one on can be
+    read as before.
 
     The oldest version goes first: who finds one in the log knows that no later one has been removed
     (`tidegate.pipelines.lake.by_name`).
     """
-    log, oldest = path / "_delta_log", time.time() - keep.total_seconds()
-    checkpoint, versions, others = -1, array("q"), defaultdict[int, list[str]](list)
-    for names in _pieces(log):
+    log, oldest = Location(path) / "_delta_log", time.time() - keep.total_seconds()
+    versions, checkpoints, others = array("q"), array("q"), defaultdict[int, list[str]](list)
+    for names in log.listed():
         for entry in names:
             found = _OF_A_VERSION.fullmatch(entry.name)
             if found is None:
-                if _UNFINISHED.fullmatch(entry.name):
-                    _remove_old(entry, oldest)
+                if _UNFINISHED.fullmatch(entry.name) and entry.location.written_before(oldest):
+                    entry.location.delete()
                 continue
             version = int(found[1])
             versions.append(version)
             if found[2] != "json":
                 others[version].append(entry.name)
-            if found[2] == "checkpoint.parquet" and version > checkpoint:
-                with suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < oldest:
-                        checkpoint = version
+            if found[2] == "checkpoint.parquet":
+                checkpoints.append(version)
         yield 0
-    gone = 0
-    for version in sorted(version for version in versions if version < checkpoint):
+    old = sorted(checkpoints)
+    young = bisect_left(old, True, key=lambda version: not _committed_before(log, version, oldest))
+    gone, first = 0, old[young - 1] if young else -1
+    for version in sorted(version for version in versions if version < first):
         for name in (f"{version:020}.json", *others.pop(version, ())):
-            with suppress(FileNotFoundError):
-                os.unlink(log / name)
-                gone += 1
+            gone += (log / name).delete()
         if gone >= REMOVED:
             yield gone
             gone = 0
     yield gone
 
 
-def _remove_old(entry: os.DirEntry[str], oldest: float) -> None:
-    with suppress(FileNotFoundError):
-        if entry.stat().st_mtime < oldest:
-            os.unlink(entry.path)
+def _committed_before(log: Location, version: int, moment: float) -> bool:
+    """Whether a version is older than `moment` (s, UTC): by its commit, or where that does not say, by its file."""
+    try:
+        at = by_name.committed_at(log, version)
+    except FileNotFoundError:  # it has gone from the log before
+        return True
+    return by_name.file_of(log, version).written_before(moment) if at is None else at < moment * 1000
 
 
-def log_keep(path: Path, keep: timedelta) -> timedelta | None:
+def log_keep(path: Address, keep: timedelta) -> timedelta | None:
     """How long the log of a table is kept that people may read too: what its own properties say; `keep` where they say
     nothing; None (for ever) where that is not understood, or cleaning is off."""
     table = delta_log.opened(path)
@@ -230,33 +227,33 @@ def log_keep(path: Path, keep: timedelta) -> timedelta | None:
 
 
 def remove_dead(
-    path: Path, live: set[Path], *, keep: timedelta, hidden: bool = False, without: str | None = None
+    path: Address, live: Collection[str] | None, *, keep: timedelta, hidden: bool = False, without: str | None = None
 ) -> Iterator[int]:
-    """Remove the data files below `path` that are not `live` (as of now, or later) and were last touched longer than
-    `keep` ago, and the folders that are empty then, piece by piece: how many files each has removed.
+    """Remove the data files below `path` that are not `live` (see `live_files`, as of now, or later) and were written
+    longer than `keep` ago, and the folders that are empty then, piece by piece: how many files each has removed.
+    Nothing, where nobody knows what is live.
 
     Folders whose names begin with an underscore are passed over, as by VACUUM, unless `hidden`; the log always is,
     and so are folders in `path` whose names begin with `without`.
     """
     oldest = time.time() - keep.total_seconds()
-    for names in _pieces(path):
+    if live is None:
+        return
+    for names in Location(path).listed():
         gone = 0
         for entry in names:
-            if entry.is_dir(follow_symlinks=False):
+            place = entry.location
+            if entry.is_folder:
                 spared = entry.name == "_delta_log" or (without is not None and entry.name.startswith(without))
                 if not spared and (hidden or not entry.name.startswith("_")):
-                    old = entry.stat().st_mtime < oldest
+                    old = place.written_before(oldest)
                     yield gone
                     gone = 0
-                    yield from remove_dead(Path(entry.path), live, keep=keep, hidden=hidden)
+                    yield from remove_dead(place, live, keep=keep, hidden=hidden)
                     if old:
-                        with suppress(OSError):  # it is not empty
-                            os.rmdir(entry.path)
-            elif _written(entry.name) and Path(entry.path) not in live:
-                with suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < oldest:
-                        os.unlink(entry.path)
-                        gone += 1
+                        place.delete_if_empty()
+            elif _written(entry.name) and str(place) not in live and place.written_before(oldest):
+                gone += place.delete()
             if gone == REMOVED:
                 yield gone
                 gone = 0
@@ -268,53 +265,52 @@ def _written(name: str) -> bool:
     return name.endswith(".parquet") or name == "_SUCCESS" or (name.startswith(".") and name.endswith(".crc"))
 
 
-def _pieces(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
-    """What is in a folder, LOOKED_AT names at a time; nothing, where it is gone."""
-    try:
-        with os.scandir(folder) as entries:
-            piece: list[os.DirEntry[str]] = []
-            for entry in entries:
-                piece.append(entry)
-                if len(piece) == LOOKED_AT:
-                    yield piece
-                    piece = []
-        yield piece
-    except FileNotFoundError:
-        return
-
-
-def sweep(staged: Path, finished: Sequence[Path], live: set[Path], *, keep: timedelta) -> Tidied:
+def sweep(staged: Address, finished: Sequence[Address], live: Collection[str] | None, *, keep: timedelta) -> Tidied:
     """Remove staged files that were adopted and that OPTIMIZE has replaced since, once they are older than `keep`:
     VACUUM passes over folders whose names begin with an underscore.
 
     Args:
         finished: The folders in it whose epochs are over.
-        live: The files that the tables which adopt from here name now.
+        live: The files that the tables which adopt from here name; None: nobody knows, and nothing is removed.
 
     Raises LakeError.
     """
     oldest, gone, freed = time.time() - keep.total_seconds(), 0, 0
     with _told(staged):
-        for folder in finished:
-            for file in [found for found in folder.rglob("*") if found.is_file()]:
-                status = file.stat()
-                if file not in live and status.st_mtime < oldest:
-                    file.unlink()
-                    gone, freed = gone + 1, freed + status.st_size
-            for inner in [*sorted((found for found in folder.rglob("*") if found.is_dir()), reverse=True), folder]:
-                if not any(inner.iterdir()):
-                    inner.rmdir()
+        for folder in map(Location, finished if live is not None else ()):
+            for file in folder.files():
+                if str(file) not in (live or ()) and file.written_before(oldest):
+                    size = file.size()
+                    gone, freed = gone + file.delete(), freed + size
+            folder.delete_empty()
     return Tidied(staged, 0, 0, gone, freed)
 
 
-def live_files(path: Path) -> set[Path]:
-    """The files that the table at `path` names now; none when there is no table."""
+def live_files(path: Address) -> set[str]:
+    """The addresses of the files that the table at `path` names now; none when there is no table."""
+    table, root = delta_log.opened(path), Location(path)
+    return set() if table is None else {str(root / unquote(file["path"])) for file in delta_log.files_of(table, "path")}
+
+
+def still_read(path: Address, keep: timedelta) -> set[str] | None:
+    """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: somebody
+    may be reading them. None where the log is too long without a checkpoint: what it has removed is not known."""
     table = delta_log.opened(path)
-    return set() if table is None else {path / unquote(file["path"]) for file in delta_log.files_of(table, "path")}
+    if table is None:
+        return set()
+    since = int((time.time() - keep.total_seconds()) * 1000)
+    removed = by_name.removed_since(Location(path), table.version(), since)
+    return None if removed is None else live_files(path) | {str(Location(path) / name) for name in removed}
+
+
+def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
+    """The same of several tables that adopt files from one folder."""
+    found = [still_read(path, keep) for path in paths]
+    return None if None in found else {name for names in found for name in names or ()}
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: Address) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
@@ -326,5 +322,5 @@ def _told(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*.parquet"))
+def _size(path: Address) -> int:
+    return sum(file.size() for file in Location(path).files(".parquet"))

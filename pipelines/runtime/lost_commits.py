@@ -23,6 +23,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import Layout
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
@@ -82,14 +83,14 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
     in an older lake, its quarantine."""
     path, quarantine = lake.target_path(target), lake.quarantine_path(target, insert)
     data, staged = lake.published_path(target, insert), lake.staged_path(target, insert)
-    there = data.exists() and staged.exists() and (quarantine / "_delta_log").exists()
+    there = all(Location(place).is_there() for place in (data, staged, quarantine / "_delta_log"))
     table = None if there else delta_log.opened(path)
     if table is None:
         return
-    files, root = [Path(file) for file in delta_log.all_files(table)], delta_log.root_of(table)
+    files, root = delta_log.all_files(table), delta_log.root_of(table)
     for folder, what in ((data, "the folder of its data"), (quarantine, "the quarantine")):
-        own = root / folder.relative_to(path)
-        gone = [file for file in files if file.is_relative_to(own) and not file.exists()]
+        own = root / folder.relative_to(path).as_posix()
+        gone = [file for file in files if file.startswith(f"{own}/") and not Location(file).is_there()]
         if gone:
             raise LakeError(
                 f"{what} was removed, and {len(gone):,} of the {len(files):,} files of the published table with it",
@@ -148,7 +149,7 @@ def _anew(table: str) -> NextCommand:
     return resnapshot(table, "reads it anew")
 
 
-def _lost(path: Path, what: str, known: str, or_else: NextCommand | None = None) -> LakeError:
+def _lost(path: Address, what: str, known: str, or_else: NextCommand | None = None) -> LakeError:
     restored = f"bring {path}/_delta_log back from a backup"
     return LakeError(
         f"the lake has lost {what}, though {known}: the last commit of a table is gone (a power cut can take it)",

@@ -21,7 +21,7 @@ from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import Tidied, live_files, sweep, tidy, vacuum
+from tidegate.pipelines.lake.upkeep import Tidied, still_read_of, sweep, tidy, vacuum
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -188,13 +188,12 @@ class Maintenance:
         target = self.pipeline.table(name)
         path = self.lake.target_path(target)
         found: list[Tidied | None] = [tidy(path, keep=self.keep)]
-        published = live_files(path)
         for insert in inserts:
             kept_out = self.lake.quarantine_path(target, insert)
             found.append(tidy(kept_out, keep=self.keep))
             epochs = history_of(self.lake, self.pipeline, insert)
             over = {folder_prefix(item.plan) for item in epochs if item.published or item.superseded}
-            live = published | live_files(kept_out)
+            live = still_read_of(path, kept_out, keep=self.keep)
             for place in self.lake.staged_paths(target, insert).values():
                 finished = [folder for folder in place.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
                 found.append(sweep(place, finished, live, keep=self.keep))

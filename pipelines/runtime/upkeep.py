@@ -30,10 +30,11 @@ from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
     clean_log,
-    live_files,
     log_keep,
     put_together,
     remove_dead,
+    still_read,
+    still_read_of,
 )
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
@@ -200,7 +201,7 @@ class Upkeep:
         for path in (*control, self.lake.completeness_path):
             if not DeltaTable.is_deltatable(str(path)):
                 continue
-            for _ in remove_dead(path, live_files(path), keep=keep, hidden=True):
+            for _ in remove_dead(path, still_read(path, keep), keep=keep, hidden=True):
                 yield
             for _ in clean_log(path, keep=keep):
                 yield
@@ -256,7 +257,7 @@ class Upkeep:
         return may
 
     def _dead(self, place: _Place) -> Iterator[None]:
-        for _ in remove_dead(place.path, live_files(place.path), keep=self.keep):
+        for _ in remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep):
             yield
         keep = self.keep if place.own else log_keep(place.path, self.keep)
         if keep is not None:
@@ -271,7 +272,8 @@ class Upkeep:
             return
         newest = folder_prefix(stored_plan(row))
         for target in map(self.pipeline.table, insert.outputs):
-            live = live_files(self.lake.target_path(target)) | live_files(self.lake.quarantine_path(target, insert))
+            tables = self.lake.target_path(target), self.lake.quarantine_path(target, insert)
+            live = still_read_of(*tables, keep=self.keep)
             for place in self.lake.staged_paths(target, insert).values():
                 for _ in remove_dead(place, live, keep=self.keep, hidden=True, without=newest):
                     yield

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.lake.upkeep import live_files, still_read
 from tidegate.pipelines.parquet import column_bounds, python_rows
 
 
@@ -52,17 +52,20 @@ def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
     if together:
         DeltaTable(table).optimize.compact()
     folder, files = staged(table)
-    before = {path: path.stat().st_mtime for path in table.glob("*.parquet")}
-    for path in before:
-        os.utime(path, (0, 0))
+    before = live_files(table)
     instead_of = Epochs(1, ((2, 2),), rows=2)
     assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 2
     assert there(table) == REPLACED
     assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 0
     assert there(table) == REPLACED
-    # What has left is dated as of now, so that upkeep keeps it for readers of the version before.
-    dates = [path.stat().st_mtime for path in table.glob("*.parquet")]
-    assert sum(date > time.time() - 600 for date in dates) == 1
+    # What has left is still read by readers of the version before; a checkpoint knows it as well.
+    left = before - live_files(table)
+    assert len(left) == 1
+    for _ in range(2):
+        assert (still_read(table, timedelta(minutes=10)) or set()) >= live_files(table) | left
+        DeltaTable(table).create_checkpoint()
+        for commit in (table / "_delta_log").glob("*.json"):
+            commit.unlink()
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])

@@ -25,6 +25,7 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.commits import commit
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.upkeep import clean_log
 
 
@@ -107,7 +108,7 @@ def test_a_checkpoint_lists_no_log_and_is_delta_rs_s(table: Path, listings: list
     assert [int(file.name[:20]) for file in sorted(log.glob("*.checkpoint.parquet"))] == [5, 10, 15]
     assert json.loads((log / "_last_checkpoint").read_text())["version"] == 15
     for version in range(15):
-        by_name.file_of(log, version).unlink()
+        by_name.file_of(Location(log), version).delete()
     assert there(table) == list(range(15))
     assert DeltaTable(table).transaction_version("a") == 14
     state = by_name.read(table)
@@ -123,7 +124,7 @@ def test_a_checkpoint_that_can_not_be_written_costs_no_commit(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(commits.shutil, "copyfile", full)
+    monkeypatch.setattr(Location, "put", full)
     assert add(table, 1) == 1
     assert there(table) == [0, 1]
     assert "no checkpoint of version 2 was written: [Errno 28] No space" in caplog.text

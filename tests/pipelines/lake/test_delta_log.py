@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,3 +53,21 @@ def test_a_table_is_brought_up_to_date_also_over_a_log_that_was_cleaned_up(tmp_p
     delta_log.bring_up_to_date(held)
     assert held.version() == 4
     assert len(delta_log.all_files(held)) == 5
+
+
+@pytest.mark.parametrize("by_delta_rs", [False, True])
+def test_another_table_in_the_place_of_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
+) -> None:
+    if by_delta_rs:
+        monkeypatch.setattr(delta_log.by_name, "read", lambda root: None)
+    path = tmp_path / "t"
+    assert opened(path) is None
+    for number in (1, 2):
+        write_deltalake(path, pa.table({"a": [number]}))
+        table = opened(path)
+        assert table is not None
+        assert opened(path) is table
+        assert (table.version(), str(table.metadata().id)) == (0, str(DeltaTable(path).metadata().id))
+        shutil.rmtree(path)
+        assert opened(path) is None

@@ -12,6 +12,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.by_name import TableState
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.rows import ensure_table, struct_type
 
 COLUMNS = {"id": "INT", "day": "DATE"}
@@ -66,4 +67,4 @@ def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, 
     add(3)
     spark.read.format("delta").load(str(path)).limit(0).write.format("delta").mode("append").save(str(path))
     assert there() == [2, 3]
-    assert by_name.last_checkpoint(path / "_delta_log") is not None
+    assert by_name.last_checkpoint(Location(path) / "_delta_log") is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,16 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.lake.delta_log import bring_up_to_date
-from tidegate.pipelines.lake.upkeep import SMALL_FILES, clean_log, live_files, log_keep, put_together, remove_dead, tidy
+from tidegate.pipelines.lake.upkeep import (
+    SMALL_FILES,
+    clean_log,
+    live_files,
+    log_keep,
+    put_together,
+    remove_dead,
+    still_read,
+    tidy,
+)
 
 
 def test_numbers_that_may_be_nan_get_no_bounds(tmp_path: Path) -> None:
@@ -62,7 +72,7 @@ def test_only_files_that_may_be_are_put_together(tmp_path: Path) -> None:
     names = sorted(pa.table(DeltaTable(tmp_path).get_add_actions())["path"].to_pylist())
     assert put_together(tmp_path, lambda table: names[:3]) == 0
     assert put_together(tmp_path, lambda table: names[:SMALL_FILES]) == SMALL_FILES - 1
-    assert {tmp_path / name for name in names[SMALL_FILES:]} <= live_files(tmp_path)
+    assert {str(tmp_path / name) for name in names[SMALL_FILES:]} <= live_files(tmp_path)
 
 
 def test_putting_together_is_no_news_for_who_follows_the_table(tmp_path: Path) -> None:
@@ -81,6 +91,8 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     _files(tmp_path, 5, first=30)
     before, last = _rows(tmp_path), DeltaTable(tmp_path).version()
     opened = DeltaTable(tmp_path)
+    for file in (tmp_path / "_delta_log").iterdir():  # as a copy would have them
+        os.utime(file, (0, 0))
     assert sum(clean_log(tmp_path, keep=timedelta(hours=1))) == 0
     assert sum(clean_log(tmp_path, keep=timedelta(0))) == 29
     assert _rows(tmp_path) == before
@@ -106,9 +118,13 @@ def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_t
     (tmp_path / "_staged" / "part-0.parquet").write_bytes(b"waits")
     (tmp_path / "empty").mkdir()
     assert sum(remove_dead(tmp_path, live, keep=timedelta(hours=1))) == 0
+    assert sum(remove_dead(tmp_path, None, keep=timedelta(0))) == 0
+    for file in tmp_path.glob("*.parquet"):  # written long ago, and named until just now
+        os.utime(file, (0, 0))
+    assert sum(remove_dead(tmp_path, still_read(tmp_path, timedelta(hours=1)), keep=timedelta(0))) == 0
     assert sum(remove_dead(tmp_path, live, keep=timedelta(0))) == SMALL_FILES
     left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
-    assert left == {"_delta_log", "_staged", "notes.txt", live.pop().parent.name}
+    assert left == {"_delta_log", "_staged", "notes.txt", Path(live.pop()).parent.name}
     assert len(_rows(tmp_path)) == 3 * SMALL_FILES
     assert sum(remove_dead(tmp_path / "_staged", set(), keep=timedelta(0), hidden=True, without="part")) == 1
 

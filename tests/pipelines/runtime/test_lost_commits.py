@@ -129,7 +129,7 @@ def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
             ask(Lake(hand.lake.root))
     new = Lake(tmp_path / "new")
     refuse_lost_source(new, "users", 1)
-    assert not new.epochs.path.exists()
+    assert not new.epochs.path.is_there()
 
 
 def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:

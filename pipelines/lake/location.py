@@ -1,0 +1,249 @@
+"""A place in a lake: a table's folder, its log, a file. Whatever lies in a lake is opened, listed and written here.
+
+There is one kind, files of this machine. What is asked of it is what an object store has too: whole files that are
+written once, a put that fails where the name is taken, a listing with sizes and the storage's own times, a tag that
+changes with the content. Scratch (spooled logs, version indexes) is no part of a lake: it is local and mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:  # what only looks at a log does without
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+Tag = tuple[int, int]
+"""Equal as long as a file is the one that was read: an object store's ETag; here inode and time of the last change
+(ns). It is compared and never stored."""
+
+UNFINISHED = "_commit_"
+"""How the name of a file begins that `put_new` has not given its own yet. No reader of Delta Lake knows it."""
+
+LISTED = 2_000
+"""Names that are listed in one piece."""
+
+
+Address: TypeAlias = "str | os.PathLike[str]"
+"""What a Location is made of; one itself is one, too."""
+
+
+class Entry:
+    """What a listing has of a file, or of a folder."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: os.DirEntry[str]) -> None:
+        self._found = found
+
+    @property
+    def name(self) -> str:
+        return self._found.name
+
+    @property
+    def location(self) -> Location:
+        return Location(self._found.path)
+
+    @property
+    def is_folder(self) -> bool:
+        return self._found.is_dir(follow_symlinks=False)
+
+
+class Location:
+    """A place in a lake. `str` is its address, for Spark and delta-rs. Raises OSError."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, address: Address) -> None:
+        self._at = os.fspath(address)
+
+    def __str__(self) -> str:
+        return self._at
+
+    def __repr__(self) -> str:
+        return f"Location({self._at!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and other._at == self._at
+
+    def __hash__(self) -> int:
+        return hash(self._at)
+
+    def __fspath__(self) -> str:
+        return self._at
+
+    def __truediv__(self, below: str) -> Location:
+        return Location(os.path.join(self._at, below))
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return os.path.basename(self._at)
+
+    def below(self, root: Location) -> str:
+        """Its name relative to `root`, which it lies in. Raises ValueError where it does not."""
+        if not self._at.startswith(root._at + "/"):
+            raise ValueError(f"{self} does not lie in {root}")
+        return self._at[len(root._at) + 1 :]
+
+    # --- a file --------------------------------------------------------------------------------------------------
+
+    def is_there(self) -> bool:
+        """Whether there is such a file, or anything in such a folder."""
+        return os.path.exists(self._at)
+
+    def size(self) -> int:
+        """Bytes."""
+        return os.stat(self._at).st_size
+
+    def tag(self) -> Tag | None:
+        """See Tag; None where there is no file."""
+        try:
+            return _tag(os.stat(self._at))
+        except FileNotFoundError:
+            return None
+
+    def written_before(self, moment: float) -> bool:
+        """Whether the storage wrote it before `moment` (s, UTC); False of what is gone. Only what no log names is as
+        old as that: a file that a table had is as old as the commit that removed it."""
+        with suppress(FileNotFoundError):
+            return os.stat(self._at).st_mtime < moment
+        return False
+
+    def read(self) -> bytes:
+        return self.read_tagged()[0]
+
+    def read_tagged(self) -> tuple[bytes, Tag]:
+        """The content, and the tag that it had."""
+        with open(self._at, "rb") as file:
+            return file.read(), _tag(os.fstat(file.fileno()))
+
+    def put(self, content: bytes) -> None:
+        """Write a file, whole or not at all, whatever was there before."""
+        unfinished = self._unfinished()
+        try:
+            with open(unfinished, "wb") as file:
+                file.write(content)
+            os.replace(unfinished, self._at)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished)
+
+    def put_new(self, content: bytes) -> None:
+        """Write a file, whole or not at all. Raises FileExistsError where there is one, and OSError with one of
+        `tidegate.pipelines.lake.commits.NO_LINKS` where the storage cannot tell."""
+        unfinished = self._unfinished()
+        try:
+            with open(unfinished, "wb") as file:
+                file.write(content)
+            os.link(unfinished, self._at)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished)
+
+    def _unfinished(self) -> str:
+        return os.path.join(os.path.dirname(self._at), f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp")
+
+    def fetched_to(self, folder: Address) -> None:
+        """Let a local folder have the file, to be read only: by a link, where it is local itself."""
+        os.symlink(os.path.abspath(self._at), os.path.join(folder, self.name))
+
+    def delete(self) -> bool:
+        """Delete a file; False where there was none."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._at)
+            return True
+        return False
+
+    # --- a Parquet file ------------------------------------------------------------------------------------------
+
+    def parquet(self) -> pq.ParquetFile:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self._at)
+
+    def footer(self) -> pq.FileMetaData:
+        import pyarrow.parquet as pq
+
+        return pq.read_metadata(self._at)
+
+    def dataset(self) -> ds.Dataset:
+        """Its rows, which are read batch by batch."""
+        return dataset_of([str(self)])
+
+    def write_parquet(self, rows: pa.Table, **options: Any) -> int:
+        """Write a file that no commit names yet; its size (bytes)."""
+        import pyarrow.parquet as pq
+
+        pq.write_table(rows, self._at, **options)
+        return self.size()
+
+    def parquet_writer(self, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
+        """Writes such a file, batch by batch."""
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(self._at, schema, **options)
+
+    # --- a folder ------------------------------------------------------------------------------------------------
+
+    def make(self, mode: int = 0o777) -> None:
+        """Make a folder where there is none, with those that it lies in; an object store has nothing to do."""
+        try:
+            os.mkdir(self._at, mode)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(self._at), exist_ok=True)
+            os.mkdir(self._at, mode)
+        except OSError:  # it is there, or the disk may only be read
+            if not os.path.isdir(self._at):
+                raise
+
+    def listed(self) -> Iterator[list[Entry]]:
+        """What lies in a folder, LISTED names at a time; nothing, where it is gone."""
+        try:
+            with os.scandir(self._at) as entries:
+                piece: list[Entry] = []
+                for entry in entries:
+                    piece.append(Entry(entry))
+                    if len(piece) == LISTED:
+                        yield piece
+                        piece = []
+            if piece:
+                yield piece
+        except FileNotFoundError:
+            return
+
+    def files(self, suffix: str = "") -> list[Location]:
+        """All files below a folder whose names end so, by name; hidden ones too."""
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(self._at) for name in names]
+        return [Location(path) for path in sorted(found, key=lambda path: path.split("/")) if path.endswith(suffix)]
+
+    def delete_all(self) -> None:
+        """Delete a folder with all that is in it."""
+        shutil.rmtree(self._at)
+
+    def delete_empty(self) -> None:
+        """Delete what folders in a folder nothing is in, and itself then."""
+        for folder, _, _ in os.walk(self._at, topdown=False):
+            Location(folder).delete_if_empty()
+
+    def delete_if_empty(self) -> None:
+        """Delete a folder that nothing is in; an object store has none."""
+        with suppress(OSError):
+            os.rmdir(self._at)
+
+
+def dataset_of(files: Sequence[str]) -> ds.Dataset:
+    """The rows of Parquet files of one schema, by their addresses, which are read batch by batch."""
+    import pyarrow.dataset as ds
+
+    return ds.dataset(files, format="parquet")
+
+
+def _tag(status: os.stat_result) -> Tag:
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,160 @@
+"""A place in a lake, and that nothing but Location opens one in the rooms that are converted."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tidegate.pipelines.lake import location
+from tidegate.pipelines.lake.location import Location
+
+ROOT = Path(__file__).parents[3]
+
+CONVERTED = ("pipelines/lake/*.py", "pipelines/sinks/*.py", "pipelines/runtime/lost_commits.py")
+SEAM = ROOT / "pipelines/lake/location.py"
+NOT_YET = {
+    "pipelines/runtime",
+    "pipelines/joins",
+    "pipelines/parquet.py",
+    "pipelines/testing",
+    "quality_checks",
+    "assets",
+}
+"""Rooms that still open paths of a lake, beside the demo, the benchmarks and the tests. What is not named here and not
+converted opens none: `versions` and the spools of `sources` are scratch, sources read what is not a lake's."""
+
+MODULES = {"os", "shutil", "glob", "io", "fileinput", "mmap"}
+OF_PATHS = {
+    *("open", "exists", "is_file", "is_dir", "stat", "lstat", "mkdir", "unlink", "rmdir", "iterdir", "glob", "rglob"),
+    *("touch", "rename", "read_text", "read_bytes", "write_text", "write_bytes", "symlink_to", "hardlink_to", "walk"),
+}
+"""What a Path has and no Location."""
+OF_ARROW = {"pq", "ds", "fs", "pa", "feather"}
+OPENING = {
+    *("ParquetFile", "ParquetWriter", "ParquetDataset", "read_metadata", "read_schema", "read_table", "write_table"),
+    *("dataset", "memory_map", "OSFile", "LocalFileSystem"),
+}
+ALLOWED = {
+    ("leases.py", "os"),  # process ids
+    ("leases.py", "open"),  # /proc
+    ("delta_log.py", "fs.LocalFileSystem"),  # what delta-rs is lent, below the table's own root
+    ("lake.py", "self.exists"),  # Lake.exists
+}
+
+
+def opens(source: str, name: str = "") -> list[str]:
+    """What a module does to a path without a Location, by line."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found += [(node.lineno, each.name) for each in names if each.name in MODULES]
+            case ast.ImportFrom(module=module) if module in MODULES:
+                found.append((node.lineno, module or ""))
+            case ast.Call(func=ast.Name(id="open")):
+                found.append((node.lineno, "open"))
+            case ast.Call(func=ast.Attribute(value=of, attr=what) as called) if what in OF_PATHS or (
+                what in OPENING and isinstance(of, ast.Name) and of.id in OF_ARROW
+            ):
+                found.append((node.lineno, ast.unparse(called)))
+            case _:
+                pass
+    return [f"{line}: {what}" for line, what in sorted(found) if (name, what) not in ALLOWED]
+
+
+def converted() -> list[Path]:
+    return [path for pattern in CONVERTED for path in sorted(ROOT.glob(pattern)) if path != SEAM]
+
+
+@pytest.mark.parametrize("path", converted(), ids=lambda path: path.name)
+def test_nothing_else_opens_a_path_of_a_lake(path: Path) -> None:
+    assert opens(path.read_text(), path.name) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "open(path)",
+        "path.exists()",
+        "(path / 'a').stat()",
+        "pq.ParquetFile(path)",
+        "pq.write_table(rows, path)",
+        "Path(path).read_text()",
+        "path.parent.mkdir()",
+    ],
+)
+def test_what_opens_a_path_is_found(line: str) -> None:
+    assert opens(line) != []
+
+
+def test_rooms_are_converted_or_named() -> None:
+    """A room that opens a lake's paths is in one of the lists; one of those that do not yet leaves its list once it
+    does not any more."""
+    for room in NOT_YET:
+        files = [ROOT / room] if room.endswith(".py") else sorted((ROOT / room).rglob("*.py"))
+        assert any(opens(path.read_text(), path.name) for path in files if path not in converted()), room
+
+
+def test_a_place_below_another(tmp_path: Path) -> None:
+    root = Location(tmp_path)
+    file = root / "a" / "b.json"
+    assert (str(file), file.name, file.below(root)) == (f"{tmp_path}/a/b.json", "b.json", "a/b.json")
+    assert file == Location(f"{tmp_path}/a/b.json")
+    with pytest.raises(ValueError, match="does not lie in"):
+        Location(f"{tmp_path}x/b").below(root)
+    assert os.fspath(file) == str(file)
+
+
+def test_a_file_is_put_whole_and_a_new_one_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Location(tmp_path) / "a.json"
+    assert (file.is_there(), file.tag(), file.delete()) == (False, None, False)
+    with pytest.raises(FileNotFoundError):
+        file.read()
+    file.put_new(b"one")
+    content, tag = file.read_tagged()
+    assert (content, tag, file.size()) == (b"one", file.tag(), 3)
+    with pytest.raises(FileExistsError):
+        file.put_new(b"two")
+    file.put(b"three")
+    assert (file.read(), file.tag() == tag) == (b"three", False)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(location.os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        file.put(b"four")
+    assert file.read() == b"three"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_folder_is_listed_in_pieces_and_deleted_where_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(location, "LISTED", 2)
+    folder = Location(tmp_path) / "t"
+    assert list(folder.listed()) == []
+    (folder / "in" / "deep").make()
+    (folder / "in").make()
+    for name in ("b", "a", "c"):
+        size = (folder / f"{name}.parquet").write_parquet(pa.table({"x": [1]}))
+        assert size == (folder / f"{name}.parquet").size()
+    pieces = list(folder.listed())
+    assert [len(piece) for piece in pieces] == [2, 2]
+    assert {entry.name: entry.is_folder for piece in pieces for entry in piece} == {
+        "in": True, "a.parquet": False, "b.parquet": False, "c.parquet": False,
+    }  # fmt: skip
+    assert [file.below(folder) for file in folder.files(".parquet")] == ["a.parquet", "b.parquet", "c.parquet"]
+    folder.delete_empty()
+    assert folder.is_there()
+    assert not (folder / "in").is_there()
+    with pytest.raises(FileExistsError):
+        (folder / "a.parquet").make()
+    folder.delete_all()
+    assert not folder.is_there()
