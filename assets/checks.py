@@ -22,10 +22,10 @@ from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, eithe
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.docs import QUALITY
 from tidegate.quality_checks.gate import QUESTIONS, written_by_the_user
-from tidegate.quality_checks.sentences import many
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -145,7 +145,7 @@ def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_
     if state == "published":
         return {"summary": f"nothing new is staged; epoch {verdict.epoch} passed, and is published", "gate passed": 1}
     failed = [check.name for check in verdict.checks if not check.passed]
-    passed = f"epoch {verdict.epoch} passed {many(len(verdict.checks), 'check')}; next: it is published"
+    passed = f"epoch {verdict.epoch} passed {counted(len(verdict.checks), 'check')}; next: it is published"
     ways_out = {
         "reasons": "\n".join(verdict.reasons),
         "next": commands.shown(either(*resolving(verdict.insert))),

@@ -66,7 +66,7 @@ class Target:
     @property
     def commands(self) -> Commands:
         """The script and the lake, for commands that a person pastes."""
-        return Commands(Path(self.script) if self.script else None, Path(self.lake))
+        return Commands.at(self.script, self.lake)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -
         known = before.get(key, Reported())
         try:
             if target.lake not in lakes:
-                lakes[target.lake] = _opened(target.lake)
+                lakes[target.lake] = Lake.found(target.lake)
             lake = lakes[target.lake]
             news, known = ([], known) if lake is None else _Look(target, lake, context.instance, now).news(known)
             events += news
@@ -138,13 +138,6 @@ def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -
         after[key] = known
     said = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
     return dg.SensorResult(asset_events=events, skip_reason=said, cursor=str(Cursor(after)))
-
-
-def _opened(folder: str) -> Lake | None:
-    """The lake; None while nothing has run in it."""
-    if not Path(folder, "_control").exists():
-        return None
-    return Lake(folder, create=False)
 
 
 @dataclass(frozen=True)

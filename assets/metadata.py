@@ -23,9 +23,9 @@ from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
-from tidegate.quality_checks.sentences import many
 from tidegate.quality_checks.statistics import asked
 
 if TYPE_CHECKING:  # with Spark, which a look at a lake does without
@@ -77,15 +77,15 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
 def _sentence(table: Table, advance: Advance, rejected: int, chunks: dict[str, Any]) -> str:
     parts = []
     if table.role == "build":
-        known = f", {chunks['chunks done']:,} of {many(chunks['chunks'], 'chunk')} read" if chunks else ""
+        known = f", {chunks['chunks done']:,} of {counted(chunks['chunks'], 'chunk')} read" if chunks else ""
         parts.append("flipped" if advance.flipped else f"still loading{known}")
-    new = f"{many(advance.rows, 'row')} landed in {many(len(advance.epochs), 'epoch')}"
+    new = f"{counted(advance.rows, 'row')} landed in {counted(len(advance.epochs), 'epoch')}"
     parts.append(new if advance.epochs else "nothing new at the source")
     if rejected:
-        parts.append(f"{many(rejected, 'message')} could not be read as rows")
+        parts.append(f"{counted(rejected, 'message')} could not be read as rows")
     if advance.blocked:
         others = ", ".join(sorted({" / ".join(item.by) for item in advance.blocked}))
-        parts.append(f"next: {many(len(advance.blocked), 'split')} once {others} has caught up (alignment)")
+        parts.append(f"next: {counted(len(advance.blocked), 'split')} once {others} has caught up (alignment)")
     elif table.role == "build" and not advance.flipped:
         parts.append("next: the rest of it; rows that join it wait until it has flipped")
     return "; ".join(parts)
@@ -94,9 +94,10 @@ def _sentence(table: Table, advance: Advance, rejected: int, chunks: dict[str, A
 def of_loading(lake: Lake, table: Table, epoch: LandedEpoch) -> dict[str, Any]:
     """A source table while a step lands it: how far its bounded phase is."""
     chunks = _chunks(lake, table, epoch.generation)
-    read = f", {chunks['chunks done']:,} of {many(chunks['chunks'], 'chunk')} read" if chunks else ""
+    read = f", {chunks['chunks done']:,} of {counted(chunks['chunks'], 'chunk')} read" if chunks else ""
     return in_short(
-        f"{'flipped' if epoch.flipped else 'loading'}{read}; {many(epoch.rows, 'row')} landed in epoch {epoch.epoch}",
+        f"{'flipped' if epoch.flipped else 'loading'}{read}; "
+        f"{counted(epoch.rows, 'row')} landed in epoch {epoch.epoch}",
         {
             "dagster/row_count": Stream(lake, table.name).generation(epoch.generation).sums().rows,
             "rows landed": epoch.rows,
@@ -163,7 +164,7 @@ def of_staged(releasing: InsertRunner) -> dict[str, Any]:
     counts, waiting = staged.counts, releasing.waiting(position)
     goes = f"{counts.get('to:publish', 0):,} to publish, {counts.get('to:quarantine', 0):,} to quarantine"
     return in_short(
-        f"epoch {plan.epoch} is staged: {many(counts.get('rows', 0), 'row')} released, {goes}; "
+        f"epoch {plan.epoch} is staged: {counted(counts.get('rows', 0), 'row')} released, {goes}; "
         f"{_wait(waiting)}; next: the gate's verdict",
         {
             "released rows": counts.get("rows", 0),
@@ -182,7 +183,7 @@ def of_staged(releasing: InsertRunner) -> dict[str, Any]:
 
 
 def _wait(rows: int) -> str:
-    return f"{many(rows, 'row')} {'waits' if rows == 1 else 'wait'}" if rows else "none waits"
+    return f"{counted(rows, 'row')} {'waits' if rows == 1 else 'wait'}" if rows else "none waits"
 
 
 def _rows_by_epoch(releasing: InsertRunner, waiting: int) -> dg.MetadataValue:
@@ -302,7 +303,7 @@ def _details(
 
 def _published(epochs: int, plan: ReleasePlan, rows: int, kept_out: int, waiting: int) -> str:
     number = f"epoch {plan.epoch} is" if epochs == 1 else f"{epochs:,} epochs up to {plan.epoch} are"
-    return f"{number} published: {many(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}"
+    return f"{number} published: {counted(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}"
 
 
 def table_rows(path: str) -> int:

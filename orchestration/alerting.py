@@ -17,10 +17,10 @@ from tidegate.orchestration.alerts.causes import AWAY_S, rooted
 from tidegate.orchestration.alerts.channels import channels
 from tidegate.orchestration.alerts.incident import Message, scrub
 from tidegate.orchestration.alerts.journal import journal
-from tidegate.orchestration.alerts.logs import ASK_EVERY_S
 from tidegate.orchestration.alerts.look import Look
 from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, will_be_retried
+from tidegate.orchestration.alerts.tables import ASK_EVERY_S
 from tidegate.orchestration.alerts.watched import watched
 from tidegate.orchestration.lost_runs import end_runs_that_were_lost
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 OR_ELSE, THEN, AND, OR = ", or: ", ", then: ", " and ", "   or   "
 """What stands between something to do by hand and a command."""
@@ -152,6 +153,11 @@ class Commands:
 
     script: Path | None = None
     lake: Path | None = None
+
+    @classmethod
+    def at(cls, script: str, lake: str) -> Self:
+        """Of a script and a lake by their paths; an empty `script` is not known."""
+        return cls(Path(script) if script else None, Path(lake))
 
     def shown(self, what: Advised) -> str:
         """As a line to read, its commands as they are to be typed."""

@@ -37,9 +37,9 @@ from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.asking import source_after
 from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.text import counted
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from tidegate.quality_checks.row_hashes import before as seen_at
-from tidegate.quality_checks.sentences import many
 
 NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 
@@ -125,9 +125,11 @@ class SourceReconciliation:
         kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
         text = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         differ = "differs" if self.differences == 1 else "differ"
-        what = f"{many(self.differences, 'key')} of {self.table} {differ} from the source ({text})"
+        what = f"{counted(self.differences, 'key')} of {self.table} {differ} from the source ({text})"
         if not self.differences:
-            what = f"{many(self.unsettled, 'key')} of {self.table} changed at every reading, and could not be compared"
+            what = (
+                f"{counted(self.unsettled, 'key')} of {self.table} changed at every reading, and could not be compared"
+            )
         return SourceDiffers(
             what,
             where=f"{self.table}, generation {self.generation}, at {self.cut.text}",

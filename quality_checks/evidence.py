@@ -175,3 +175,14 @@ def _nulls(footer: pq.FileMetaData) -> dict[str, int | None]:
             else:
                 found[name] = before + known.null_count
     return found
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """ "10 key-absent@u, 2 deleted@u", the greatest first; "none" when there is nothing."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in ordered) or "none"
+
+
+def subject(staged: StagedEpoch) -> str:
+    """Which epoch a sentence is about."""
+    return f"INSERT {staged.plan.insert}, epoch {staged.plan.epoch}"

@@ -70,7 +70,7 @@ def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict
     An exception is no verdict: the epoch stays staged and the next run judges it.
     """
     from tidegate.quality_checks import suite, user_suite
-    from tidegate.quality_checks.builtin import prove
+    from tidegate.quality_checks.checks import prove
     from tidegate.quality_checks.evidence import gather
 
     evidence = gather(staged)

@@ -19,8 +19,9 @@ from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.sentences import many
+from tidegate.pipelines.text import counted
 
 __all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
 
@@ -112,19 +113,19 @@ def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Process
     for item in rows.inputs:
         if item.landed != item.taken + item.waiting:
             problems.append(
-                f"of {many(item.landed, 'row')} of {item.table} that landed, {item.taken:,} are taken and "
+                f"of {counted(item.landed, 'row')} of {item.table} that landed, {item.taken:,} are taken and "
                 f"{item.waiting:,} wait"
             )
     left_out = sum(rows.left_out.values())
     if not rows.taken == rows.read == rows.handled + left_out:
         problems.append(
-            f"of {many(rows.taken, 'row')} that its epochs take, they saw {rows.read:,}, handled {rows.handled:,} and "
-            f"left out {left_out:,}"
+            f"of {counted(rows.taken, 'row')} that its epochs take, they saw {rows.read:,}, handled {rows.handled:,} "
+            f"and left out {left_out:,}"
         )
     for item in rows.outputs:
         if item.given != item.published + item.quarantined + item.not_having:
             problems.append(
-                f"of {many(item.given, 'row')} for {item.table}, {item.published:,} are published, "
+                f"of {counted(item.given, 'row')} for {item.table}, {item.published:,} are published, "
                 f"{item.quarantined:,} quarantined and {item.not_having:,} left out by HAVING"
             )
     tables, said, grows = _tables_of(lake, pipeline, insert, rows)
@@ -144,7 +145,7 @@ def _tables_of(
         read = Stream.of(lake, pipeline, item.table).generation(item.generation)
         tables[name] = logged_rows(read.path, item.generation, item.upto)
         said[name] = item.landed - (read.removed.rows or 0)
-        if "changelog.retention" in table.options:
+        if CHANGELOG_RETENTION in table.options:
             thinned.add(name)
     for item in rows.outputs:
         target = pipeline.table(item.table)
@@ -160,7 +161,7 @@ def _differences(tables: Mapping[str, int | None], said: Mapping[str, int], thin
     """What the tables hold, against what is said of them. Rows that have passed out of retention (`thinned`) were in
     their place before."""
     return [
-        f"{name} holds {many(there, 'row')}, by the control tables it should be {said[name]:,}"
+        f"{name} holds {counted(there, 'row')}, by the control tables it should be {said[name]:,}"
         for name, there in tables.items()
         if there is not None and there != said[name] and not (name in thinned and there < said[name])
     ]
@@ -180,7 +181,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     if not rows.balanced:
         few = "few" if rows.accounted < rows.landed else "many"
         problems.append(
-            f"of {many(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
+            f"of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
             f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
         )
     names = {

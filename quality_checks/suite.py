@@ -16,9 +16,8 @@ import pandas as pd
 
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs, metrics
-from tidegate.quality_checks.evidence import Evidence
+from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import subject
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult

@@ -16,8 +16,7 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake.rows import quoted, struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks import docs
-from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.sentences import subject
+from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.suite import name_main_module
 
 if TYPE_CHECKING:

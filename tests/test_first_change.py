@@ -21,7 +21,7 @@ from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sinks.protocol import HearsEpochs, Sink, sink_of
 from tidegate.pipelines.sql import compile_script, functions
-from tidegate.quality_checks import builtin, gate
+from tidegate.quality_checks import checks, gate
 from tidegate.quality_checks.evidence import Check
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_each_name_is_in_its_file(name: str, path: str) -> None:
 def test_a_check_holds_an_epoch(dropped: int, held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = made("check")
     assert module.NAME not in gate.QUESTIONS
-    monkeypatch.setattr(builtin, "CHECKS", (*builtin.CHECKS, Check(module.NAME, module.check)))
+    monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, Check(module.NAME, module.check)))
     staged = stage(tmp_path, Given({"matched": 10 - dropped, "dropped:where": dropped}))
     verdict = gate.judge(staged, no_spark)
     assert [check.name for check in verdict.checks if not check.passed] == held

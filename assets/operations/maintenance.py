@@ -14,7 +14,7 @@ from tidegate.assets.presentation import Presentation
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import in_short, markdown_table
 from tidegate.pipelines.sql.model import Insert
-from tidegate.quality_checks.sentences import many
+from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
@@ -75,10 +75,10 @@ def _maintained(runner: Runner, keep_hours: int) -> dict[str, Any]:
     }
     freed, passed_over = sum(item.freed for item in found), sum(bool(item.skipped) for item in found)
     files = sum(item.files_before for item in found), sum(item.files_after for item in found)
-    left = f"; {many(passed_over, 'table')} passed over" if passed_over else ""
+    left = f"; {counted(passed_over, 'table')} passed over" if passed_over else ""
     return in_short(
-        f"{many(len(found), 'table')}: {many(files[0], 'file')} became {files[1]:,}, {freed:,} bytes freed, "
-        f"{many(sum(removed.values()), 'row')} removed{left}",
+        f"{counted(len(found), 'table')}: {counted(files[0], 'file')} became {files[1]:,}, {freed:,} bytes freed, "
+        f"{counted(sum(removed.values()), 'row')} removed{left}",
         {"bytes freed": freed, **removed, "passed over": passed_over},
         tables=dg.MetadataValue.md(markdown_table(headers, rows)),
     )

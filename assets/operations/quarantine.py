@@ -12,7 +12,7 @@ from tidegate.assets.text import in_short, listed
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.quality_checks.sentences import many
+from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -145,13 +145,13 @@ def of_taken(
         sum(item.rows for item in after if item.state == "open"),
     )
     would = sum(item.rows for item in wanted)
-    said = f"{many(taken, 'row')} of {insert} taken out of quarantine: {published:,} published, {again:,} back in it"
+    said = f"{counted(taken, 'row')} of {insert} taken out of quarantine: {published:,} published, {again:,} back in it"
     if dry_run:
-        said = f"a dry run: it would take {many(would, 'row')} of {insert}; next: set `dry_run: false`"
+        said = f"a dry run: it would take {counted(would, 'row')} of {insert}; next: set `dry_run: false`"
     elif not own:
         said = f"nothing of {insert} was in quarantine that was asked for"
     elif all(item.plan.discards for item in own):
-        said = f"{many(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
+        said = f"{counted(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
     return in_short(
         said,
         {

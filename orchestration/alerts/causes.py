@@ -15,7 +15,7 @@ from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import Watched, WatchedTable, run_link
-from tidegate.orchestration.text import moment, seconds
+from tidegate.pipelines.text import moment, seconds
 
 QUEUED_S = 300.0
 """A run that has waited longer in Dagster's queue is an incident."""

@@ -13,8 +13,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.assets.names import GATE
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
-from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, opened, positions, run_link
-from tidegate.orchestration.text import seconds
+from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, positions, run_link
 from tidegate.pipelines.commands import NextCommand, resolving
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
@@ -22,6 +21,7 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, Requeue
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.nearest import missed_keys
 from tidegate.pipelines.sql.keyed_joins import MissedKey
+from tidegate.pipelines.text import seconds
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def held_epoch(
     watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, known: Collection[str] = ()
 ) -> Incident | None:
     """The epoch of this INSERT that its gate holds now. Its rows are read for an incident that is not among `known`."""
-    lake = opened(watched.lake)
+    lake = Lake.found(watched.lake)
     row = lake.epochs.last(watched.owner) if lake else None
     if lake is None or row is None:
         return None
@@ -141,7 +141,7 @@ def growing_quarantine(
 ) -> Incident | None:
     """More rows than the bound went to this INSERT's quarantine within the window. What a person discarded does not
     count: that was decided. The rows are read for an incident that is not among `known`."""
-    lake = opened(watched.lake)
+    lake = Lake.found(watched.lake)
     newest = lake.epochs.last(watched.owner) if lake else None
     if lake is None or newest is None:
         return None

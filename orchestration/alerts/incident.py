@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Self
 
-from tidegate.orchestration.text import key, why
 from tidegate.pipelines.sql.keyed_joins import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
+from tidegate.pipelines.text import key, why
 
 Kind = Literal[
     "gate-held",

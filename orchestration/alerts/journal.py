@@ -10,7 +10,7 @@ from itertools import islice
 from deltalake.exceptions import DeltaError
 
 from tidegate.orchestration.alerts.incident import Message
-from tidegate.orchestration.alerts.watched import Watched, opened
+from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import AlertRow, Lake
 
@@ -32,7 +32,7 @@ def journal(
         by_others = False
         for pipeline in pipelines:
             try:
-                lake = opened(folders[pipeline])
+                lake = Lake.found(folders[pipeline])
                 by_others |= lake is not None and not _claimed(lake, pipeline, message, now, teller)
             except (DeltaError, OSError, LakeError) as error:
                 log.warning(f"the alert [{message.incident.key}] is not in the lake's journal: {type(error).__name__}")

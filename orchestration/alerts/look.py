@@ -10,17 +10,14 @@ from typing import cast
 
 import dagster as dg
 
-from tidegate.orchestration.alerts.builds import not_flipped
 from tidegate.orchestration.alerts.causes import queued
 from tidegate.orchestration.alerts.channels import secrets_of
 from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
 from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
-from tidegate.orchestration.alerts.lag import Asked, ask, lagging
-from tidegate.orchestration.alerts.logs import passing_log
 from tidegate.orchestration.alerts.memory import Seen
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.patience import Unanswered, answers
-from tidegate.orchestration.alerts.stuck import stuck
+from tidegate.orchestration.alerts.tables import Asked, ask, lagging, not_flipped, passing_log, stuck
 from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import TidegateError
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from tidegate.orchestration.alerts.channels import Channel
 from tidegate.orchestration.alerts.incident import Incident, Kind, Message
-from tidegate.orchestration.alerts.lag import Asked
 from tidegate.orchestration.alerts.post import Pending, Post, Silent
+from tidegate.orchestration.alerts.tables import Asked
 
 REMEMBERED = 200
 """Runs that are remembered as looked at; more than can end between two ticks."""

@@ -24,11 +24,12 @@ from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.watched import Watched, opened, positions, run_link
-from tidegate.orchestration.text import sentence
+from tidegate.orchestration.alerts.watched import Watched, positions, run_link
 from tidegate.pipelines.commands import Commands
-from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.errors import GateHeld, LakeError
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.remedies import unsaid
+from tidegate.pipelines.text import sentence
 
 _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
@@ -277,7 +278,10 @@ def _commands(bad: list[dg.AssetCheckEvaluation]) -> tuple[str, ...]:
 def _placed(incident: Incident, watched: Watched) -> Incident:
     """With the positions of the pipeline's sources."""
     tables = watched.tables_of(incident.pipeline)
-    lake = opened(tables[0].lake) if tables else None
+    try:
+        lake = Lake.found(tables[0].lake) if tables else None
+    except LakeError:  # of which the incident is, or another one
+        return incident
     return replace(incident, positions=positions(lake, [table.table for table in tables])) if lake else incident
 
 

@@ -14,7 +14,6 @@ from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE, gated
 from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
@@ -37,7 +36,7 @@ class WatchedInsert:
     @property
     def commands(self) -> Commands:
         """The script and the lake, for commands that a person pastes."""
-        return Commands(Path(self.script) if self.script else None, Path(self.lake))
+        return Commands.at(self.script, self.lake)
 
     @property
     def owner(self) -> str:
@@ -71,7 +70,7 @@ class WatchedTable:
     @property
     def commands(self) -> Commands:
         """The script and the lake, for commands that a person pastes."""
-        return Commands(Path(self.script) if self.script else None, Path(self.lake))
+        return Commands.at(self.script, self.lake)
 
     @property
     def key(self) -> dg.AssetKey:
@@ -155,14 +154,6 @@ def _insert(key: dg.AssetKey, values: Mapping[str, Any]) -> WatchedInsert:
     script = str(values.get(SCRIPT, ""))
     pipeline, places = str(values[PIPELINE]), Places.of_published(Path(str(values["path"])))
     return WatchedInsert(pipeline, values[INSERT], str(values[LAKE]), script, key, places, joins)
-
-
-def opened(folder: str) -> Lake | None:
-    """The lake; None while nothing has run in it."""
-    try:
-        return Lake(folder, create=False)
-    except LakeError:
-        return None
 
 
 def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:

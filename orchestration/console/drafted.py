@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.text import number
 from tidegate.pipelines.runtime.dry_run import DryRun, InsertDraft
 from tidegate.pipelines.runtime.landing.drafts import SourceDraft
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import number
 
 
 def dry_run_tables(found: DryRun) -> Iterator[RenderableType]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from tidegate.orchestration.text import counted
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
@@ -19,6 +18,7 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.show import settings_of
+from tidegate.pipelines.text import counted
 
 
 def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
-from tidegate.orchestration.text import counted, document, moment, number, seconds, why
 from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
+from tidegate.pipelines.text import counted, document, moment, number, seconds, why
 
 if TYPE_CHECKING:
     from tidegate.orchestration.console.screen import Screen

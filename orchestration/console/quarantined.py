@@ -11,13 +11,13 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.text import counted, key, moment, number, why
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
 from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.keyed_joins import MissedKey
+from tidegate.pipelines.text import counted, key, moment, number, why
 
 SHOWN_EPOCHS = 40
 LONGEST = 200

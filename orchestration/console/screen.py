@@ -12,8 +12,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Line
-from tidegate.orchestration.text import document
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.text import document
 
 
 @dataclass

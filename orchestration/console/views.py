@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.failures import as_data
 from tidegate.orchestration.console.grid import grid
-from tidegate.orchestration.text import counted, number, seconds
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
@@ -21,6 +20,7 @@ from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import counted, number, seconds
 
 
 def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[RenderableType]:

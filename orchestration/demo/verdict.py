@@ -13,8 +13,8 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.demo.proof import Proof
 from tidegate.orchestration.demo.ungated import Ungated
-from tidegate.orchestration.text import moment, seconds, why
 from tidegate.pipelines.runtime.accounting import WhereRowsAre
+from tidegate.pipelines.text import moment, seconds, why
 
 
 @dataclass(frozen=True)

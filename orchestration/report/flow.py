@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts
-from tidegate.orchestration.text import counted
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
+from tidegate.pipelines.text import counted
 
 _WIDE, _TALL, _GAP = 240, 72, 20
 _COLUMNS = (2, 304, 560, WIDTH - _WIDE - 2)

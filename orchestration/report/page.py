@@ -8,11 +8,11 @@ from importlib.resources import files
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
-from tidegate.orchestration.text import counted, moment, why
 from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, resolving
 from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.text import counted, moment, why
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import NextCommand
@@ -47,6 +47,10 @@ def mark(quarantine: Path) -> None:
     note = Location(quarantine.parent) / KEEP
     if not note.is_there():
         note.put(_WHY.encode())
+
+
+def _made(control: Path) -> bool:
+    return any(Location(control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
 
 
 CommitRole = Literal[
@@ -116,9 +120,14 @@ class Lake(Layout):
         self.ledger = ControlTable(self.control, LedgerRow)
         self._refuse_newer()
 
+    @classmethod
+    def found(cls, root: str | Path) -> Self | None:
+        """The lake in a folder; None where none was ever made. Raises LakeError as opening does."""
+        return cls(root, create=False) if _made(Layout(root).root / "_control") else None
+
     def exists(self) -> bool:
         """Whether a lake was ever made here. A first run has a lease before it has planned anything."""
-        return any(Location(self.root / "_control" / table / "_delta_log").is_there() for table in ("epochs", "leases"))
+        return _made(self.control)
 
     @property
     def format(self) -> int:

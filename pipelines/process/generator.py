@@ -17,7 +17,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
 from tidegate.pipelines.process.errors import InvalidDeclaration, NoEventTime
 from tidegate.pipelines.process.functions import Collector, OneInputStreamProcessFunction
-from tidegate.pipelines.process.records import record_of
+from tidegate.pipelines.process.values import record_of
 from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,

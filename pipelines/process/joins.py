@@ -15,9 +15,9 @@ from typing import Any
 from tidegate.pipelines.process.contexts import PartitionedContext
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
-from tidegate.pipelines.process.records import record_of
 from tidegate.pipelines.process.state.declared import StateDeclarations
 from tidegate.pipelines.process.timers import EventTimeManager
+from tidegate.pipelines.process.values import record_of
 from tidegate.pipelines.process.windows.function import Windows
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 

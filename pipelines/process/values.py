@@ -11,6 +11,7 @@ import decimal
 import math
 import operator
 import struct
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AnySet
 from datetime import date, datetime
@@ -20,8 +21,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tidegate.pipelines.process.errors import WrongValue, shown
-from tidegate.pipelines.process.records import record_type
 from tidegate.pipelines.syntax.types import BINARIES, INTEGERS, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind
+
+
+@lru_cache(maxsize=256)
+def record_type(columns: tuple[str, ...]) -> type:
+    """The class of records with these columns. A name that Python cannot say is reached by place (`record[2]`)."""
+    return namedtuple("Record", columns, rename=True)
+
+
+def record_of(element: Mapping[str, Any]) -> Any:
+    """A row that is a mapping, as a record."""
+    return record_type(tuple(element))(*element.values())
+
 
 Convert = Callable[[Any], Any]
 """value -> the same one in the form of its type. Raises WrongValue."""

@@ -308,11 +308,6 @@ def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
     return rows - gone if gone <= rows else None
 
 
-def counted_rows(number: int) -> str:
-    """1 row, 2,000 rows."""
-    return "1 row" if number == 1 else f"{number:,} rows"
-
-
 def _pairs(needed: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
     return {pin: (time, epoch) for pin, (time, epoch) in needed.items()}
 

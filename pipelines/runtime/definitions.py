@@ -26,7 +26,7 @@ from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeueP
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import LANDED_RETENTION
+from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -465,7 +465,7 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
             tables = {}
         tables = {**tables, **(pipeline.tables if pipeline is not None else {})}
         # Of a function that is gone nobody knows what it still needs: all is spared for it.
-        held = tuple(name for name in builds if name not in tables or "changelog.retention" in tables[name].options)
+        held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)
         if probe in tables and LANDED_RETENTION in tables[probe].options:
             held += (probe,)
         if held:

@@ -30,11 +30,12 @@ from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
-from tidegate.pipelines.runtime.accounting import counted_rows, in_quarantine
+from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 
 AT_ONCE = 10_000_000
@@ -84,7 +85,7 @@ class LandedRetention(OldRows):
         there = own.there(upto)
         if there != landed:
             return nothing(
-                f"of {counted_rows(landed)} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
+                f"of {counted(landed, 'row')} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
             )
         files = delta_log.data_files(opened, generation, -1, upto)
         looked_at = _rows_of(opened, files.names)
@@ -104,7 +105,7 @@ class LandedRetention(OldRows):
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
         marks = own.marks(Removed(latest, upto, rows + (before.rows or 0)))
-        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {counted_rows(rows)} went", marks=marks)
+        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return rows
 
     def _old(self, own: Generation, after: int, upto: int, oldest: int) -> tuple[int, bool]:

@@ -25,9 +25,9 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.stream import Generation, Stream
-from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.text import counted
 
 
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
@@ -44,7 +44,7 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
     # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and stream.table is not None:
-        what = f"{counted_rows(landed.rows)} of {table}, of epoch {landed.epoch}"
+        what = f"{counted(landed.rows, 'row')} of {table}, of epoch {landed.epoch}"
         raise _lost(stream.path, what, "the watermark log has them", _anew(table))
     newest = stream.newest
     if planned is not None and newest is not None and newest.generation > generation:
@@ -106,7 +106,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     for pin in plan.pins if not plan.discards else ():
         missing = lost_rows(lake, spark, pin)
         if missing:
-            what = f"{counted_rows(missing)} of {pin.table} up to epoch {pin.epoch}"
+            what = f"{counted(missing, 'row')} of {pin.table} up to epoch {pin.epoch}"
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 

@@ -20,12 +20,13 @@ import pyarrow.dataset as ds
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
-from tidegate.pipelines.runtime.accounting import DECISIONS, counted_rows, in_quarantine
+from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, decided, kept_out, removal, removed_upto
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained, few
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
+from tidegate.pipelines.text import counted
 
 GENERATION = 1
 """An INSERT has one."""
@@ -99,11 +100,11 @@ class QuarantineRetention(OldRows):
             taken = found.count_rows(filter=wholes.holds())
             there, looked_at = there + taken, looked_at + (found.count_rows() if taken else 0)
         if there != rows:
-            lost = f"of {counted_rows(rows)} that may go, the quarantine has {there:,}: tidegate verify"
+            lost = f"of {counted(rows, 'row')} that may go, the quarantine has {there:,}: tidegate verify"
             return self.nothing(insert.id, GENERATION, lost, looked_at)
         if rows < looked_at * WORTH_IT:
             return self.nothing(insert.id, GENERATION, few(rows, looked_at), looked_at)
         old, kept = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
-        replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {counted_rows(rows)} went", marks=marks)
+        replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return Retained(insert.id, GENERATION, looked_at, rows, what=self.what)

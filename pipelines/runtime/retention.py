@@ -38,6 +38,7 @@ from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
+from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -119,7 +120,7 @@ class OldRows:
 class Retention(OldRows):
     """Compacts changelogs. The caller holds the table's lease, and those of `readers`."""
 
-    option = "changelog.retention"
+    option = CHANGELOG_RETENTION
     what = "old versions"
 
     session: Callable[[], SparkSession] | None = None
@@ -132,7 +133,7 @@ class Retention(OldRows):
     def horizon(self, table: Table, generation: int, retention: timedelta) -> Horizon | str:
         """How far back the INSERTs of the pipeline still look, and those of the lake that it does not name; or why that
         cannot be known yet."""
-        keep = milliseconds(retention, "'changelog.retention'", zero=True)
+        keep = milliseconds(retention, f"'{CHANGELOG_RETENTION}'", zero=True)
         times: list[int] = []
         pins: list[int] = []
         unpublished: list[int] = []

@@ -41,7 +41,7 @@ from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import LANDED_RETENTION, QUARANTINE_RETENTION
+from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -57,7 +57,7 @@ LEAST_S = 0.05
 """A piece goes on to the next folder, or table, before it has taken so long. Most have nothing to do; a loop that is
 behind does one piece a tick, and each tick leaves folders, so a round would never end."""
 
-RETENTION = {"build": "changelog.retention", "probe": LANDED_RETENTION}
+RETENTION = {"build": CHANGELOG_RETENTION, "probe": LANDED_RETENTION}
 """The option of a source table that lets rows of it go, by what the table is for."""
 
 OFTEN_S, RARELY_S = 60.0, 3600.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.select import SelectCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
 from tidegate.pipelines.sql.model import Insert
@@ -16,7 +17,6 @@ from tidegate.pipelines.sql.roles import roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.table import TableCompiler
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.dialect import read_script
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings

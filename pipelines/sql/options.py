@@ -14,7 +14,9 @@ from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.secrets import is_secret, is_variable, needs_variables
 
-LANDED_RETENTION, QUARANTINE_RETENTION = "landed.retention", "quarantine.retention"
+CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION = (
+    "changelog.retention", "landed.retention", "quarantine.retention",
+)  # fmt: skip
 
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 
@@ -98,7 +100,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
 
 SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
-        "changelog.retention",
+        CHANGELOG_RETENTION,
         "duration",
         doc="Versions older than watermark - retention may go; per key the newest at or below the watermark stays. "
         "Default: everything stays.",

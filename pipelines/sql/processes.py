@@ -20,13 +20,13 @@ from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.table import TableCompiler
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.dialect import parse_type, read_script
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import CreateTable

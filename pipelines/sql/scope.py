@@ -10,7 +10,7 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import STORED_ONLY
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
-from tidegate.pipelines.sql.user_functions import UserFunctions
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import did_you_mean, suggest

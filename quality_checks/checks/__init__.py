@@ -1,1 +1,37 @@
-"""The gate's checks, one question a module: `check(evidence) -> CheckResult`, pure, without Spark."""
+"""What is asked of every staged epoch, and needs nothing but numbers."""
+
+from __future__ import annotations
+
+from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.quality_checks.checks import (
+    constraints,
+    counts,
+    files,
+    pins,
+    processes,
+    unmatched_policy,
+    unmatched_ratio,
+)
+from tidegate.quality_checks.checks.processes import of_every_output
+from tidegate.quality_checks.evidence import Check, Evidence
+
+CHECKS: tuple[Check, ...] = (
+    Check(counts.COUNTS_COMPLETE, counts.counts_complete),
+    Check(pins.FLIPS, pins.flips),
+    Check(pins.MATCHES, pins.matches),
+    Check(counts.RELEASED_ROWS, counts.released_rows),
+    Check(counts.ONE_PLACE, counts.one_place, of_every_output(processes.outputs)),
+    Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
+    Check(unmatched_policy.NAME, unmatched_policy.check, processes.state),
+    Check(counts.DISCARDS, counts.discards),
+    Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
+    Check(files.KEYS, files.keys, of_every_output(files.keys)),
+    Check(constraints.NAME, constraints.check, of_every_output(constraints.check)),
+    Check(unmatched_ratio.NAME, unmatched_ratio.check),
+)
+"""In this order. Their names are in tidegate.quality_checks.gate too."""
+
+
+def prove(evidence: Evidence) -> list[CheckResult]:
+    """The results of the checks that need nothing but numbers."""
+    return [check(evidence) for check in CHECKS]

@@ -10,8 +10,8 @@ from tidegate.pipelines.joins.outcome import VIOLATED, kept_out_from
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.tables.constraints import not_null
-from tidegate.quality_checks.evidence import Evidence
-from tidegate.quality_checks.sentences import many, subject
+from tidegate.pipelines.text import counted
+from tidegate.quality_checks.evidence import Evidence, subject
 
 NAME = "constraints"
 SAMPLES = 5
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> CheckResult:
         expected=expected,
         detail=f"{subject(staged)}: {'; '.join(failed)}. Nothing was published. {ways_out}"
         if failed
-        else warning or f"{many(len(constraints), 'constraint')} kept, or their rows kept out",
+        else warning or f"{counted(len(constraints), 'constraint')} kept, or their rows kept out",
         warning=warning,
     )
 
@@ -104,5 +104,5 @@ def _sentences(
             found[each.name] = f"nothing is known of the constraint {each.name}"
         else:
             does = "violates" if number == 1 else "violate"
-            found[each.name] = f"{many(number, 'row')} {does} the constraint {each.name} ({each.sql}){shown}"
+            found[each.name] = f"{counted(number, 'row')} {does} the constraint {each.name} ({each.sql}){shown}"
     return found

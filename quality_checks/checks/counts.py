@@ -7,9 +7,9 @@ from tidegate.pipelines.runtime.epochs import RequeuePlan
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.sql.canonical import computed
-from tidegate.quality_checks.evidence import Evidence
+from tidegate.pipelines.text import counted
+from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OF_PROCESSES, PLACES, OutcomeCounts, expected_facts, expected_names
-from tidegate.quality_checks.sentences import listed, many, subject
 
 COUNTS_COMPLETE = "counts-complete"
 
@@ -74,11 +74,11 @@ def released_rows(evidence: Evidence) -> CheckResult:
         passed=joined == landed,
         observed=joined,
         expected=landed,
-        detail=f"{many(joined, 'row')} of {staged.plan.probe} released, as many as landed"
+        detail=f"{counted(joined, 'row')} of {staged.plan.probe} released, as many as landed"
         if joined == landed
-        else f"{subject(staged)}: the join saw {many(joined, 'row')} of {staged.plan.probe}, but {_expected(staged)}: "
-        f"{abs(landed - joined):,} {what} than there are. Nothing was published. Look at the table of "
-        f"{staged.plan.probe}, then join again",
+        else f"{subject(staged)}: the join saw {counted(joined, 'row')} of {staged.plan.probe}, but "
+        f"{_expected(staged)}: {abs(landed - joined):,} {what} than there are. Nothing was published. "
+        f"Look at the table of {staged.plan.probe}, then join again",
     )
 
 
@@ -130,9 +130,9 @@ def discards(evidence: Evidence) -> CheckResult:
         passed=passed,
         observed={"publish": leaving, "quarantine": counts.to("quarantine"), "discarded": counts.discarded},
         expected={"publish": 0, "quarantine": counts.discarded},
-        detail=f"{many(counts.discarded, 'row')} to quarantine, none published"
+        detail=f"{counted(counts.discarded, 'row')} to quarantine, none published"
         if passed
-        else f"{subject(staged)}: the epoch was discarded, yet {many(leaving, 'row')} would be published and "
+        else f"{subject(staged)}: the epoch was discarded, yet {counted(leaving, 'row')} would be published and "
         f"{counts.discarded:,} of {counts.to('quarantine'):,} quarantined rows count as discarded. Nothing was "
         "published. Discard it again",
     )

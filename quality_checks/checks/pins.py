@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.quality_checks.evidence import Evidence
+from tidegate.pipelines.text import counted
+from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import many, subject
 
 FLIPS = "released-after-flip"
 
@@ -75,12 +75,12 @@ def matches(evidence: Evidence) -> CheckResult:
             problems.append(f"nothing is known of the matches with {join.build}")
             continue
         if outside:
-            problems.append(f"{many(outside, 'match')} with {join.build} lie outside its pin")
+            problems.append(f"{counted(outside, 'match')} with {join.build} lie outside its pin")
         if matches and (greatest is None or greatest > pin.epoch):
             problems.append(f"a match with {join.build} is of epoch {greatest}, the pin is epoch {pin.epoch}")
         if matches < matched:
             problems.append(
-                f"{many(matched, 'row')} count as matched, but only {matches:,} found a version of {join.build}"
+                f"{counted(matched, 'row')} count as matched, but only {matches:,} found a version of {join.build}"
             )
     return CheckResult(
         MATCHES,

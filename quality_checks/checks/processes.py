@@ -13,12 +13,12 @@ from pathlib import Path
 from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.pipelines.runtime.releasing.violations import counted
+from tidegate.pipelines.runtime.releasing import violations as staged_violations
+from tidegate.pipelines.text import counted
 from tidegate.quality_checks.checks import counts as row_counts
 from tidegate.quality_checks.checks import unmatched_policy
-from tidegate.quality_checks.evidence import Evidence, gather
+from tidegate.quality_checks.evidence import Evidence, gather, listed, subject
 from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts
-from tidegate.quality_checks.sentences import listed, many, subject
 
 SECOND = "second"
 """The fact that has the files and the counts of the second output."""
@@ -36,7 +36,7 @@ def second_output(evidence: Evidence) -> Evidence | None:
     insert = replace(staged.insert, constraints=severest_first(target.constraints))
     row = replace(staged.staged, files=stored["files"], counts=counts, facts={"emitted": emitted})
     found = gather(replace(staged, insert=insert, target=target, staged=row))
-    violations = counted([footer.at for footer in found.footers], insert.constraints)
+    violations = staged_violations.counted([footer.at for footer in found.footers], insert.constraints)
     row = replace(row, facts={**row.facts, **violations})
     return replace(found, staged=replace(found.staged, staged=row))
 
@@ -119,7 +119,7 @@ def state(evidence: Evidence) -> CheckResult:
         passed=not problems,
         observed=problems,
         expected=[],
-        detail=f"nothing to match; the state of {many(rows, 'key')} was written"
+        detail=f"nothing to match; the state of {counted(rows, 'key')} was written"
         if not problems
         else f"{subject(staged)}: {'; '.join(problems)}. Nothing was published. Compute it again",
     )

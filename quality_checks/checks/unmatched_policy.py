@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.quality_checks.evidence import Evidence
+from tidegate.pipelines.text import counted
+from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import listed, many, subject
 
 NAME = "unmatched-policy"
 
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> CheckResult:
             False,
             observed,
             {"policy": policy, "unmatched": {}},
-            f"{subject(staged)}: {unmatched:,} of {many(counts.rows, 'released row')} found no match in {tables} "
+            f"{subject(staged)}: {unmatched:,} of {counted(counts.rows, 'released row')} found no match in {tables} "
             f"({listed(counts.unmatched)}), and 'gate.on-unmatched' is 'block'. Bring the missing rows into {tables} "
             "and join again; or discard the epoch, which quarantines all of its rows",
         )
@@ -47,15 +47,15 @@ def check(evidence: Evidence) -> CheckResult:
         if observed[place] != number
     ]
     if inner and policy != "publish":
-        problems.append(f"{many(sum(inner.values()), 'row')} without a match would be dropped ({listed(inner)})")
+        problems.append(f"{counted(sum(inner.values()), 'row')} without a match would be dropped ({listed(inner)})")
     if counts.discarded:
-        problems.append(f"{many(counts.discarded, 'row')} count as discarded, but nobody discarded the epoch")
+        problems.append(f"{counted(counts.discarded, 'row')} count as discarded, but nobody discarded the epoch")
     return CheckResult(
         NAME,
         passed=not problems,
         observed=observed,
         expected={"policy": policy, **expected},
-        detail=f"{many(unmatched, 'row')} without a match ({listed(counts.unmatched)})"
+        detail=f"{counted(unmatched, 'row')} without a match ({listed(counts.unmatched)})"
         if not problems
         else f"{subject(staged)}: under 'gate.on-unmatched' = '{policy}' {'; '.join(problems)}. Nothing was published. "
         "Join its rows again",

@@ -15,9 +15,9 @@ from statistics import median
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
-from tidegate.quality_checks.evidence import Evidence
+from tidegate.pipelines.text import counted
+from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
-from tidegate.quality_checks.sentences import listed, many, subject
 from tidegate.quality_checks.statistics import DIGITS, asked, statistics
 
 NAME = "unmatched-ratio"
@@ -73,7 +73,7 @@ def check(evidence: Evidence) -> CheckResult:
                 problems.append(
                     f"after the last {len(known)} epochs (median {median(known):.2%}) at most {bound:.2%} is usual"
                 )
-    text = f"{ratio:.2%} of {many(found.rows, 'row')} found no match"
+    text = f"{ratio:.2%} of {counted(found.rows, 'row')} found no match"
     return CheckResult(
         NAME,
         passed=not problems,

@@ -41,12 +41,12 @@ from tidegate.orchestration.demo import journal
 from tidegate.orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
 from tidegate.orchestration.demo.stage import opened, reopened
 from tidegate.orchestration.demo.verdict import verdict_lines
-from tidegate.orchestration.text import WHY
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.text import WHY
 
 pytestmark = pytest.mark.long
 

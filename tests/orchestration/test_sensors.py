@@ -29,7 +29,7 @@ from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.post import GIVE_UP_S
 from tidegate.orchestration.alerts.watched import WatchedInsert
 from tidegate.orchestration.definitions import with_alerts
-from tidegate.orchestration.materialize import materialize
+from tidegate.orchestration.demo.ticks import materialize
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import PlanningError
@@ -203,7 +203,7 @@ class TestSilentServers:
     def test_a_held_gate_is_reported_while_a_server_takes_the_connection_and_says_nothing(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
     ):
-        monkeypatch.setattr("tidegate.orchestration.alerts.logs.ANSWER_WITHIN", "1 s")
+        monkeypatch.setattr("tidegate.orchestration.alerts.tables.ANSWER_WITHIN", "1 s")
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             definitions = a_build_in_mysql(lake, tmp_path, monkeypatch, port)

@@ -19,8 +19,7 @@ from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
 from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.sql import compile_script
-from tidegate.quality_checks.builtin import CHECKS, prove
-from tidegate.quality_checks.checks import processes
+from tidegate.quality_checks.checks import CHECKS, processes, prove
 from tidegate.quality_checks.evidence import gather
 from tidegate.quality_checks.reconcile import reconcile_process
 

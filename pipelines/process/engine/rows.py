@@ -15,7 +15,7 @@ import pyarrow as pa
 from tidegate.pipelines.process.engine.arrow_values import python_values
 from tidegate.pipelines.process.engine.epoch import KeyedRecord
 from tidegate.pipelines.process.generator import event_time
-from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.process.values import record_type
 
 BUCKET, STEP, TIME = "_bucket", "_step", "_time"
 

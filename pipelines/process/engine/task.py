@@ -43,7 +43,7 @@ from tidegate.pipelines.process.engine.outputs import OutputColumns
 from tidegate.pipelines.process.engine.rows import InputShape, Rows
 from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.errors import WrongValue, cut, shown
-from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.process.values import record_type
 from tidegate.pipelines.syntax.types import FlinkType
 
 KIND, REPORTED, TASK, OFFSET = "_kind", "_report", "_task", "_offset"

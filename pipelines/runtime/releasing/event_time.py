@@ -28,6 +28,7 @@ from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
+from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -169,7 +170,7 @@ class EventTimePlanner(ReleasePlanner):
             whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
             before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
             raise PlanningError(
-                f"versions of {table.name}{before} are gone ('changelog.retention'), so rows of this span would not "
+                f"versions of {table.name}{before} are gone ('{CHANGELOG_RETENTION}'), so rows of this span would not "
                 "find what they had found",
                 where=f"INSERT {on_lake.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",

@@ -13,13 +13,13 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.report import EpochState
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import counted
 
 Counts = dict[str, dict[tuple[int, int], int]]
 """Place -> (generation, epoch) -> rows."""
@@ -97,7 +97,7 @@ class Provable:
                         state = "rows lost"
                     elif pin is not None and retention.spares(epoch, pin, removed):
                         continue
-                texts.append(f"{counted_rows(number)} of {table} that it read {'is' if number == 1 else 'are'} gone")
+                texts.append(f"{counted(number, 'row')} of {table} that it read {'is' if number == 1 else 'are'} gone")
             if texts:
                 why = ", and no retention has removed so many" if state == "rows lost" else ""
                 found[epoch.key] = (state, " and ".join(texts) + why)

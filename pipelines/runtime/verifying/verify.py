@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.runtime.accounting import counted_rows
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
@@ -26,6 +25,7 @@ from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unpr
 from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import counted
 
 BATCH_ROWS = 2_000_000
 """Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""
@@ -115,7 +115,7 @@ class _Verification:
         path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
         found: Unproved = {}
         for item in removed(kept_out(epochs), removed_upto(self.lake, self.insert, path)):
-            rows = f"{counted_rows(item.rows)} that epoch {item.epoch} had quarantined ({item.reason})"
+            rows = f"{counted(item.rows, 'row')} that epoch {item.epoch} had quarantined ({item.reason})"
             text = f"{rows} {'is' if item.rows == 1 else 'are'} gone"
             for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
                 found.setdefault((plan.generation, plan.epoch), ("beyond retention", text))
@@ -143,7 +143,7 @@ class _Verification:
             for (generation, epoch), number in sorted(counts[place].items()):
                 if (generation, epoch) not in known:
                     yield (
-                        f"the {place} has {counted_rows(number)} of generation {generation}, epoch {epoch}, "
+                        f"the {place} has {counted(number, 'row')} of generation {generation}, epoch {epoch}, "
                         "which was not published"
                     )
 

@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling, ways_out
 from tidegate.pipelines.sql.coercion import assignable, converted
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of
 from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
 from tidegate.pipelines.syntax.source import Source, Span

@@ -20,6 +20,7 @@ from tidegate.pipelines.sql.coercion import castable
 from tidegate.pipelines.sql.functions.function import Call, Function
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
@@ -27,7 +28,6 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.names import unused
 from tidegate.pipelines.sql.scope import InsertScope
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Span

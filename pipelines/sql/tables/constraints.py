@@ -11,10 +11,10 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation, Table
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.names import check_constraint_name, unused
 from tidegate.pipelines.sql.scope import TableScope
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateTable, Expect
 from tidegate.pipelines.syntax.types import quoted

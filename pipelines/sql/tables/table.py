@@ -10,6 +10,7 @@ from sqlglot import exp
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from tidegate.pipelines.sql.scope import TableScope
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler
@@ -21,7 +22,6 @@ from tidegate.pipelines.sql.tables.suite import SuiteCompiler
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
 from tidegate.pipelines.sql.tables.with_options import OptionCompiler, place_of
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.source import Source, Span

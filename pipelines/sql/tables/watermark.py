@@ -9,10 +9,10 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Column, WatermarkSpec
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import TableScope
 from tidegate.pipelines.sql.tables.source_time import AFTER_IT, delay_of, not_the_sources_own, own_call
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.grammar.watermark import NO_STRATEGY, ascending

@@ -17,8 +17,8 @@ from sqlglot import exp
 from tidegate.pipelines.connectors.table import Column, WatermarkSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
-from tidegate.pipelines.sql.user_functions import UserFunctions
 from tidegate.pipelines.syntax.dialect import read_watermark
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.types import quoted

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tidegate.orchestration.alerts import AlertOptions
-from tidegate.orchestration.alerts.logs import passing_log
+from tidegate.orchestration.alerts.tables import passing_log
 from tidegate.orchestration.alerts.watched import WatchedTable
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake, WatermarkRow

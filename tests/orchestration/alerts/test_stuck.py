@@ -10,7 +10,7 @@ import pytest
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.orchestration.alerts import AlertOptions
-from tidegate.orchestration.alerts.stuck import stuck
+from tidegate.orchestration.alerts.tables import stuck
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, watched
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime.epochs import insert_owner

@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import pipeline
-from tidegate.orchestration import text
-from tidegate.orchestration.console.reconciled import reconciled_lines
+from tidegate.orchestration.console.proofs import reconciled_lines
 from tidegate.orchestration.console.views import of_published, published_line, run_tables, tick_line
-from tidegate.orchestration.text import sentence
+from tidegate.pipelines import text
 from tidegate.pipelines.commands import AS_WRITTEN
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.runtime.continuous import Tick
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
+from tidegate.pipelines.text import sentence
 from tidegate.quality_checks.against_source import RowDifference
 
 PLAN: Any = SimpleNamespace(pins=())

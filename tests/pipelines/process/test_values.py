@@ -30,9 +30,8 @@ from tidegate.pipelines.process import (
 from tidegate.pipelines.process.engine.arrow_values import python_values
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.engine.outputs import ListCollector, OutputColumns, as_tuple
-from tidegate.pipelines.process.records import record_type
 from tidegate.pipelines.process.state.declared import column_type, state_types
-from tidegate.pipelines.process.values import copied, exact
+from tidegate.pipelines.process.values import copied, exact, record_type
 from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, tumble
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.syntax.dialect import parse_type

@@ -22,7 +22,7 @@ from tidegate.pipelines.process.engine.bucket import StateColumns, read_groups
 from tidegate.pipelines.process.engine.rows import InputShape
 from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.engine.task import COLLECTED, KIND, REPORT, REPORTED, TaskPlan, run_task
-from tidegate.pipelines.process.records import record_type
+from tidegate.pipelines.process.values import record_type
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 BUCKETS, TASKS = 3, 2

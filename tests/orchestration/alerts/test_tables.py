@@ -25,8 +25,8 @@ from tests.orchestration.conftest import SHOP
 from tests.orchestration.control_rows import ControlRows
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.orchestration.alerts import AlertOptions
-from tidegate.orchestration.alerts.lag import Asked, after, ask, lagging
 from tidegate.orchestration.alerts.memory import Memory
+from tidegate.orchestration.alerts.tables import Asked, after, ask, lagging
 from tidegate.orchestration.alerts.watched import WatchedTable, watched
 from tidegate.pipelines.connectors.protocol import Step, Unread
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow

@@ -4,22 +4,85 @@ what has not landed, so that nobody has to run it for that."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
 from tidegate.orchestration.alerts.incident import Incident
-from tidegate.orchestration.alerts.logs import ANSWER_WITHIN, declared
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
-from tidegate.orchestration.alerts.watched import WatchedTable, last_run, opened, positions
-from tidegate.orchestration.text import moment, seconds
-from tidegate.pipelines.commands import NextCommand
+from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, positions
+from tidegate.pipelines.commands import RUN, NextCommand, resnapshot
 from tidegate.pipelines.connectors.protocol import Unread
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.landing.asking import unread
+from tidegate.pipelines.remedies import unsaid
+from tidegate.pipelines.runtime.accounting import newest_of, where_rows_are
+from tidegate.pipelines.runtime.landing.asking import log_retention, unread
+from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
+from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.text import moment, seconds, sentence
+
+ASK_EVERY_S = 60
+ANSWER_WITHIN = "5 s"
+"""For a connection to come about, and for each answer of the server."""
+_SET_KAFKA = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config retention.ms=1209600000"
+_KEEP_MORE = {"mysql-cdc": "SET GLOBAL binlog_expire_logs_seconds = 604800;"}
+
+
+def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
+    """The log after the cursor of this table is gone, or will be soon. Without a script there is no address to ask at.
+
+    Raises TidegateError where the source cannot be asked.
+    """
+    lake, table = Lake.found(watched.lake), declared(watched)
+    if lake is None or table is None:
+        return None
+    found = log_retention(lake, table, answer_within=ANSWER_WITHIN)
+    if found is None or found.left_s is None or found.kept_s is None:
+        return None
+    if found.left_s >= found.kept_s * options.retention_left:
+        return None
+    gone = not found.left_s
+    run = watched.commands.shown(RUN)
+    again = watched.commands.shown(resnapshot(watched.table))
+    return Incident(
+        key=f"retention {watched.subject} {'gone' if gone else 'passing'}",
+        kind="retention",
+        title=f"the log that {watched.name} has not read yet is gone from the server."
+        if gone
+        else f"the server deletes the log that {watched.name} has not read yet in about {seconds(found.left_s * 1000)} "
+        f"(it keeps {seconds(found.kept_s * 1000)}).",
+        pipeline=watched.pipeline,
+        said=(
+            "The table cannot go on from where it is: begin a new generation; readers stay on the old one meanwhile."
+            if gone
+            else "Land it before, or the table has to be read anew from a snapshot.",
+        ),
+        positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
+        next=(again,) if gone else (run, f"or let the server keep more: {_KEEP_MORE.get(table.connector, _SET_KAFKA)}"),
+        replaces=f"retention {watched.subject} passing" if gone else "",
+        details={"table": watched.table, "left_s": found.left_s, "kept_s": found.kept_s, "lake": watched.lake},
+        subject=f"the passing log of {watched.name}",
+    )
+
+
+def declared(watched: WatchedTable) -> Table | None:
+    """The table as its script declares it now; None without a script, and where the script has lost it."""
+    if not watched.script or not Path(watched.script).exists():
+        return None
+    return _compiled(watched.script, Path(watched.script).stat().st_mtime_ns).tables.get(watched.table)
+
+
+@lru_cache(maxsize=64)
+def _compiled(script: str, changed: int) -> Pipeline:
+    return load_script(Path(script))
 
 
 @dataclass(frozen=True)
@@ -128,7 +191,7 @@ def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
 
 def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
     """The newest landed epoch of the newest generation; None while a build loads: then `not_flipped` speaks."""
-    lake = opened(watched.lake)
+    lake = Lake.found(watched.lake)
     plan = lake.epochs.last(watched.table) if lake else None
     if lake is None or plan is None:
         return None
@@ -167,3 +230,83 @@ def _ended(log: WatermarkRow) -> bool:
     """Whether no row of it will come."""
     splits = stored_splits(log)
     return bool(splits) and all(split.ended for split in splits)
+
+
+def not_flipped(
+    watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int
+) -> Incident | None:
+    """A build whose newest generation was planned first so long ago, and is not proved complete."""
+    lake = Lake.found(watched.lake)
+    newest = lake.epochs.last(watched.table) if lake and watched.build else None
+    if lake is None or newest is None:
+        return None
+    landed = Stream(lake, watched.table).generation(newest.generation).last
+    if landed is not None and landed.flip_epoch is not None:
+        return None
+    first = lake.epochs.rows(watched.table, generation=newest.generation, epoch=1)
+    loading = now - (first[0] if first else newest).planned_at
+    if loading <= in_ms(options.flip_within):
+        return None
+    again = newest.generation > 1
+    held_back = "Readers stay on the generation before it." if again else "Rows of its probes land, and none leaves."
+    return Incident(
+        key=f"not-flipped {watched.subject} {newest.generation}",
+        kind="not-flipped",
+        title=f"{watched.name} has not flipped {seconds(loading)} after its first plan "
+        f"(bound {seconds(in_ms(options.flip_within))}){_chunks(lake, watched.table, newest.generation)}.",
+        pipeline=watched.pipeline,
+        said=(held_back,),
+        counts={"waiting for the flip": rows} if not again and (rows := _waiting(lake, watched)) else {},
+        positions=positions(lake, [watched.table]),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
+        next=watched.commands.all([NextCommand("status"), NextCommand("run", does="goes on where it stopped")]),
+        details={"table": watched.table, "generation": newest.generation, "loading_ms": loading, "lake": watched.lake},
+        subject=f"the wait for the flip of {watched.name}, generation {newest.generation}",
+    )
+
+
+def _chunks(lake: Lake, table: str, generation: int) -> str:
+    chunks = [row for row in Splits(lake, table, generation).rows() if not of_a_file(row["detail"])]
+    done = sum(row["cut"] is not None for row in chunks)
+    return f", with {done} of {len(chunks)} chunks read" if chunks else ""
+
+
+def _waiting(lake: Lake, watched: WatchedTable) -> int:
+    """Landed rows that wait for this build, over all INSERTs that join to it."""
+    return sum(_waiting_for(lake, insert, probe) for insert, probe in watched.waits)
+
+
+def _waiting_for(lake: Lake, insert: str, probe: str) -> int:
+    _, rows = newest_of(lake, insert, None)
+    return (rows or where_rows_are(lake, insert, probe, ())).waiting
+
+
+def stuck(
+    watched: WatchedTable | WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions
+) -> Incident | None:
+    """What failed and is tried again, until a step of it has worked, whoever ran it."""
+    lake = Lake.found(watched.lake)
+    table = watched.table if isinstance(watched, WatchedTable) else None
+    owner = watched.table if isinstance(watched, WatchedTable) else watched.owner
+    last = lake.stuck.last(owner) if lake else None
+    if lake is None or last is None or last.over:
+        return None
+    key = watched.key if isinstance(watched, WatchedTable) else watched.staged
+    return Incident(
+        key=f"stuck {watched.subject} {last.since}",
+        kind="stuck",
+        title=f"{watched.name} is stuck since {moment(last.since)} UTC: {sentence(last.what)}.",
+        pipeline=watched.pipeline,
+        said=(
+            "What it had committed is safe, and it is tried again. Others go on; an INSERT that joins to a stuck table "
+            "in processing time waits, in event time its watermark holds it.",
+            *((f"where: {last.where}",) if last.where else ()),
+        ),
+        positions=positions(lake, [table]) if table else {},
+        run=last_run(instance, watched.pipeline, options.dagster_url, key),
+        next=watched.commands.all(
+            [*unsaid(last.what, str(last.advice)), *([last.advice] if last.advice else []), NextCommand("status")]
+        ),
+        details={"owner": owner, "error": last.kind, "since": last.since, "lake": watched.lake},
+        subject=f"what {watched.name} was stuck at",
+    )

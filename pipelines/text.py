@@ -34,8 +34,9 @@ def number(value: int) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """ "1 row", "2 rows"."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+    """ "1 row", "2,000 epochs", "3 matches"."""
+    plural = "es" if noun.endswith("tch") else "s"
+    return f"{value:,} {noun}{'' if value == 1 else plural}"
 
 
 def sentence(text: str) -> str:
