@@ -20,8 +20,8 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from benchmarks.measure import Figure, show
-from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, ServerOptions, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, facts
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb

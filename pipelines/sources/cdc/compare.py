@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.pipelines.connectors.protocol import LogPlace, SourceContext, StoredStep
+from tidegate.pipelines.connectors.protocol import LogPlace, StoredStep
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk, SnapshotKey, chunks_between
+from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk, chunks_between
 from tidegate.pipelines.sources.cdc.database import (
     ChunkReader,
     Column,
-    CutRule,
+    Database,
     P,
     Position,
-    Session,
-    Settings,
     SourceTable,
 )
 from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
@@ -26,45 +24,13 @@ from tidegate.pipelines.sources.cdc.snapshot import STEP_CHUNKS, declared_column
 from tidegate.pipelines.syntax.types import quoted
 
 
-class ComparedSource(Protocol[P]):
-    """What a comparison asks of its source (`source.CdcSource`)."""
-
-    @property
-    def context(self) -> SourceContext: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def session(self) -> Session: ...
-
-    def cut_rule(self) -> CutRule[P]: ...
-
-    def quote(self, name: str) -> str: ...
-
-    def literal(self, table: Any, column: str, value: Any) -> str | None: ...
-
-    def bounds(self, cursor: Any, table: SourceTable) -> Iterator[tuple[str, ...]]: ...
-
-    def chunk_reader(
-        self,
-        columns: Sequence[Any],
-        key: SnapshotKey,
-        chunks: Sequence[Chunk],
-        start: P | None = None,
-        condition: str | None = None,
-    ) -> ChunkReader: ...
-
-    def position_after(self, stored: StoredStep) -> P: ...
-
-
 class TableComparison(Generic[P]):
     """`tidegate.pipelines.connectors.protocol.Comparison`. `found` is the table as the server has it.
 
     Raises SourceError where the changelog is no image of the table.
     """
 
-    def __init__(self, source: ComparedSource[P], found: SourceTable) -> None:
+    def __init__(self, source: Database[P, Any, Any], found: SourceTable) -> None:
         self._source, self._found = source, found
         self._settings, self._table = source.settings, source.context.table
         if self._settings.mode != "initial":

@@ -1,19 +1,21 @@
-"""What one kind of database adds to change capture, as protocols: positions, columns, keys, cuts, a reader of chunks.
-
-The rest that differs (the first and the next piece of the log, its rows) is abstract in `source.CdcSource`.
-"""
+"""What one kind of database adds to change capture: positions, columns, cuts, chunks' readers, steps, its log."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
+from tidegate.pipelines.connectors.protocol import Json, Landed, PlanRequest, SourceContext, SourcePosition, StoredStep
+from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey, plan_bounds
 from tidegate.pipelines.sources.cdc.types import CanonicalType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class SourceTable(Protocol):
 
 
 class CutRule(Protocol[P_co]):
-    """How one kind of database tells where a read view stands in its log.
+    """How one kind of database finds where a read view is in its log.
 
     `exact`: every row carries the position of its own read view. Otherwise rows carry a position that the view surely
     has reached, and the chunk's cut is one that it surely has not passed: reading the log between the two again changes
@@ -129,3 +131,174 @@ class ChunkReader(Protocol):
         """The rows of one of the chunks: SOURCE_COLUMNS, then `columns` in their canonical types; each row with the
         cut of its own read view. Raises SnapshotError that names the table and the chunk."""
         ...
+
+
+@dataclass(frozen=True)
+class SnapshotStep:
+    """Chunks [first, last) of `total`. `start`, a `Position` taken before any chunk was read, is where the log is read
+    from.
+
+    `columns` are the declared ones as the server described them when the generation began. `server`: the id that the
+    server has itself, where it has one.
+    """
+
+    first: int
+    last: int
+    total: int
+    start: Any
+    key: SnapshotKey
+    columns: tuple[Column, ...]
+    server: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether it holds the last chunk."""
+        return self.last >= self.total
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "snapshot",
+            "first": self.first,
+            "last": self.last,
+            "total": self.total,
+            "start": self.start.to_json(),
+            "key": self.key.to_json(),
+            "columns": [column.to_json() for column in self.columns],
+            "server": self.server,
+        }
+
+    def __str__(self) -> str:
+        return f"chunks {self.first + 1}-{self.last} of {self.total}"
+
+
+S = TypeVar("S", bound=SnapshotStep)
+
+
+class LogStep(Protocol):
+    """A piece of the log. `flip_at`: the step that reaches it flips; None when that is done."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def columns(self) -> Sequence[Column]: ...
+
+    @property
+    def empty(self) -> bool: ...
+
+    @property
+    def flips(self) -> bool: ...
+
+    def to_json(self) -> Json: ...
+
+
+L = TypeVar("L", bound=LogStep)
+
+
+class Database(ABC, Generic[P, S, L]):
+    """One table of one kind of database. P: a position in its log; S, L: its steps of the snapshot and of the log.
+
+    `log_split`: what `_split` holds of the log's rows. Opens its connection when it is first needed.
+    """
+
+    log_split: ClassVar[str]
+
+    def __init__(self, context: SourceContext, settings: Settings, session: Session) -> None:
+        self.context = context
+        self.settings = settings
+        self.session = session
+
+    def bounds(self, cursor: Any, table: SourceTable) -> Iterator[tuple[str, ...]]:
+        """The lower bounds of the table's chunks but the first."""
+        name = ".".join(self.quote(part) for part in self.settings.place)
+        key, rows, size = table.snapshot_key, table.rows, self.settings.chunk_rows
+        return plan_bounds(cursor, name, key, rows, size, self.context.progress)
+
+    @abstractmethod
+    def preflight(self, position: SourcePosition) -> None:
+        """See `protocol.Source.preflight`."""
+
+    @abstractmethod
+    def source_table(self, before: S | L | None) -> SourceTable:
+        """The table as the server has it, fit to be read. `before`: a step that was read, whose columns it may have
+        dropped since. Raises SourceError."""
+
+    @abstractmethod
+    def cut_rule(self) -> CutRule[P]:
+        """Where a read view of this server is in its log."""
+
+    @property
+    @abstractmethod
+    def server_id(self) -> str:
+        """The id that the server has itself; empty where it has none."""
+
+    @abstractmethod
+    def end(self, cursor: Any) -> P:
+        """Where the server's log ends now."""
+
+    @abstractmethod
+    def position_of(self, stored: Json) -> P:
+        """A position as `to_json` wrote it."""
+
+    @abstractmethod
+    def cut_of(self, start: P, place: tuple[int, int]) -> P:
+        """The position at `place`, a `Position.order`, in the log that `start` is of."""
+
+    @abstractmethod
+    def step_of(self, ranges: Json) -> S | L:
+        """A plan's ranges, read back."""
+
+    @abstractmethod
+    def check_log(self, step: S | L) -> None:
+        """Raise SourceError unless the server's log is the one that `step` is of, and still has what comes after it.
+        Asked once a run."""
+
+    @abstractmethod
+    def snapshot_start(self, cursor: Any, total: int, key: Json, columns: Sequence[Any]) -> S:
+        """A step before the first of `total` chunks: takes the position that the log will be read from."""
+
+    @abstractmethod
+    def log_start(self, cursor: Any, end: P, instant: int) -> L:
+        """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of
+        `instant` (ms, UTC)."""
+
+    @abstractmethod
+    def log_after(self, snapshot: S, flip_at: P, began_at: int) -> L:
+        """Where the log begins after a snapshot: nothing read yet, the flip at the greatest cut. `began_at` (ms, UTC):
+        when the snapshot was planned."""
+
+    @abstractmethod
+    def next_piece(self, cursor: Any, before: L, end: P, request: PlanRequest) -> tuple[L | None, int | None]:
+        """The step after `before`, up to `end` and at least to the flip; None where nothing is left. Also the time (ms,
+        UTC) of the table's next transaction, where the step stops before it for the request's limit."""
+
+    @abstractmethod
+    def read_log(self, spark: SparkSession, step: L, stored: StoredStep) -> DataFrame | None:
+        """The rows of a step that is not empty, in canonical types."""
+
+    @abstractmethod
+    def log_landed(self, step: L, rows: DataFrame | None) -> Landed:
+        """How far behind the server is, after the step's commit."""
+
+    @abstractmethod
+    def position_after(self, stored: StoredStep) -> P:
+        """Where the log is read from after a landed step."""
+
+    @abstractmethod
+    def chunk_reader(
+        self,
+        columns: Sequence[Any],
+        key: SnapshotKey,
+        chunks: Sequence[Chunk],
+        start: P | None = None,
+        condition: str | None = None,
+    ) -> ChunkReader:
+        """Reads `chunks` as executors do. `start`: a position that every read view has reached; None: it is asked for.
+        `condition`: the server's SQL that holds for the wanted rows; None for all."""
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """`name` as an identifier of the server's SQL."""
+
+    @abstractmethod
+    def literal(self, table: Any, column: str, value: Any) -> str | None:
+        """The server's SQL for the value of a key's column; None where it cannot be written. It may find more rows."""

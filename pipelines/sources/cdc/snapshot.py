@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from tidegate.pipelines.connectors.protocol import Json, SourceContext
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import Bound, Chunk, SnapshotKey, chunk_name, chunks_between
-from tidegate.pipelines.sources.cdc.database import Column, SourceTable
+from tidegate.pipelines.sources.cdc.database import S, SourceTable
 from tidegate.pipelines.sources.cdc.errors import resnapshot
 
 STEP_ROWS = 1_000_000
 """Rows of chunks in one step, about: 1M rows took 2.8 s in one step, 3.0 s in two, 3.6 s in four."""
 STEP_CHUNKS = 64
 """Chunks in one step at most: each has a connection and a row of the `splits` table, and a crash costs a step."""
-
-
-@dataclass(frozen=True)
-class SnapshotStep:
-    """Chunks [first, last) of `total`. `start`, a `Position` taken before any chunk was read, is where the log is read
-    from.
-
-    `columns` are the declared ones as the server described them when the generation began. `server`: the id that the
-    server has itself, where it has one.
-    """
-
-    first: int
-    last: int
-    total: int
-    start: Any
-    key: SnapshotKey
-    columns: tuple[Column, ...]
-    server: str = ""
-
-    @property
-    def done(self) -> bool:
-        """Whether it holds the last chunk."""
-        return self.last >= self.total
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": "snapshot",
-            "first": self.first,
-            "last": self.last,
-            "total": self.total,
-            "start": self.start.to_json(),
-            "key": self.key.to_json(),
-            "columns": [column.to_json() for column in self.columns],
-            "server": self.server,
-        }
-
-    def __str__(self) -> str:
-        return f"chunks {self.first + 1}-{self.last} of {self.total}"
-
-
-S = TypeVar("S", bound=SnapshotStep)
 
 
 def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:

@@ -7,10 +7,9 @@ that gets there carries it, however little it holds.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,15 +26,13 @@ from tidegate.pipelines.connectors.protocol import (
 )
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import Task
-from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey, chunk_name, plan_bounds
+from tidegate.pipelines.sources.cdc.chunks import Chunk, chunk_name
 from tidegate.pipelines.sources.cdc.compare import TableComparison
-from tidegate.pipelines.sources.cdc.database import ChunkReader, Column, CutRule, P, Session, Settings, SourceTable
+from tidegate.pipelines.sources.cdc.database import ChunkReader, Database, L, P, S, Session, Settings, SnapshotStep
 from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
 from tidegate.pipelines.sources.cdc.files import Files, Span, file_columns, spans_of, write_chunks
 from tidegate.pipelines.sources.cdc.rows import declared_rows, empty_rows, read_chunks
 from tidegate.pipelines.sources.cdc.snapshot import (
-    S,
-    SnapshotStep,
     chunks_of,
     cuts_of,
     declared_columns,
@@ -44,135 +41,15 @@ from tidegate.pipelines.sources.cdc.snapshot import (
 )
 
 
-class LogStep(Protocol):
-    """A piece of the log. `flip_at`: the step that reaches it flips; None when that is done."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def columns(self) -> Sequence[Column]: ...
-
-    @property
-    def empty(self) -> bool: ...
-
-    @property
-    def flips(self) -> bool: ...
-
-    def to_json(self) -> Json: ...
-
-
-L = TypeVar("L", bound=LogStep)
-
-
-class CdcSource(ABC, Generic[P, S, L]):
-    """`tidegate.pipelines.connectors.protocol.Source` for one table, whatever its database. P: a position in its log;
-    S, L: its steps of the snapshot and of the log.
-
-    `log_split`: what `_split` holds of the log's rows. Opens its connection when it is first needed.
-    """
-
-    log_split: ClassVar[str]
+class CdcSource(Database[P, S, L]):
+    """`tidegate.pipelines.connectors.protocol.Source` for one table, whatever its database."""
 
     def __init__(self, context: SourceContext, settings: Settings, session: Session) -> None:
-        self.context = context
-        self.settings = settings
-        self.session = session
+        super().__init__(context, settings, session)
         self._chunks: Sequence[Chunk] | None = None
         self._bars: dict[str, Task] = {}
         self._read_at = time.monotonic()
         self._on_watermark_emit: Callable[[], None] = lambda: None
-
-    # --- what a database adds ------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def preflight(self, position: SourcePosition) -> None:
-        """See `protocol.Source.preflight`."""
-
-    @abstractmethod
-    def source_table(self, before: S | L | None) -> SourceTable:
-        """The table as the server has it, fit to be read. `before`: a step that was read, whose columns it may have
-        dropped since. Raises SourceError."""
-
-    @abstractmethod
-    def cut_rule(self) -> CutRule[P]:
-        """How this server tells where a read view stands in its log."""
-
-    @property
-    @abstractmethod
-    def server_id(self) -> str:
-        """The id that the server has itself; empty where it has none."""
-
-    @abstractmethod
-    def end(self, cursor: Any) -> P:
-        """Where the server's log ends now."""
-
-    @abstractmethod
-    def position_of(self, stored: Json) -> P:
-        """A position as `to_json` wrote it."""
-
-    @abstractmethod
-    def cut_of(self, start: P, place: tuple[int, int]) -> P:
-        """The position at `place`, a `Position.order`, in the log that `start` is of."""
-
-    @abstractmethod
-    def step_of(self, ranges: Json) -> S | L:
-        """A plan's ranges, read back."""
-
-    @abstractmethod
-    def check_log(self, step: S | L) -> None:
-        """Raise SourceError unless the server's log is the one that `step` is of, and still has what comes after it.
-        Asked once a run."""
-
-    @abstractmethod
-    def snapshot_start(self, cursor: Any, total: int, key: Json, columns: Sequence[Any]) -> S:
-        """A step before the first of `total` chunks: takes the position that the log will be read from."""
-
-    @abstractmethod
-    def log_start(self, cursor: Any, end: P, instant: int) -> L:
-        """Where a table without a snapshot begins: nothing read yet, the flip at `end`, the server's end as of
-        `instant` (ms, UTC)."""
-
-    @abstractmethod
-    def log_after(self, snapshot: S, flip_at: P, began_at: int) -> L:
-        """Where the log begins after a snapshot: nothing read yet, the flip at the greatest cut. `began_at` (ms, UTC):
-        when the snapshot was planned."""
-
-    @abstractmethod
-    def next_piece(self, cursor: Any, before: L, end: P, request: PlanRequest) -> tuple[L | None, int | None]:
-        """The step after `before`, up to `end` and at least to the flip; None where nothing is left. Also the time (ms,
-        UTC) of the table's next transaction, where the step stops before it for the request's limit."""
-
-    @abstractmethod
-    def read_log(self, spark: SparkSession, step: L, stored: StoredStep) -> DataFrame | None:
-        """The rows of a step that is not empty, in canonical types."""
-
-    @abstractmethod
-    def log_landed(self, step: L, rows: DataFrame | None) -> Landed:
-        """How far behind the server is, after the step's commit."""
-
-    @abstractmethod
-    def position_after(self, stored: StoredStep) -> P:
-        """Where the log is read from after a landed step."""
-
-    @abstractmethod
-    def chunk_reader(
-        self,
-        columns: Sequence[Any],
-        key: SnapshotKey,
-        chunks: Sequence[Chunk],
-        start: P | None = None,
-        condition: str | None = None,
-    ) -> ChunkReader:
-        """Reads `chunks` as executors do. `start`: a position that every read view has reached; None: it is asked for.
-        `condition`: the server's SQL that holds for the wanted rows; None for all."""
-
-    @abstractmethod
-    def quote(self, name: str) -> str:
-        """`name` as an identifier of the server's SQL."""
-
-    @abstractmethod
-    def literal(self, table: Any, column: str, value: Any) -> str | None:
-        """The server's SQL for the value of a key's column; None where it cannot be written. It may find more rows."""
 
     # --- before a run --------------------------------------------------------------------------------------------
 
@@ -222,12 +99,6 @@ class CdcSource(ABC, Generic[P, S, L]):
         columns = declared_columns(found, self.context.table)
         whole = self.snapshot_start(cursor, len(splits), splits[0]["detail"]["key"], columns)
         return next_batch(whole, self.settings.chunk_rows)
-
-    def bounds(self, cursor: Any, table: SourceTable) -> Iterator[tuple[str, ...]]:
-        """The lower bounds of the table's chunks but the first."""
-        name = ".".join(self.quote(part) for part in self.settings.place)
-        key, rows, size = table.snapshot_key, table.rows, self.settings.chunk_rows
-        return plan_bounds(cursor, name, key, rows, size, self.context.progress)
 
     def _greatest_cut(self, step: S) -> P:
         cuts = [step.start, *(self.position_of(cut) for cut in cuts_of(self.context, self.settings.where))]

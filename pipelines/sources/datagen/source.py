@@ -20,7 +20,7 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
-from tidegate.pipelines.sources import phaseless
+from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
 from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
 from tidegate.pipelines.syntax.types import quoted
@@ -66,7 +66,7 @@ class DatagenSource:
         first, previous = request.first, request.previous
         base = first.step.ranges["base"] if first else request.instant
         start = previous.step.ranges["to"] if previous else 0
-        first_end = self._schedule.count(phaseless.first_ends(request)["at"] - base)
+        first_end = self._schedule.count(planning.first_ends(request)["at"] - base)
         due = self._schedule.count(request.ends["at"] - base)
         if first_end and not request.flipped:
             due = min(due, first_end)
@@ -75,7 +75,7 @@ class DatagenSource:
             return Planned()
         limit = self._schedule.limit
         step = Step(
-            phaseless.ranges(request, request.ends, base=base, **{"from": start, "to": stop}),
+            planning.ranges(request, request.ends, base=base, **{"from": start, "to": stop}),
             flips=not request.flipped and stop >= first_end and (stop > 0 or stop == limit),
             summary=_summary(start, stop, limit),
         )

@@ -40,7 +40,7 @@ class RowSql:
 
 
 def value_sql(spec: FieldSpec, row: RowSql, *salt: object) -> str:
-    """The value of a field, in its Spark type. `salt` tells the elements of an array apart."""
+    """The value of a field, in its Spark type. `salt` makes the elements of an array differ."""
     value = f"CAST({_value(spec, row, salt)} AS {spec.type.spark})"
     if not spec.null_rate:
         return value

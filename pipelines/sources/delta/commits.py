@@ -39,7 +39,7 @@ class Commit:
     def rows(self) -> int:
         """How many rows the added files have, as far as the log has counted them."""
         stats = [json.loads(line)["add"].get("stats") for line in self.added]
-        return sum(int(json.loads(told).get("numRecords", 0)) for told in stats if told)
+        return sum(int(json.loads(text).get("numRecords", 0)) for text in stats if text)
 
 
 class CommitLog:

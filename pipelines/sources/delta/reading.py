@@ -72,9 +72,9 @@ def changes(spark: SparkSession, path: str, table: Table, first: int, last: int)
     found = feed.changesToBatchDF(
         log, first, last, spark._jsparkSession, nothing, jvm.scala.Option.apply(state), False, nothing
     )
-    told = DataFrame(found, spark)
-    rows = told.selectExpr(
-        f"{_row(told, table)} AS _row",
+    changes = DataFrame(found, spark)
+    rows = changes.selectExpr(
+        f"{_row(changes, table)} AS _row",
         "_commit_version AS _version",
         "_change_type AS _change",
         "_commit_timestamp AS _at",
@@ -103,8 +103,10 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool
     poison = f"to_json(named_struct('version', _version, 'error', {error}))"
     poison = f"CAST(raise_error(concat({literals.text(POISON)}, {poison})) AS STRING)"
     reason = f"concat('version ', _version, ' of the Delta table: ', {error})"
-    told = f"named_struct('reason', {reason}, 'key', NULL, 'value', CAST(to_json(_row) AS BINARY), 'headers', NULL)"
-    rejected = f"IF({error} IS NULL, NULL, CAST({told} AS {REJECTED_TYPE})) AS {REJECTED}"
+    rejected_row = (
+        f"named_struct('reason', {reason}, 'key', NULL, 'value', CAST(to_json(_row) AS BINARY), 'headers', NULL)"
+    )
+    rejected = f"IF({error} IS NULL, NULL, CAST({rejected_row} AS {REJECTED_TYPE})) AS {REJECTED}"
     return rows.coalesce(2**_TASK_BITS).selectExpr(
         *[f"_row.{quoted(column.name)} AS {quoted(column.name)}" for column in table.physical_columns],
         f"{op if quarantines else f'IF({error} IS NULL, {op}, {poison})'} AS _op",

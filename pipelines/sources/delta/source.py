@@ -32,7 +32,7 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources import source_time
+from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class DeltaSource:
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
         """Who the script's columns are, by their paths."""
         wanted = {column.name for column in self._table.physical_columns}
-        return {path: told for path, told in identities(schema).items() if path.split(".")[0] in wanted}
+        return {path: identity for path, identity in identities(schema).items() if path.split(".")[0] in wanted}
 
     def _same_columns(self, before: Json, version: int) -> dict[str, str]:
         """Who the script's columns are from `version` on. Raises SourceError where one of them is another than the one
@@ -137,8 +137,8 @@ class DeltaSource:
         since = f" from version {version} on"
         self._check_columns(schema, since)
         columns = self._columns(schema)
-        for path, told in columns.items():
-            if known.get(path, told) != told:
+        for path, identity in columns.items():
+            if known.get(path, identity) != identity:
                 raise self._error(
                     f"column {path} of the Delta table is another one{since}: it was renamed, or dropped and added "
                     "again, so its values are others than those that were read under that name",
@@ -152,7 +152,7 @@ class DeltaSource:
         with rows at least, whatever alignment's limit is, unless others are behind this table: the slowest of the group
         may be this one. Where the next commit is past that limit, its time too."""
         mode, files, rows = "nothing", 0, 0
-        most, limit = request.max_rows, source_time.limit(request, self._table)
+        most, limit = request.max_rows, planning.limit(request, self._table)
         for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
             commit = self._log.commit(version)
             files, rows = files + len(commit.added), rows + commit.rows

@@ -33,9 +33,9 @@ class Catalog:
         if self._files is None:
             rows = self._splits.rows()
             self._files = [
-                File(row["split"], told["size"], told["modified"], inode=told.get("inode", 0))
+                File(row["split"], detail["size"], detail["modified"], inode=detail.get("inode", 0))
                 for row in rows
-                for told in (row["detail"],)
+                for detail in (row["detail"],)
             ]
         return self._files
 

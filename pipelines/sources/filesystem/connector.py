@@ -9,7 +9,7 @@ from tidegate.pipelines import paths
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.sources.filesystem.partitions import DEFAULT_PARTITION
+from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION
 from tidegate.pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
 from tidegate.pipelines.sources.formats import format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.formats.registry import FORMATS

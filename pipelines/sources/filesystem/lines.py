@@ -146,16 +146,16 @@ def _unpacked(part: Range, file: IO[bytes], keeps_broken: bool) -> Iterator[pa.R
             yield batch
             position = end
     except (pa.ArrowInvalid, OSError, EOFError) as error:
-        told = f"the archive is cut or damaged: {str(error).splitlines()[0]}"
+        reason = f"the archive is cut or damaged: {str(error).splitlines()[0]}"
         if not keeps_broken:
-            place = json.dumps({"path": part.path, "position": position, "error": told})
+            place = json.dumps({"path": part.path, "position": position, "error": reason})
             raise RuntimeError(f"{BROKEN}{place}") from error
-        yield _batch(part.number, b"", np.zeros(1, np.int64), np.array([position]), told)
+        yield _batch(part.number, b"", np.zeros(1, np.int64), np.array([position]), reason)
 
 
 def _check(part: Range, file: IO[bytes]) -> None:
-    told = os.stat(part.path) if file.closed else os.fstat(file.fileno())
-    if (told.st_size, told.st_mtime_ns) != (part.size, part.modified):
+    status = os.stat(part.path) if file.closed else os.fstat(file.fileno())
+    if (status.st_size, status.st_mtime_ns) != (part.size, part.modified):
         raise RuntimeError(f"{CHANGED}{part.path}")
 
 

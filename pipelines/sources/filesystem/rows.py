@@ -30,10 +30,10 @@ _POSITION_BITS = 40
 """`_offset` is (file, position in the file): 8 million files of a tebibyte each."""
 
 _METADATA_SQL: Mapping[str, str] = {
-    "file.path": "_told.path",
-    "file.name": "substring_index(_told.path, '/', -1)",
-    "file.size": "_told.size",
-    "file.modification-time": "timestamp_millis(_told.modified)",
+    "file.path": "_origin.path",
+    "file.name": "substring_index(_origin.path, '/', -1)",
+    "file.size": "_origin.size",
+    "file.modification-time": "timestamp_millis(_origin.modified)",
 }
 
 POISON = "tidegate: a line does not fit: "
@@ -51,7 +51,7 @@ class Chosen:
     def paths(self) -> list[str]:
         return [str(self.folder.full(file.name)) for file in self.files]
 
-    def told(self) -> str:
+    def origin(self) -> str:
         """SQL of what is known of the file `_file`: STRUCT<path, size, modified (ms), partitions>."""
         known = [
             {
@@ -68,7 +68,7 @@ class Chosen:
 
 
 def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
-    """The rows of text files. A line that does not fit fails the step when it is read, or is told as REJECTED."""
+    """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
     from tidegate.pipelines.sources.filesystem.lines import read_lines
 
     numbered = [
@@ -83,7 +83,7 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
     wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
     decoded = format_named(options["format"]).decode(read, wants)
     known = [column for column in decoded.columns if column not in ("_error", "_cut")]
-    rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.told()} AS _told")
+    rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.origin()} AS _origin")
     if quarantines:
         return _landable(rows, table, op="_op", time="_time", beside=(_rejected("the line at byte"),))
     return _landable(rows, table, op=_op_or_poison("_op", "the line at byte"), time="_time")
@@ -96,7 +96,7 @@ def keeps_misfits(options: Mapping[str, str]) -> bool:
 
 def _op_or_poison(op: str, what: str) -> str:
     """SQL of a row's op; one that does not fit fails the step. `what` its position is of."""
-    place = f"to_json(named_struct('path', _told.path, 'what', '{what}', 'position', _position, 'error', _error))"
+    place = f"to_json(named_struct('path', _origin.path, 'what', '{what}', 'position', _position, 'error', _error))"
     poison = f"CAST(raise_error(concat({literals.text(POISON)}, {place})) AS STRING)"
     return f"IF(_error IS NULL, {op}, {poison})"
 
@@ -110,18 +110,18 @@ def of_parquet(
     quarantines, frames = keeps_misfits(options), []
     for place, file in enumerate(chosen.files):
         if file.name in misfits:
-            told = f"{chosen.first + place}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
+            line = f"{chosen.first + place}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
             empty = ", ".join(f"'{column.name}', CAST(NULL AS {column.spark_type})" for column in table.message_columns)
             whole = spark.range(1).selectExpr(
                 f"IF(id < 0, named_struct({empty}), NULL) AS _fields",
-                *told.split(", "),
+                *line.split(", "),
                 f"{literals.text(misfits[file.name])} AS _error",
             )
             frames.append(whole)
     read = [file for file in chosen.files if file.name not in misfits]
     if read:
         frames.append(_parquet_rows(spark, chosen, read, table))
-    rows = reduce(DataFrame.unionByName, frames).selectExpr("*", f"{chosen.told()} AS _told")
+    rows = reduce(DataFrame.unionByName, frames).selectExpr("*", f"{chosen.origin()} AS _origin")
     time = "CAST(NULL AS TIMESTAMP)"
     if quarantines:
         return _landable(rows, table, op=op, time=time, beside=(_rejected("row"),))
@@ -131,7 +131,7 @@ def of_parquet(
 def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], table: Table) -> DataFrame:
     columns = table.message_columns
     schema = ", ".join(f"{quoted(column.name)} {column.spark_type}" for column in columns)
-    # Spark tells a file as a URI, in which + stands for itself.
+    # Spark names a file by a URI, in which + stands for itself.
     path = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS _path"
     rows = spark.read.schema(schema).parquet(*(_literally(str(chosen.folder.full(file.name))) for file in files))
     _check_found(rows, chosen.folder, files)
@@ -166,9 +166,9 @@ def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None
 def _rejected(what: str) -> str:
     """SQL of REJECTED: the line's bytes, or the row as JSON, and where they stand (`what` its position is of); null in
     one that fits."""
-    reason = f"concat(_told.path, ', {what} ', _position, ': ', _error)"
-    told = f"CAST(named_struct('reason', {reason}, 'key', NULL, 'value', _raw, 'headers', NULL) AS {REJECTED_TYPE})"
-    return f"IF(_error IS NULL, NULL, {told}) AS {REJECTED}"
+    reason = f"concat(_origin.path, ', {what} ', _position, ': ', _error)"
+    rejected = f"CAST(named_struct('reason', {reason}, 'key', NULL, 'value', _raw, 'headers', NULL) AS {REJECTED_TYPE})"
+    return f"IF(_error IS NULL, NULL, {rejected}) AS {REJECTED}"
 
 
 def nothing(spark: SparkSession, table: Table) -> DataFrame:
@@ -185,8 +185,8 @@ def _column(column: Column, table: Table) -> str:
         return _METADATA_SQL.get(column.metadata) or metadata_column(column.metadata)
     if column.name not in table.partition_columns:
         return f"_fields.{quoted(column.name)}"
-    told = f"_told.partitions[{table.partition_columns.index(column.name)}]"
-    return f"IF(_fields IS NULL, NULL, CAST({told} AS {column.spark_type}))"
+    text = f"_origin.partitions[{table.partition_columns.index(column.name)}]"
+    return f"IF(_fields IS NULL, NULL, CAST({text} AS {column.spark_type}))"
 
 
 def _rowtime(table: Table, time: str) -> str:
@@ -195,7 +195,7 @@ def _rowtime(table: Table, time: str) -> str:
     A file may hold years of changes. So where rows have times of their own, that of its change says nothing of when a
     delete was made: the delete is at the time that its line has (docs/joins.md).
     """
-    known = f"coalesce({time}, timestamp_millis(_told.modified))"
+    known = f"coalesce({time}, timestamp_millis(_origin.modified))"
     if table.watermark is None or table.column(table.watermark.path[0]).source_time:
         return known
     return f"IF(_op = 'd', {time}, {known})"

@@ -28,10 +28,9 @@ from tidegate.pipelines.connectors.protocol import (
     Unread,
 )
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources import phaseless, source_time
+from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
-from tidegate.pipelines.sources.filesystem.listing import File, Folder
-from tidegate.pipelines.sources.filesystem.partitions import DEFAULT_PARTITION, Partitions
+from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, File, Folder, Partitions
 from tidegate.pipelines.syntax.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -80,12 +79,12 @@ class FilesystemSource:
     def plan(self, request: PlanRequest) -> Planned:
         if SPLIT in request.blocked:
             return Planned()
-        first_ends = phaseless.first_ends(request)
+        first_ends = planning.first_ends(request)
         start = request.previous.step.ranges["to"] if request.previous else 0
         end = request.ends["files"]
         if not request.flipped and start < first_ends["files"]:
             end = min(end, first_ends["files"])
-        limit = source_time.limit(request, self._table, "file.modification-time")
+        limit = planning.limit(request, self._table, "file.modification-time")
         in_time = _in_time(self._catalog.files[start:end], limit, ahead=SPLIT in request.ahead)
         stop = start + len(self._fitting(in_time, request.max_rows))
         held: dict[str, int] = {}
@@ -94,7 +93,7 @@ class FilesystemSource:
         flips = not request.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and request.first is not None and not flips:
             return Planned(held=held)
-        ranges = phaseless.ranges(request, request.ends, **{"from": start, "to": stop, "folder": self._folder.id()})
+        ranges = planning.ranges(request, request.ends, **{"from": start, "to": stop, "folder": self._folder.id()})
         return Planned(Step(ranges, flips=flips, summary=self._summary(start, stop)), held)
 
     def _fitting(self, files: list[File], max_rows: int | None) -> list[File]:
@@ -109,7 +108,7 @@ class FilesystemSource:
         return files
 
     def _rows_of(self, file: File) -> int:
-        """About how many rows a file has: told by its footer, or by its first lines."""
+        """About how many rows a file has, by its footer or its first lines."""
         path = self._folder.full(file.name)
         if not path.exists():
             return 0

@@ -3,26 +3,102 @@
 Spark's `from_avro` reads the records (docs/decisions/0022). It takes what it needs from the front of a message and says
 nothing of the rest, and it gives NULLs for a record that it cannot read. So END_MARK is put behind every message, and
 is read as one field more: only where exactly the mark comes out has the record the length of the message.
+
+In Avro's binary encoding names, logical types and the kind of a whole number leave no trace: only order, shape and what
+may be null count. So the schema that a table's columns have by Flink's rules (AvroSchemaConverter) names fields by
+their place, and a scalar has the type in which Spark's reader loses nothing of it:
+
+- every whole number, DATE and timestamp is a `long`: a value that is too great for its column is then seen, where
+  a reader of `int` cuts it;
+- BOOLEAN is one byte, since readers take any byte but 01 for false;
+- a DECIMAL has all 38 digits, where a reader of fewer would drop what is beyond them.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import avro_schema, literals, shape, text
-from tidegate.pipelines.sources.formats.checks import inside, map_keys
-from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
-from tidegate.pipelines.sources.formats.result import added, kept
+from tidegate.pipelines.sources.formats import literals, shape, text
+from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, inside, map_keys, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
-from tidegate.pipelines.syntax.types import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import (
+    APPROXIMATE,
+    BINARIES,
+    INTEGERS,
+    MAX_PRECISION,
+    STRINGS,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+END = "end"
+"""The field behind the columns: what stands behind the record in the message."""
+
+
+def schema(columns: Sequence[Column], end: int) -> str:
+    """The record of `columns`, and `end` bytes behind it, as JSON."""
+    names = (f"t{number}" for number in count())
+    types = [_type(parse_type(column.type), names, nullable=column.nullable) for column in columns]
+    fields = [*_fields(types), {"name": END, "type": {"type": "fixed", "name": END, "size": end}}]
+    return json.dumps({"type": "record", "name": "message", "fields": fields})
+
+
+def end_only(end: int) -> str:
+    """The same record as a reader sees it who passes over the columns."""
+    field = {"name": END, "type": {"type": "fixed", "name": END, "size": end}}
+    return json.dumps({"type": "record", "name": "message", "fields": [field]})
+
+
+def scalar(of: FlinkType) -> str:
+    """Spark's DDL of a scalar, as it comes from the reader."""
+    if of.kind in STRINGS:
+        return "STRING"
+    if of.kind in BINARIES or of.kind is Kind.BOOLEAN:
+        return "BINARY"
+    if of.kind in APPROXIMATE:
+        return of.spark
+    return f"DECIMAL({MAX_PRECISION}, {of.scale})" if of.kind is Kind.DECIMAL else "BIGINT"
+
+
+def _type(of: FlinkType, names: Any, *, nullable: bool) -> Any:
+    made = _not_null(of, names)
+    return ["null", made] if nullable else made
+
+
+def _not_null(of: FlinkType, names: Any) -> Any:
+    if of.kind is Kind.ROW:
+        fields = [_type(field.type, names, nullable=field.type.nullable) for field in of.fields]
+        return {"type": "record", "name": next(names), "fields": _fields(fields)}
+    if of.kind is Kind.ARRAY:
+        return {"type": "array", "items": _type(of.element, names, nullable=of.element.nullable)}
+    if of.kind is Kind.MAP:
+        return {"type": "map", "values": _type(of.element, names, nullable=of.element.nullable)}
+    if of.kind is Kind.BOOLEAN:
+        return {"type": "fixed", "name": next(names), "size": 1}
+    if of.kind is Kind.DECIMAL:
+        return {"type": "bytes", "logicalType": "decimal", "precision": MAX_PRECISION, "scale": of.scale}
+    if of.kind in STRINGS:
+        return "string"
+    if of.kind in BINARIES:
+        return "bytes"
+    return of.kind.lower() if of.kind in APPROXIMATE else "long"
+
+
+def _fields(types: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"name": f"f{number}", "type": of} for number, of in enumerate(types)]
+
 
 ENCODING = OptionSpec(
     "avro.encoding",
@@ -67,8 +143,8 @@ class AvroFormat:
         found = map_keys(wanted.columns, "the keys of a map in Avro are strings")
         encoding = wanted.option(ENCODING)
         if encoding == "json":
-            told = "Avro's own JSON cannot be read; 'binary' can, and plain JSON with the format json"
-            found.append(f"'{ENCODING.name}' = 'json': {told}")
+            why = "Avro's own JSON cannot be read; 'binary' can, and plain JSON with the format json"
+            found.append(f"'{ENCODING.name}' = 'json': {why}")
         elif encoding != "binary" and not needs_variables(encoding):
             found.append(f"'{ENCODING.name}' is 'binary', not {encoding!r}")
         fixed = [name.name for name in (ENCODING, LEGACY) if needs_variables(wanted.option(name))]
@@ -76,16 +152,14 @@ class AvroFormat:
         return found if fixed else [*found, *_untimely(wanted)]
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        others, columns = kept(messages), wanted.columns
+        others, columns = other_columns(messages), wanted.columns
         row = shape.Row(columns, lambda column: _leaf, _shown)
         seen = messages.selectExpr(
             *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"concat({VALUE}, {_MARK}) AS _marked"
         )
         # A reader makes room for as many bytes as a broken message claims to have. One that passes over them does not:
         # only messages that hold what they claim are read.
-        ended = seen.selectExpr(
-            "*", f"{_from_avro(columns, avro_schema.end_only(len(END_MARK)))}.{avro_schema.END} AS _end"
-        )
+        ended = seen.selectExpr("*", f"{_from_avro(columns, end_only(len(END_MARK)))}.{END} AS _end")
         record = ended.selectExpr("*", f"IF(_end = {_MARK}, {_from_avro(columns)}, NULL) AS _record")
         named = f"CAST(_record AS {_wire_row(columns)})"
         wire = record.selectExpr(*others, "_null", f"{_broken(columns)} AS _broken", f"{named} AS _wire")
@@ -120,25 +194,25 @@ def _in_ms(of: FlinkType) -> bool:
 def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
     """SQL of the record in `_marked`, as `reader` sees it; a STRUCT of NULLs where there is none."""
     options = {"mode": "PERMISSIVE", **({} if reader is None else {"avroSchema": reader})}
-    written = literals.text(avro_schema.schema(columns, len(END_MARK)))
+    written = literals.text(schema(columns, len(END_MARK)))
     return f"from_avro(_marked, {written}, {literals.options(options)})"
 
 
 def _wire_row(columns: Sequence[Column]) -> str:
     """Spark's DDL of `_record` with the columns' names in place of Avro's, and for the mark one that no column has."""
-    return shape.wire_row(columns, avro_schema.scalar).removesuffix(">") + ", ` `: BINARY>"
+    return shape.wire_row(columns, scalar).removesuffix(">") + ", ` `: BINARY>"
 
 
 def _broken(columns: Sequence[Column]) -> str:
     """SQL of the sentence about a message that is no record of the table, or NULL."""
     record = f"record of {len(columns)} column{'s' if len(columns) > 1 else ''}"
-    told = f" bytes of the message are no {record}: they end too early, or claim what cannot be"
-    short = f"concat('the ', _length, {literals.text(told)})"
+    sentence = f" bytes of the message are no {record}: they end too early, or claim what cannot be"
+    short = f"concat('the ', _length, {literals.text(sentence)})"
     longer = f"'bytes are left over behind the {record}: the message was written with another schema'"
     return (
         "CASE WHEN _null THEN NULL WHEN _length = 0 THEN 'the message is empty' "
         f"WHEN _end IS NULL THEN {short} WHEN _end <> {_MARK} THEN {longer} "
-        f"WHEN _record.{avro_schema.END} IS NULL THEN {short} END"
+        f"WHEN _record.{END} IS NULL THEN {short} END"
     )
 
 
@@ -199,8 +273,8 @@ def _bad_key(wire: str, of: FlinkType, depth: int = 0) -> str:
     elif of.arguments and (within := _bad_key(item, of.element, depth + 1)):
         values = f"map_values({wire})" if of.kind is Kind.MAP else wire
         found.append(f"exists({values}, {item} -> {within})")
-    told = [f"coalesce({part}, false)" for part in found if part]
-    return f"({' OR '.join(told)})" if told else ""
+    parts = [f"coalesce({part}, false)" for part in found if part]
+    return f"({' OR '.join(parts)})" if parts else ""
 
 
 FORMAT = AvroFormat()

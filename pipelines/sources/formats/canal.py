@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import changes, json_text, literals, shape
-from tidegate.pipelines.sources.formats.checks import ignore_option, timestamp_option
-from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted, metadata_column
-from tidegate.pipelines.sources.formats.result import kept
+from tidegate.pipelines.sources.formats.format import (
+    FormatSpec,
+    Wanted,
+    ignore_option,
+    metadata_column,
+    other_columns,
+    timestamp_option,
+)
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -74,7 +79,7 @@ class CanalFormat:
         ]
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        others = kept(messages)
+        others = other_columns(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
         wire = shape.wire_row(wanted.columns)

@@ -1,7 +1,7 @@
-"""Messages of a changelog become rows: what the formats that say what they do to a row have in common.
+"""Messages that are changes become rows: what such formats have in common; and the plainest, `changelog-json`.
 
 A message is one change, or several. One is the common case, and goes without a function of higher order, which Spark
-does not compile.
+does not compile. `changelog-json` has a row and what becomes of it: {"data": {…}, "op": "+I"}.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.sources.formats import literals, shape
-from tidegate.pipelines.sources.formats.format import Wanted
-from tidegate.pipelines.sources.formats.result import fitting
+from tidegate.pipelines.sources.formats import json_text, literals, shape
+from tidegate.pipelines.sources.formats.format import (
+    FormatSpec,
+    Wanted,
+    fitting,
+    ignore_option,
+    map_keys,
+    other_columns,
+    timestamp_option,
+)
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -80,15 +87,15 @@ def landed_one(
     changes: DataFrame, others: list[str], wanted: Wanted, row: shape.Row, ignore: str, beside: Sequence[str] = ()
 ) -> DataFrame:
     """DECODED of messages of one change each: they have `others`, `_kind` (c r u d, -U for a row that is only taken
-    back, t for a truncate, null where there is no change to tell), the wire rows `_one` and `_other` (see Change),
+    back, t for a truncate, null where there is no change), the wire rows `_one` and `_other` (see Change),
     `_error` (what is wrong with the message), `_time` and `_marks`. `beside`: columns that `row` looks at.
 
-    A message is told whole, or is an error whole. As a build side, -U says nothing: an update is one replacement.
+    A message is decoded whole, or is an error whole. As a build side, -U says nothing: an update is one replacement.
     """
     change = Change(wanted, row, "_one", "_other", "_fields", "_before", "0")
     values = (f"{change.fields_value} AS _fields", f"{change.before_value} AS _before")
     valued = changes.selectExpr(*others, *_REST, *beside, "_one", "_other", *values)
-    return _told(valued, others, wanted, ignore, change.misfit, change.rows, ("_fields", "_before"))
+    return _decoded(valued, others, wanted, ignore, change.misfit, change.rows, ("_fields", "_before"))
 
 
 def landed_several(changes: DataFrame, others: list[str], wanted: Wanted, row: shape.Row, ignore: str) -> DataFrame:
@@ -102,10 +109,10 @@ def landed_several(changes: DataFrame, others: list[str], wanted: Wanted, row: s
     valued = changes.selectExpr(*others, *_REST, values)
     misfit = f"get(filter(transform(_valued, p -> {change.misfit}), e -> e IS NOT NULL), 0)"
     rows = f"flatten(transform(_valued, (p, i) -> {change.rows}))"
-    return _told(valued, others, wanted, ignore, misfit, rows, ("_valued",))
+    return _decoded(valued, others, wanted, ignore, misfit, rows, ("_valued",))
 
 
-def _told(
+def _decoded(
     valued: DataFrame,
     others: list[str],
     wanted: Wanted,
@@ -128,7 +135,7 @@ def _told(
 
 
 def _op(wanted: Wanted) -> str:
-    """SQL of the word for `_kind`; NULL for one that says nothing."""
+    """SQL of the op for `_kind`; NULL for one without a row."""
     ops = _BUILD if wanted.build else _PROBE
     return (
         f"CASE _kind {' '.join(f'WHEN {literals.text(kind)} THEN {literals.text(op)}' for kind, op in ops.items())} END"
@@ -153,3 +160,43 @@ def no_moment(key: str, text: str) -> str:
     start = literals.text(f"metadata {key}: '")
     shown = f"substring({text}, 1, {shape.SHOWN})"
     return f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN concat({start}, {shown}, '\\' is no time in ms')"
+
+
+IGNORE = "changelog-json.ignore-parse-errors"
+STANDARD = timestamp_option("changelog-json.timestamp-format.standard")
+
+
+class ChangelogFormat:
+    """`'format' = 'changelog-json'`."""
+
+    spec = FormatSpec(
+        "changelog-json",
+        (ignore_option(IGNORE), STANDARD),
+        'A message is a JSON object {"data": row, "op": "+I"}, where op is one of +I -U +U -D.',
+        changelog=True,
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        return map_keys(wanted.columns)
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        others = other_columns(messages)
+        leaf = json_text.leaf(wanted.option(STANDARD))
+        row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
+        around = "STRUCT<data {}, op STRING>"
+        wire = shape.wire_row(wanted.columns)
+        parsed = json_text.parsed(messages, around.format(wire))
+        blame = json_text.blame(json_text.suspects(wanted.columns, around))
+        error = (
+            f"CASE WHEN _null THEN NULL WHEN _broken THEN {blame} "
+            "WHEN _wire.op IS NULL THEN 'the message has no op' "
+            "WHEN _wire.op NOT IN ('+I', '-U', '+U', '-D') THEN concat(\"there is no op '\", _wire.op, \"'\") "
+            "WHEN _wire.data IS NULL THEN 'the message has no data' END AS _error"
+        )
+        kind = "CASE _wire.op WHEN '+I' THEN 'c' WHEN '+U' THEN 'u' WHEN '-U' THEN '-U' WHEN '-D' THEN 'd' END AS _kind"
+        pair = ("_wire.data AS _one", f"CAST(NULL AS {wire}) AS _other")
+        none = ("CAST(NULL AS TIMESTAMP) AS _time", "CAST(NULL AS STRING) AS _marks")
+        return landed_one(parsed.selectExpr(*others, kind, *pair, error, *none), others, wanted, row, IGNORE)
+
+
+FORMAT = ChangelogFormat()

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import literals, shape, text
-from tidegate.pipelines.sources.formats.checks import ignore_option
-from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
-from tidegate.pipelines.sources.formats.result import added, kept
+from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, ignore_option, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted
@@ -70,7 +68,7 @@ class CsvFormat:
         return problems
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        others, columns = kept(messages), wanted.columns
+        others, columns = other_columns(messages), wanted.columns
         row = shape.Row(columns, lambda column: _leaf)
         utf8 = f"IF(is_valid_utf8(CAST({VALUE} AS STRING)), CAST({VALUE} AS STRING), NULL)"
         line = messages.selectExpr(
@@ -97,15 +95,15 @@ class CsvFormat:
 
 
 def _meaning_two_things(wanted: Wanted) -> list[str]:
-    """Characters that a reader could not tell apart: between fields, around them, before a quote, between elements."""
+    """Characters that a reader could confuse: between fields, around them, before a quote, between elements."""
     quotes = [] if wanted.flag(NO_QUOTES.name) else [QUOTE, ESCAPE]
-    told = [DELIMITER, *quotes]
-    told += [ELEMENTS] if any(parse_type(column.type).kind is Kind.ARRAY for column in wanted.columns) else []
+    read = [DELIMITER, *quotes]
+    read += [ELEMENTS] if any(parse_type(column.type).kind is Kind.ARRAY for column in wanted.columns) else []
     # A quote that escapes itself is doubled. In quotes, elements may stand apart as fields do: quotes come off first.
     same = [(QUOTE, ESCAPE), *([(DELIMITER, ELEMENTS)] if quotes else [])]
     found: dict[str, OptionSpec] = {}
     problems: list[str] = []
-    for option in told:
+    for option in read:
         value = wanted.options.get(option.name, option.default)
         if value is None or needs_variables(value):
             continue
@@ -167,11 +165,11 @@ def _broken(wanted: Wanted) -> str:
             inside = f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
         rest = f"regexp_replace(_text, {literals.text(mark + inside + mark)}, '')"
         if escape:
-            told = "an escape stands outside of quotes, or before what is no quote"
-            cases.append(f"WHEN contains({rest}, {literals.text(_character(escape))}) THEN '{told}'")
+            sentence = "an escape stands outside of quotes, or before what is no quote"
+            cases.append(f"WHEN contains({rest}, {literals.text(_character(escape))}) THEN '{sentence}'")
         bare = f"replace({rest}, {literals.text(quote)})"
-        told = "a quote is opened and not closed: a message is one record"
-        cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{told}'")
+        sentence = "a quote is opened and not closed: a message is one record"
+        cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{sentence}'")
     cases.append(f"WHEN contains(_text, '\\n') AND contains({rest}, '\\n') THEN 'the message has several lines'")
     short = "_parsed._bad IS NOT NULL" if count == 1 else "(_parsed._bad IS NOT NULL OR _text = '')"
     cases.append(f"WHEN {short} THEN 'the message has not {count} field{'s' if count > 1 else ''}'")

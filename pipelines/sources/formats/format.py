@@ -2,17 +2,22 @@
 
 A connector that reads messages (lines of a file, records of a topic) gives their bytes and decides what becomes of a
 message that does not fit; the format only says so.
+
+Below: the options that several formats have, what all of them check, and the columns that every `Format.decode` ends
+with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Role, Table
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.sources.formats import text
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,3 +114,65 @@ class Format(Protocol):
         are no change of a row (heartbeats, schema changes, borders of transactions).
         """
         ...
+
+
+def timestamp_option(name: str, default: str = text.DEFAULT_STANDARD) -> OptionSpec:
+    """How timestamps are written."""
+    return OptionSpec(
+        name,
+        "choice",
+        default=default,
+        choices=text.STANDARDS,
+        doc="How timestamps are written. SQL: 2026-01-31 23:59:59.123; ISO-8601: 2026-01-31T23:59:59.123. A "
+        "TIMESTAMP_LTZ ends with its offset: Z or +01:00.",
+        changes="rows",
+    )
+
+
+def ignore_option(name: str) -> OptionSpec:
+    """Whether what does not fit is passed over."""
+    return OptionSpec(
+        name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.", changes="rows"
+    )
+
+
+def map_keys(columns: Sequence[Column], why: str = "the keys of a JSON object are strings") -> list[str]:
+    """Maps whose keys are no strings. `why`: why there are none."""
+    return [
+        f"column {column.name} is {column.type}: {why}"
+        for column in columns
+        if any(of.kind is Kind.MAP and of.arguments[0].kind not in STRINGS for of in inside(parse_type(column.type)))
+    ]
+
+
+def inside(of: FlinkType) -> Iterator[FlinkType]:
+    """A type, and all types in it."""
+    yield of
+    for part in (*of.arguments, *(member.type for member in of.fields)):
+        yield from inside(part)
+
+
+def other_columns(messages: DataFrame) -> list[str]:
+    """The columns that pass through."""
+    return [quoted(name) for name in messages.columns if name != VALUE]
+
+
+def added(rows: DataFrame, others: list[str], wanted: Wanted, ignore: str | None) -> DataFrame:
+    """DECODED of a format that only adds: `rows` have `others`, `_fields`, `_error`, and `_null` where the message is
+    null. `ignore`: the option that passes over what does not fit."""
+    op = "IF(_null, 'd', 'c')" if wanted.build else "IF(_null, '-D', '+I')"
+    decoded = rows.selectExpr(
+        *others,
+        f"{op} AS _op",
+        "IF(_error IS NULL, _fields, NULL) AS _fields",
+        "_error",
+        "0 AS _sub",
+        "CAST(NULL AS TIMESTAMP) AS _time",
+        "CAST(NULL AS STRING) AS _marks",
+    )
+    return fitting(decoded, wanted, ignore)
+
+
+def fitting(decoded: DataFrame, wanted: Wanted, ignore: str | None) -> DataFrame:
+    """`decoded`, without what does not fit if the option `ignore` says so."""
+    return decoded.where("_error IS NULL") if ignore and wanted.flag(ignore) else decoded

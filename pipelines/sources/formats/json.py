@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import json_text, literals, shape
-from tidegate.pipelines.sources.formats.checks import ignore_option, map_keys, timestamp_option
-from tidegate.pipelines.sources.formats.format import FormatSpec, Wanted
-from tidegate.pipelines.sources.formats.result import added, kept
+from tidegate.pipelines.sources.formats.format import (
+    FormatSpec,
+    Wanted,
+    added,
+    ignore_option,
+    map_keys,
+    other_columns,
+    timestamp_option,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,9 +51,9 @@ class JsonFormat:
         return problems
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        from tidegate.pipelines.sources.formats.json_quick import quick
+        from tidegate.pipelines.sources.formats.json_arrow import quick
 
-        others = kept(messages)
+        others = other_columns(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
         # Which columns a message names is seen on the long way only.

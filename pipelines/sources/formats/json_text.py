@@ -1,7 +1,8 @@
 r"""JSON text as wire rows (shape.py), without loss.
 
 Spark's parser reads a number with a point or an exponent through a DOUBLE when it is asked for text. So such numbers
-are put in quotes first, behind a mark that tells them from strings; `plain` and `document` take the mark away again.
+are put in quotes first, behind a mark that distinguishes them from strings; `plain` and `document` take the mark away
+again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import literals, shape
 from tidegate.pipelines.sources.formats import text as scalar
-from tidegate.pipelines.sources.formats.format import VALUE
-from tidegate.pipelines.sources.formats.result import kept
+from tidegate.pipelines.sources.formats.format import VALUE, other_columns
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Quick:
 def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
     """`messages` with `_null` (the message is), TEXT, `_broken` (it is not one object of the DDL `wire`) and `_wire`
     (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others say nothing."""
-    others = kept(messages)
+    others = other_columns(messages)
     text = f"CAST({VALUE} AS STRING)"
     # Half of a character is no text: it would become a ?, and two strings one.
     rest = f"regexp_replace({text}, {literals.text(_WHOLE)}, ' ')"
@@ -122,8 +122,8 @@ def blame(suspected: Sequence[tuple[str, str]]) -> str:
     """SQL of the sentence about a broken text. `suspected`: what is wrong, where the text does not fit the DDL beside
     it, tried in this order."""
     cases = [f"WHEN {TEXT} IS NULL THEN {literals.text(_NO_TEXT)}"]
-    for told, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
-        cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(told)}")
+    for sentence, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
+        cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(sentence)}")
     return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"
 
 

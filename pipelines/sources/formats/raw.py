@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import literals, text
-from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted
-from tidegate.pipelines.sources.formats.result import added, kept
+from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import BINARIES, STRINGS, FlinkType, Kind
 
@@ -57,16 +56,16 @@ class RawFormat:
         return [f"column {column.name} is {column.type}: raw is a string, bytes, a BOOLEAN or a number, but no DECIMAL"]
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
-        others, column = kept(messages), wanted.columns[0]
+        others, column = other_columns(messages), wanted.columns[0]
         of = parse_type(column.type)
         value = f"CAST({text.within(_value(of, wanted), of)} AS {column.spark_type})"
         read = messages.selectExpr(
             *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"{value} AS _read"
         )
         start, end = literals.text(f"column {column.name}: "), literals.text(f" bytes are no {column.type}")
-        told = f"concat({start}, _length, {end})"
+        sentence = f"concat({start}, _length, {end})"
         fields = f"named_struct({literals.text(column.name)}, _read)"
-        error = f"IF(_null OR _read IS NOT NULL, NULL, {told}) AS _error"
+        error = f"IF(_null OR _read IS NOT NULL, NULL, {sentence}) AS _error"
         return added(
             read.selectExpr(*others, "_null", f"IF(_null, NULL, {fields}) AS _fields", error), others, wanted, None
         )

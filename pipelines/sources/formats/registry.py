@@ -8,11 +8,11 @@ from difflib import get_close_matches
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.formats import avro, canal, changelog, csv, debezium, json, raw
+from tidegate.pipelines.sources.formats import avro, canal, changes, csv, debezium, json, raw
 from tidegate.pipelines.sources.formats.format import Format, Wanted
 
 _ALL: Sequence[Format] = (
-    json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changelog.FORMAT,
+    json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changes.FORMAT,
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
 

@@ -83,16 +83,16 @@ def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool
         values = (wire, found) if of.kind is Kind.ARRAY else (f"map_values({wire})", f"map_values({found})")
         wrong = misfit(item, other, of.element, depth + 1, inside=True)
         each = f"zip_with({values[0]}, {values[1]}, ({item}, {other}) -> {wrong})"
-        told = f"coalesce(exists({each}, {item} -> {item}), false)"
+        misfits = f"coalesce(exists({each}, {item} -> {item}), false)"
     elif of.kind is Kind.ROW:
         fields = [
             misfit(f"{wire}.{quoted(field.name)}", f"{found}.{quoted(field.name)}", field.type, depth, inside=True)
             for field in of.fields
         ]
-        told = f"({wire} IS NOT NULL AND ({' OR '.join(fields)}))"
+        misfits = f"({wire} IS NOT NULL AND ({' OR '.join(fields)}))"
     else:
-        told = f"({wire} IS NOT NULL AND {found} IS NULL)"
-    return f"({told} OR {wire} IS NULL)" if inside and not of.nullable else told
+        misfits = f"({wire} IS NOT NULL AND {found} IS NULL)"
+    return f"({misfits} OR {wire} IS NULL)" if inside and not of.nullable else misfits
 
 
 def excluded(value: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
@@ -114,10 +114,10 @@ def excluded(value: str, of: FlinkType, depth: int = 0, *, inside: bool = False)
         found.append(f"(extract(SECOND FROM {value}) * 1000000) % {10 ** (MAX_FRACTION - text.precision(of))} <> 0")
     elif longer := text.too_long(value, of):
         found.append(longer)
-    told = [f"coalesce({part}, false)" for part in found]
+    checks = [f"coalesce({part}, false)" for part in found]
     if inside and not of.nullable:
-        told.append(f"{value} IS NULL")
-    return f"({' OR '.join(told)})" if told else ""
+        checks.append(f"{value} IS NULL")
+    return f"({' OR '.join(checks)})" if checks else ""
 
 
 def excluded_error(columns: Sequence[Column], row: str, ends: str | None = None, key: Sequence[str] = ()) -> str:
@@ -170,9 +170,9 @@ class Row:
             of = parse_type(column.type)
             value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({value})" if of.kind in NESTED else value
-            told = f"substring({self.show(shown, of)}, 1, {SHOWN})"
+            start_of_value = f"substring({self.show(shown, of)}, 1, {SHOWN})"
             start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
-            cases.append(f"WHEN {misfit(value, found, of)} THEN concat({start}, {told}, {end})")
+            cases.append(f"WHEN {misfit(value, found, of)} THEN concat({start}, {start_of_value}, {end})")
             if (not column.nullable) if needed is None else (column.name in needed):
                 missing = literals.text(f"column {column.name} is NOT NULL, and the message has no value for it")
                 cases.append(f"WHEN {found} IS NULL THEN {missing}")

@@ -1,12 +1,18 @@
-"""One part of a hybrid table: its own source, which sees its own steps, splits and columns only."""
+"""One part of a hybrid table: its own source, which sees its own steps, splits and columns only.
+
+The last one begins at the greatest rowtime of the rows before it ('hybrid.switch'). It is computed once, from rows that
+are committed, so a restart before the first step of the last table finds the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.commands import resnapshot, then
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -22,10 +28,12 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.delivered import as_declared
-from tidegate.pipelines.sources.hybrid.switch import spoken
 from tidegate.pipelines.sql.options import resolve_options
 from tidegate.pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +82,7 @@ class Part:
             earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
         )
         self.source: Source = found.source(self.context)
-        # When the bounded phase is over is the hybrid table's to tell.
+        # When the bounded phase is over is decided by the hybrid table.
         self.source.delegate_watermark_periodic_emit(lambda: None)
 
     def position(self, whole: SourcePosition) -> SourcePosition:
@@ -82,7 +90,7 @@ class Part:
         last = whole.previous
         if last is None or last.step.ranges["part"] != self.place:
             return SourcePosition()
-        first = _made(last.step.ranges["first"] or _told(last), last.generation)
+        first = _from_json(last.step.ranges["first"] or _to_json(last), last.generation)
         flipped = last.step.ranges["flipped"] or flips(last)
         return SourcePosition(previous=self.stored(last), first=first, flipped=flipped)
 
@@ -107,14 +115,14 @@ class Part:
         ranges = {
             "part": self.place,
             "step": planned.step.ranges,
-            "first": None if position.first is None else _told(position.first, position.first.step.ranges),
+            "first": None if position.first is None else _to_json(position.first, position.first.step.ranges),
             "flipped": position.flipped,
             "flips": planned.step.flips,
         }
         begins = ""
         if start is not None:
             ranges["start_at"] = start  # for people: the part's own ranges say what is read
-            begins = f"begins at {spoken(start)}: "
+            begins = f"begins at {utc_text(start)}: "
         summary = f"{self.table.name}: {begins}{planned.step.summary}"
         return Planned(replace(planned.step, ranges=ranges, summary=summary), held)
 
@@ -134,7 +142,9 @@ class Part:
         return replace(
             landed,
             position=f"{self.table.name}: {landed.position}",
-            watermarks=None if watermarks is None else [(self.prefix + split, told) for split, told in watermarks],
+            watermarks=None
+            if watermarks is None
+            else [(self.prefix + split, watermark) for split, watermark in watermarks],
             idle={self.prefix + split: idle for split, idle in landed.idle.items()},
             splits=frozenset(self.prefix + split for split in landed.splits),
             ended=frozenset(self.prefix + split for split in landed.ended),
@@ -165,11 +175,52 @@ def flips(step: StoredStep) -> bool:
     return bool(step.step.ranges["flips"])
 
 
-def _told(step: StoredStep, ranges: Json | None = None) -> Json:
+def _to_json(step: StoredStep, ranges: Json | None = None) -> Json:
     """The first step of a part as every later one keeps it; by default a step of the hybrid table."""
     own = step.step.ranges["step"] if ranges is None else ranges
     return {"ranges": own, "epoch": step.epoch, "planned_at": step.planned_at}
 
 
-def _made(told: Json, generation: int) -> StoredStep:
-    return StoredStep(Step(told["ranges"]), generation, told["epoch"], told["planned_at"])
+def _from_json(stored: Json, generation: int) -> StoredStep:
+    return StoredStep(Step(stored["ranges"]), generation, stored["epoch"], stored["planned_at"])
+
+
+def start_at(context: SourceContext, request: PlanRequest) -> int | None:
+    """The time (ms, UTC) that the last table begins at; None where its own options say it, or no row came before.
+
+    Both are the hybrid table's, whose last step is that of the table before. Raises SourceError when the time lies past
+    the plan's instant: all that is live would be left out.
+    """
+    if context.options.get("hybrid.switch", "options") != "rowtime":
+        return None
+    previous, instant, watermark = request.previous, request.instant, context.table.watermark
+    assert previous is not None
+    assert watermark is not None
+    assert context.earlier_rows is not None
+    rows = context.earlier_rows(replace(previous, epoch=previous.epoch + 1))
+    path = ".".join(map(quoted, watermark.path))
+    # A delete's own rowtime column is that of the row it takes away.
+    newest = f"unix_millis(max(CAST({path} AS TIMESTAMP))) AS at"
+    greatest = rows.where("_op IN ('c', 'r', 'u', '+I', '+U')").selectExpr(newest).collect()[0]["at"]
+    if greatest is None:
+        return None
+    overlap = parse_duration(context.options.get("hybrid.switch.overlap", "0 s"))
+    start = greatest - overlap // timedelta(milliseconds=1)
+    if start > instant:
+        name, last = context.table.name, context.table.parts[-1].name
+        reach = f"reach up to {utc_text(greatest)} by {watermark.column}, which is yet to come"
+        raise SourceError(
+            f"{name}: the rows before {last} {reach}",
+            where=f"generation {previous.generation}, after epoch {previous.epoch}; it is {utc_text(instant)} now",
+            state=f"the rows before {last} have landed, nothing of it is planned",
+            next_command=then(
+                "correct the rows",
+                resnapshot(name, f"or let {last} begin where its own options say: 'hybrid.switch' = 'options'"),
+            ),
+        )
+    return start
+
+
+def utc_text(at: int) -> str:
+    """A time (ms, UTC) for people."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

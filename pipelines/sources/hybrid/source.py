@@ -26,8 +26,7 @@ from tidegate.pipelines.connectors.protocol import (
     Unread,
 )
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.hybrid.part import Part, flips
-from tidegate.pipelines.sources.hybrid.switch import start_at
+from tidegate.pipelines.sources.hybrid.part import Part, flips, start_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,13 +1,31 @@
-"""A topic is still the one that was read, and has what is not read yet; else an error that says what is lost."""
+"""What must hold of a topic, or an error that says what is lost, and what Spark's own errors mean.
+
+A topic is still the one that was read, and has what is not read yet. A build side's key lies in one partition only:
+between partitions Kafka knows no order, so "latest" would be a guess. That is looked at after every epoch: within it,
+and against the partitions in which its keys came before.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
 
 from tidegate.pipelines.commands import NextCommand, both, resnapshot
+from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Partition, Topic
+from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
+from tidegate.pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
+from tidegate.pipelines.sources.kafka.reading import POISON
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.syntax.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _KEPT = "what was read before stands; nothing after it was read"
 
@@ -76,3 +94,118 @@ def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int
                 state=_KEPT,
                 next_command=anew(table),
             )
+
+
+_KEPT_ROWS = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
+
+
+def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step: KafkaStep) -> None:
+    """Raise SourceError when some key of the epoch has come in two partitions. `rows` are its committed rows."""
+    table = context.table
+    checked = context.options.get(KEY_CHECK_OPTION.name, "true").lower() == "true"
+    if table.role != "build" or len(step.stops) < 2 or context.options.get(ORDER_OPTION.name) == "source":
+        return
+    _no_truncate(context, stored, rows)
+    if not table.primary_key or not checked:
+        return
+    keys = [quoted(name) for name in table.primary_key]
+    seen = rows.where("_op <> 't'").select(*keys, "_split")
+    if stored.epoch > 1 and context.earlier_rows is not None:
+        earlier = context.earlier_rows(stored).where("_op <> 't'").select(*keys, "_split")
+        known = earlier.join(seen.select(*keys).distinct(), [*table.primary_key], "left_semi")
+        seen = seen.unionAll(known.select(*keys, "_split"))
+    twice = seen.groupBy(*keys)
+    twice = twice.agg(F.min("_split").alias("_one"), F.max("_split").alias("_other")).where("_one <> _other")
+    found = twice.select("_one", "_other", F.to_json(F.struct(*keys)).alias("_key")).limit(1).collect()  # one row
+    if not found:
+        return
+    raise SourceError(
+        f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
+        "which of the two is its latest cannot be known",
+        where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+        state=_KEPT_ROWS,
+        next_command=both(
+            "write each key to one partition only (a topic whose partitions were added needs a new topic)",
+            anew(table.name),
+        ),
+    )
+
+
+def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) -> None:
+    if value_format(context.options) in APPEND_FORMATS:
+        return
+    found = rows.where("_op = 't'").select("_split", "_offset").limit(1).collect()  # one row
+    if found:
+        raise SourceError(
+            f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
+            "in the other partitions cannot be known",
+            where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+            state=_KEPT_ROWS,
+            next_command=both(
+                "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
+            ),
+        )
+
+
+_LOST = re.compile(
+    r"OffsetOutOfRange|data may have been (lost|missed)|Cannot fetch offset|KAFKA_DATA_LOSS|"
+    r"may have been aged out|Partition[^\n]{0,80} (gone|missing)|UnknownTopicOrPartition",
+    re.IGNORECASE,
+)
+_SILENT = re.compile(r"TimeoutException|Timeout of \d+|timed out|Cannot fetch record", re.IGNORECASE)
+_REFUSED = re.compile(r"(Sasl|Ssl)?AuthenticationException|AuthorizationException|Not authorized")
+
+_PLANNED = "the epoch is planned, none of its rows are committed; epochs before it stand"
+
+
+def explain(error: BaseException, table: str, place: str, where: str) -> SourceError | None:
+    """The typed error of `error`, thrown while the step at `place` was read; None where Spark's own words are best."""
+    said = str(error)
+    poison = _poison(said)
+    if poison is not None:
+        return SourceError(
+            f"{table}: {poison['split']}, offset {poison['offset']}: {poison['error']}",
+            where=f"{place}; {where}",
+            state="nothing of the epoch is committed; epochs before it stand",
+            next_command="set 'format.on-error' = 'quarantine' to keep such messages apart (or correct the columns), "
+            "then run the same command again",
+        )
+    if _LOST.search(said):
+        return SourceError(
+            f"{table}: Kafka no longer has what the plan asks for: {_line(said, _LOST)}",
+            where=f"{place}; {where}",
+            state=_PLANNED,
+            next_command=anew(table),
+        )
+    if _REFUSED.search(said):
+        return SourceError(
+            f"{table}: the Kafka cluster refused the reader: {_line(said, _REFUSED)}",
+            where=f"{place}; {where}",
+            state=_PLANNED,
+            next_command="check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
+        )
+    if _SILENT.search(said):
+        return SourceError(
+            f"{table}: a Kafka broker did not answer in time: {_line(said, _SILENT)}",
+            where=f"{place}; {where}",
+            state=_PLANNED,
+            next_command="check that the brokers run, then run the same command again: it goes on at this epoch",
+        )
+    return None
+
+
+def _poison(said: str) -> dict[str, object] | None:
+    start = said.find(POISON)
+    if start < 0:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(said, start + len(POISON))
+    except json.JSONDecodeError:
+        return None
+    return found
+
+
+def _line(said: str, pattern: re.Pattern[str]) -> str:
+    """The line that says it."""
+    line = next((line.strip() for line in said.splitlines() if pattern.search(line)), said.strip())
+    return line.removeprefix("Caused by: ")[:300]

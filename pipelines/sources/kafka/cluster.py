@@ -64,7 +64,7 @@ _SILENT = ("TimeoutException", "BrokerNotAvailableException", "DisconnectExcepti
 """What passes by itself."""
 
 
-_UNTOLD = ("TopicAuthorizationException", "ClusterAuthorizationException", "UnknownTopicOrPartitionException")
+_NOT_ALLOWED = ("TopicAuthorizationException", "ClusterAuthorizationException", "UnknownTopicOrPartitionException")
 
 
 @dataclass(frozen=True, order=True)
@@ -80,7 +80,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now. `id` tells it from one of the same name that was there before."""
+    """A topic as it is now. `id` distinguishes it from one of the same name that was there before."""
 
     name: str
     id: str
@@ -109,8 +109,8 @@ class Cluster:
     @property
     def isolation(self) -> Isolation:
         """Messages of open and aborted transactions are no rows, unless the script says `read_uncommitted`."""
-        told = self._properties.get("isolation.level", "read_committed")
-        return "read_uncommitted" if told == "read_uncommitted" else "read_committed"
+        level = self._properties.get("isolation.level", "read_committed")
+        return "read_uncommitted" if level == "read_uncommitted" else "read_committed"
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of `names` that exist. Raises SourceError."""
@@ -120,11 +120,13 @@ class Cluster:
         futures = self._ask(lambda admin: admin.describeTopics(self._list(wanted)).topicNameValues())
         found: dict[str, Topic] = {}
         for name in wanted:
-            told = self._told(futures.get(name), missing=("UnknownTopicOrPartitionException", "InvalidTopicException"))
-            if told is not None:
-                numbers = sorted(int(item.partition()) for item in told.partitions())
+            described = self._result(
+                futures.get(name), missing=("UnknownTopicOrPartitionException", "InvalidTopicException")
+            )
+            if described is not None:
+                numbers = sorted(int(item.partition()) for item in described.partitions())
                 partitions = tuple(Partition(name, number) for number in numbers)
-                found[name] = Topic(name, str(told.topicId().toString()), partitions)
+                found[name] = Topic(name, str(described.topicId().toString()), partitions)
         return found
 
     def matching(self, pattern: str) -> list[str]:
@@ -137,15 +139,15 @@ class Cluster:
 
         The latest is the end of what is readable at the isolation level. Raises SourceError.
         """
-        told = self._listed(partitions, at)
-        return {partition: offset if offset >= 0 else None for partition, (offset, _) in told.items()}
+        listed = self._listed(partitions, at)
+        return {partition: offset if offset >= 0 else None for partition, (offset, _) in listed.items()}
 
     def first_after(self, partitions: Iterable[Partition], time: int) -> dict[Partition, tuple[int, int]]:
         """The offset and the time (ms, UTC) of each partition's first record that is later than `time`; those that have
         none are left out. Raises SourceError."""
         # Below 0 a time has other meanings to a broker, and no record is older.
-        told = self._listed(partitions, max(time + 1, 0))
-        return {partition: record for partition, record in told.items() if record[0] >= 0}
+        listed = self._listed(partitions, max(time + 1, 0))
+        return {partition: record for partition, record in listed.items() if record[0] >= 0}
 
     def _listed(self, partitions: Iterable[Partition], at: At) -> dict[Partition, tuple[int, int]]:
         wanted = list(partitions)
@@ -161,17 +163,17 @@ class Cluster:
         for key in keys.values():
             question.put(key, asked)
         answer = self._ask(lambda admin: admin.listOffsets(question, options).all().get())
-        told = {partition: answer.get(key) for partition, key in keys.items()}
-        return {partition: (int(one.offset()), int(one.timestamp())) for partition, one in told.items()}
+        answers = {partition: answer.get(key) for partition, key in keys.items()}
+        return {partition: (int(one.offset()), int(one.timestamp())) for partition, one in answers.items()}
 
     def retentions(self, names: Iterable[str]) -> dict[str, int]:
         """How long each topic keeps a record, in ms. Left out: those that do not delete by age or are gone, and those
         whose settings the user may not see (DESCRIBE_CONFIGS). Raises SourceError."""
         found: dict[str, int] = {}
-        for name, told in self._settings(names).items():
-            if told is None or "delete" not in str(told.get("cleanup.policy").value()):
+        for name, settings in self._settings(names).items():
+            if settings is None or "delete" not in str(settings.get("cleanup.policy").value()):
                 continue
-            lasts = int(told.get("retention.ms").value())
+            lasts = int(settings.get("retention.ms").value())
             if lasts >= 0:
                 found[name] = lasts
         return found
@@ -180,11 +182,11 @@ class Cluster:
         """How long each topic keeps a tombstone once compaction has met it, in ms: those that are compacted. Where the
         user may not see the settings (DESCRIBE_CONFIGS), Kafka's default is taken. Raises SourceError."""
         found: dict[str, int] = {}
-        for name, told in self._settings(names).items():
-            if told is None:
+        for name, settings in self._settings(names).items():
+            if settings is None:
                 found[name] = DELETE_RETENTION_MS
-            elif "compact" in str(told.get("cleanup.policy").value()):
-                found[name] = int(told.get("delete.retention.ms").value())
+            elif "compact" in str(settings.get("cleanup.policy").value()):
+                found[name] = int(settings.get("delete.retention.ms").value())
         return found
 
     def _settings(self, names: Iterable[str]) -> dict[str, Any]:
@@ -194,15 +196,15 @@ class Cluster:
         if not asked:
             return {}
         futures = self._ask(lambda admin: admin.describeConfigs(self._list(asked.values())).values())
-        return {name: self._told(futures.get(key), missing=_UNTOLD) for name, key in asked.items()}
+        return {name: self._result(futures.get(key), missing=_NOT_ALLOWED) for name, key in asked.items()}
 
     def group_offsets(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What a consumer group has committed; partitions without a commit are left out. Raises SourceError."""
         answer = self._ask(
             lambda admin: admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(), absent={}
         )
-        told = {partition: answer.get(self._key(partition)) for partition in partitions} if answer else {}
-        return {partition: int(commit.offset()) for partition, commit in told.items() if commit is not None}
+        commits = {partition: answer.get(self._key(partition)) for partition in partitions} if answer else {}
+        return {partition: int(commit.offset()) for partition, commit in commits.items() if commit is not None}
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -235,7 +237,7 @@ class Cluster:
                 return absent
             raise self.explained(error) from error
 
-    def _told(self, future: Any, missing: tuple[str, ...]) -> Any:
+    def _result(self, future: Any, missing: tuple[str, ...]) -> Any:
         try:
             return future.get()
         except Py4JJavaError as error:

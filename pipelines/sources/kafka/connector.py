@@ -43,7 +43,7 @@ _KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(
 
 
 def check(table: Table, kind: Kind) -> Sequence[str]:
-    """What is wrong with a table of this connector, as far as the script alone tells."""
+    """What is wrong with a table of this connector, as far as the script alone shows."""
     options = table.options
     found = [*check_topics(options), *check_startup(options)]
     found += [

@@ -97,8 +97,8 @@ def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
 
 def format_key(column: Column) -> str | None:
     """The metadata key of the value's format that a column is; None for any other column."""
-    told = column.metadata or ""
-    return told.removeprefix(METADATA_PREFIX) if told.startswith(METADATA_PREFIX) else None
+    key = column.metadata or ""
+    return key.removeprefix(METADATA_PREFIX) if key.startswith(METADATA_PREFIX) else None
 
 
 def value_format(options: Mapping[str, str]) -> str:
@@ -112,7 +112,7 @@ def key_columns(table: Table, options: Mapping[str, str], kind: Kind) -> tuple[s
 
 
 def check_fields(table: Table, kind: Kind) -> Sequence[str]:
-    """What is wrong with formats, key and value of a table, as far as the script alone tells."""
+    """What is wrong with formats, key and value of a table, as far as the script alone shows."""
     options = table.options
     found = _formats_given(options, kind) or _key_given(table, options, kind)
     if found:
@@ -186,7 +186,7 @@ def place(wanted: Wanted) -> str:
     """
     inside = wanted.flag("debezium-json.schema-include")
     shape = f"payload STRUCT<{_SOURCE.replace('source STRUCT', 'source: STRUCT')}>" if inside else _SOURCE
-    told = f"from_json(CAST(value AS STRING), {text(shape)}).{'payload.' if inside else ''}source"
+    source = f"from_json(CAST(value AS STRING), {text(shape)}).{'payload.' if inside else ''}source"
     number = f"try_cast(regexp_extract(s.file, {text(r'([0-9]+)$')}, 1) AS BIGINT)"
     row = "coalesce(try_cast(s.`row` AS INT), 0)"
     log = f"named_struct('file', {number}, 'position', try_cast(s.pos AS BIGINT), 'row', {row})"
@@ -194,5 +194,5 @@ def place(wanted: Wanted) -> str:
     found = f"IF(s.lsn IS NOT NULL, {lsn}, {log})"
     whole = f"IF(p.file IS NULL OR p.position IS NULL, NULL, CAST(p AS STRUCT<{_SHAPE}>))"
     # A lambda over one element names a value, so that the message is parsed once.
-    parsed = f"transform(array({told}), s -> {found})"
+    parsed = f"transform(array({source}), s -> {found})"
     return f"get(transform({parsed}, p -> {whole}), 0)"

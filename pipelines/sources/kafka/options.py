@@ -218,10 +218,10 @@ def specific_offsets(text: str) -> dict[int, int] | None:
     """`partition:0,offset:42;…` by partition; None where it is spelled otherwise."""
     found: dict[int, int] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
-        told = re.fullmatch(r"partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)", part)
-        if told is None or int(told[1]) in found:
+        pair = re.fullmatch(r"partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)", part)
+        if pair is None or int(pair[1]) in found:
             return None
-        found[int(told[1])] = int(told[2])
+        found[int(pair[1])] = int(pair[2])
     return found
 
 

@@ -162,12 +162,12 @@ class Reader:
             # comes after those of before: a connector may read the table once more.
             row = "IF(_op = 'r', -1, _place.row)"
             seq = f"'phase', 1, 'log', 0, 'file', _place.file, 'position', _place.position, 'row', {row}"
-        told: list[str] = []
+        rejected_column: list[str] = []
         if self.keeps_misfits:
-            told = ["_misfit"]
+            rejected_column = ["_misfit"]
         elif self.quarantines:
             rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
-            told = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
+            rejected_column = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
         else:
             said = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
             op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({text(POISON)}, {said})) AS STRING))"
@@ -180,7 +180,7 @@ class Reader:
             f"{offset} AS _offset",
             "_marks",
             "_topic",
-            *told,
+            *rejected_column,
         )
 
     def _columns(self) -> list[str]:

@@ -94,14 +94,14 @@ class SnapshotEnd:
         missing = [name for name in step.topics if name not in cuts]
         if not step.read:
             return
-        told, ended = self._told(stored, step, again), self._ended()
+        marks, ended = self._marks(stored, step, again), self._ended()
         for name in step.topics:
-            tables = {told.get(_alias(step, name, "first")), told.get(_alias(step, name, "other")), ended.get(name)}
+            tables = {marks.get(_alias(step, name, "first")), marks.get(_alias(step, name, "other")), ended.get(name)}
             self._check_tables(name, sorted(tables - {None}), flipped=had_flipped(stored))
         for name in missing:
-            if told.get(_alias(step, name, "ended")):
+            if marks.get(_alias(step, name, "ended")):
                 stops = ends([Partition(name, number) for number in step.topics[name].spans])
-                detail = {"topic": name, "table": told.get(_alias(step, name, "first"))}
+                detail = {"topic": name, "table": marks.get(_alias(step, name, "first"))}
                 split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": detail}
                 self._context.splits.add([split])
                 self._context.splits.cut(
@@ -133,7 +133,7 @@ class SnapshotEnd:
             next_command=both(own, resnapshot(self._context.table.name)) if flipped else own,
         )
 
-    def _told(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
+    def _marks(self, stored: StoredStep, step: KafkaStep, again: Callable[[KafkaStep], DataFrame]) -> dict[str, Any]:
         if self._watched is not None and self._watched[0] == stored.epoch:
             return self._watched[1].get
         from pyspark.sql import functions as F

@@ -26,21 +26,31 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import empty_frame
-from tidegate.pipelines.sources import phaseless, source_time
-from tidegate.pipelines.sources.kafka.checks import check_available, check_ends, check_topics
+from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sources.kafka.checks import check_available, check_ends, check_keys, check_topics, explain
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.failures import explain
 from tidegate.pipelines.sources.kafka.fields import Kind, layout
-from tidegate.pipelines.sources.kafka.key_partitions import check_keys
 from tidegate.pipelines.sources.kafka.options import Startup, parse
 from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
-from tidegate.pipelines.sources.kafka.retention import kept
+from tidegate.pipelines.sources.kafka.retention import (
+    SINCE,
+    Since,
+    delete_retention,
+    grows_old,
+    message_retention,
+    since,
+)
+from tidegate.pipelines.sources.kafka.retention import check as check_deletes
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
-from tidegate.pipelines.sources.kafka.start import earliest_offsets, first_offsets
-from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, ends_of, next_step, step_of
-from tidegate.pipelines.sources.kafka.tombstones import SINCE, Since, grows_old, since
-from tidegate.pipelines.sources.kafka.tombstones import check as check_deletes
-from tidegate.pipelines.sources.kafka.tombstones import kept as kept_deletes
+from tidegate.pipelines.sources.kafka.steps import (
+    Ends,
+    KafkaStep,
+    earliest_offsets,
+    ends_of,
+    first_offsets,
+    next_step,
+    step_of,
+)
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -100,9 +110,9 @@ class KafkaSource:
             topics = {name: topic for name, topic in topics.items() if name not in left}
         missing = [name for name in names if name not in topics]
         if missing or not topics:
-            told = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
+            what = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
             raise SourceError(
-                f"{self._table.name}: {told}",
+                f"{self._table.name}: {what}",
                 where=self._where,
                 state="nothing was read by this run; what was read before stands",
                 next_command="make the topic, or correct its name, and run again",
@@ -158,7 +168,7 @@ class KafkaSource:
             own["left"] = [str(partition) for partition in before.stops if partition.topic in limit.left]
         if times:
             own[SINCE] = times
-        ranges = phaseless.ranges(request, limit.to_json(), **own)
+        ranges = planning.ranges(request, limit.to_json(), **own)
         return Planned(Step(ranges, "bounded" if bounded else "unbounded", flips, str(step)), held)
 
     def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
@@ -195,11 +205,11 @@ class KafkaSource:
 
     def _late(self, starts: dict[Partition, int], ends: Ends, request: PlanRequest) -> dict[Partition, tuple[int, int]]:
         """The offset and the time of each partition's first record that alignment does not want yet, as far as the
-        broker can tell: by record times.
+        broker knows: by record times.
 
-        It tells the first one of the whole partition. Where that was read already (it gave no row: a message that is
-        in quarantine, say) nothing is known of what comes next, and the partition is read as one whose times nobody
-        can tell.
+        It knows the first one of the whole partition. Where that was read already (it gave no row: a message that is
+        in quarantine, say) nothing is known of what comes next, and the partition is read as one whose times
+        are not known.
         """
         if request.limit is None or not self._record_time_is_rowtime:
             return {}
@@ -210,15 +220,15 @@ class KafkaSource:
 
     @property
     def _record_time_is_rowtime(self) -> bool:
-        column = source_time.rowtime_column(self._table)
+        column = planning.rowtime_column(self._table)
         # A changelog's own time is the database's.
         changelog = column is not None and column.source_time and self._reader.layout.changelog
-        return not changelog and source_time.is_rowtime(self._table, "timestamp")
+        return not changelog and planning.is_rowtime(self._table, "timestamp")
 
     def _flips(self, step: KafkaStep, request: PlanRequest) -> bool:
         if self._snapshot is not None:
             return self._snapshot.passed(step)
-        first = ends_of(phaseless.first_ends(request))
+        first = ends_of(planning.first_ends(request))
         stops = step.stops
         return all(stops[partition] >= stop for partition, stop in first.stops.items() if partition in stops)
 
@@ -228,7 +238,7 @@ class KafkaSource:
         if not ranges.read:
             return empty_frame(spark, StructType.fromDDL(self._schema()))
         self._check(ranges)
-        if not phaseless.is_first(step.step.ranges):
+        if not planning.is_first(step.step.ranges):
             self._check_deletes(ranges, step.step.ranges.get(SINCE, {}))
         rows = self._reader.decoded(self._reader.messages(spark, ranges), ranges)
         if self._snapshot is not None:
@@ -277,9 +287,9 @@ class KafkaSource:
 
     def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> Kept | None:
         """How long what comes next is there: no record is deleted by age, and no delete by compaction."""
-        found = [kept(self._cluster, ranges.stops, ends, self._context.clock())]
+        found = [message_retention(self._cluster, ranges.stops, ends, self._context.clock())]
         if times := step.step.ranges.get(SINCE):
-            found.append(kept_deletes(times, self._cluster.tombstones(ranges.topics), ranges))
+            found.append(delete_retention(times, self._cluster.tombstones(ranges.topics), ranges))
         return min(filter(None, found), key=lambda item: item.until, default=None)
 
     def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:
@@ -316,9 +326,9 @@ class KafkaSource:
 
 def _position(step: KafkaStep, behind: int) -> str:
     stops = list(step.stops.items())
-    told = ", ".join(f"{partition}:{stop}" for partition, stop in stops[:4])
+    shown = ", ".join(f"{partition}:{stop}" for partition, stop in stops[:4])
     more = f" and {len(stops) - 4} more partitions" if len(stops) > 4 else ""
-    return f"{told}{more}" + (f"; {behind:,} offsets behind" if behind > 0 else "")
+    return f"{shown}{more}" + (f"; {behind:,} offsets behind" if behind > 0 else "")
 
 
 def _caps(

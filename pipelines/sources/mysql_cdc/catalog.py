@@ -66,7 +66,7 @@ class Server:
 
     @property
     def retention_seconds(self) -> float | None:
-        """How long the server keeps its binlog; None: until it is told to purge it."""
+        """How long the server keeps its binlog; None: until someone purges it."""
         seconds = float(self.variables.get("binlog_expire_logs_seconds") or 0)
         days = float(self.variables.get("expire_logs_days") or 0)
         return seconds or days * 86400 or None

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
-
-if TYPE_CHECKING:
-    pass
 
 
 def has_phases(options: Mapping[str, str]) -> bool:

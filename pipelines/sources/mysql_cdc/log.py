@@ -1,16 +1,26 @@
-"""The server's binlog files: which there are, how long, and whether they are still the ones that a plan speaks of."""
+"""The server's binlog files: which there are, how long and since when, how long they stay, and whether they are still
+the ones that a plan speaks of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from pymysql.cursors import Cursor
 
+from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.errors import resnapshot
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, BinlogRange, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import commit_time
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged
 
 
 @dataclass(frozen=True)
@@ -127,3 +137,96 @@ def check_server(recorded: str, found: str, table: str, where: str) -> None:
             state="what was committed before is kept; nothing of this server was read",
             next_command=resnapshot(table),
         )
+
+
+_HEADER = struct.Struct("<IBIIIH")
+_BETWEEN = {Event.STOP, Event.ROTATE, Event.PREVIOUS_GTIDS, Event.BINLOG_CHECKPOINT, Event.GTID_LIST}
+_ONE_EVENT = 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """One event's header; `timestamp` in s, UTC."""
+
+    timestamp: int
+    kind: int
+    server_id: int
+    flags: int
+
+
+def headers(server: ServerOptions, start: BinlogPosition) -> Iterator[Header]:
+    """The events that stand in the file from `start` on, and before them how the file begins.
+
+    Raises BinlogPurged for a place that the server does not have, BinlogRefused without the grant, ConnectionLost.
+    """
+    with closing(dump(server, start, chunk_bytes=_ONE_EVENT)) as chunks:
+        for chunk in chunks:
+            for at in chunk.starts:
+                timestamp, kind, server_id, _, _, flags = _HEADER.unpack_from(chunk.data, at)
+                if kind == Event.FORMAT_DESCRIPTION or not flags & ARTIFICIAL:
+                    yield Header(timestamp, kind, server_id, flags)
+
+
+def birth(server: ServerOptions, place: BinlogPosition) -> Birth:
+    """When and by which server the file at `place` was begun. Raises as `headers`.
+
+    A server sends what follows `place` until it is stopped, some MB of it: ask at the newest place that is known.
+    """
+    for header in headers(server, place):
+        if header.kind == Event.FORMAT_DESCRIPTION:
+            return Birth(header.timestamp, header.server_id)
+    raise SourceError(
+        f"the binlog {place.file} does not begin as a binlog does",
+        where=server.where,
+        state="nothing was read",
+        next_command="SHOW BINLOG EVENTS IN the file, on the server, shows what is wrong with it",
+    )
+
+
+def is_border(server: ServerOptions, position: BinlogPosition) -> bool:
+    """Whether `position` stands between transactions. Raises BinlogRefused and ConnectionLost."""
+    if position.position == FIRST_POSITION:
+        return True
+    try:
+        for header in headers(server, position):
+            if header.kind != Event.FORMAT_DESCRIPTION:
+                return header.kind in GTIDS or header.kind in _BETWEEN
+    except BinlogPurged:
+        return False  # the server takes the bytes there for an event that cannot be
+    return True
+
+
+def retention(
+    cursor: Cursor, server: Server, options: ServerOptions, position: BinlogPosition, now: int
+) -> LogRetention:
+    """How long the binlog after `position` is still there; `now` in ms, UTC. Raises SourceError.
+
+    A server deletes a file once its last write is older than binlog_expire_logs_seconds, and never the newest. A file
+    is written to until the next one begins, so the birth of the next file says when it may go.
+    """
+    files, kept = log_files(cursor), server.retention_seconds
+    if position.file not in files.sizes:
+        return LogRetention(0.0, kept, str(position))
+    following = files.following(position.file)
+    if following is None or kept is None:
+        return LogRetention(None, kept, str(position))
+    try:
+        closed = birth(options, BinlogPosition(following, files.sizes[following])).timestamp
+    except BinlogPurged:
+        return LogRetention(0.0, kept, str(position))
+    return LogRetention(max(0.0, closed + kept - now / 1000), kept, str(position))
+
+
+def log_time(server: ServerOptions, span: BinlogRange, files: Sequence[str]) -> int | None:
+    """When the last transaction of `span`, which lies in `files`, committed (ms, UTC), of whatever table: one that
+    nothing is written to would say nothing of the time. None where there is none.
+
+    The last file is scanned for it, and those before it only where no transaction begins there. Raises BinlogPurged and
+    what else reading a binlog may.
+    """
+    for file in reversed(files):
+        start = span.start if file == span.start.file else BinlogPosition(file)
+        found = commit_time(server, start, span.end)
+        if found is not None:
+            return found // 1000
+    return None

@@ -193,7 +193,7 @@ def _seconds(milliseconds: str | None) -> float | None:
 
 
 def check_table(table: Table) -> Sequence[str]:
-    """What is wrong with a table of this connector, as far as the script alone tells."""
+    """What is wrong with a table of this connector, as far as the script alone shows."""
     problems = list(check_options(table.options))
     if table.role == "probe":
         problems.append(

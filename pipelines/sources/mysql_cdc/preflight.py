@@ -1,6 +1,6 @@
 """All that must hold before a table can be read exactly, in one place. Every refusal names what would mend it.
 
-Checks only ask the server; they change nothing. All refusals are told at once.
+Checks only ask the server; they change nothing. All refusals are reported at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources.cdc.types import compatible
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import SUPPORTED
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
     Server,
     SourceTable,
@@ -25,9 +25,9 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
-from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused
-from tidegate.pipelines.sources.mysql_cdc.headers import birth
+from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
 
@@ -131,7 +131,7 @@ def check_settings(server: Server) -> Iterator[Refusal]:
         )
     if server.flavor == "mysql" and variables.get("gtid_mode", "OFF").upper() != "ON":
         yield Refusal(
-            f"gtid_mode is {variables.get('gtid_mode', 'OFF')}: without it MySQL does not tell where a snapshot stands",
+            f"gtid_mode is {variables.get('gtid_mode', 'OFF')}: without it MySQL does not say where a snapshot stands",
             "SET GLOBAL gtid_mode = ON;   -- after enforce_gtid_consistency, by way of OFF_PERMISSIVE, ON_PERMISSIVE",
         )
     retention = server.retention_seconds
@@ -178,7 +178,7 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
 
 
 def _denied(cursor: Cursor, statement: str) -> str | None:
-    """What the server says if the user may not do this. What is not there at all is told by other checks."""
+    """What the server says if the user may not do this. What is not there at all is reported by other checks."""
     try:
         cursor.execute(statement)
         cursor.fetchall()
@@ -205,7 +205,7 @@ def _dump_denied(options: MysqlOptions) -> str | None:
 def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """Whether the server leaves this database out of its binlog."""
     if _denied(cursor, server.status_command):
-        return  # check_grants tells it
+        return  # check_grants reports it
     cursor.execute(server.status_command)
     row = cursor.fetchone()
     only, ignored = (_list(row[2]), _list(row[3])) if row and len(row) >= 4 else ([], [])
@@ -224,7 +224,7 @@ def check_prepared(cursor: Cursor) -> Iterator[Refusal]:
     prepared = cursor.fetchall()
     if prepared:
         yield Refusal(
-            f"{len(prepared)} prepared XA transactions are open: no snapshot can tell on which side of it they are",
+            f"{len(prepared)} prepared XA transactions are open: no snapshot can know on which side of it they are",
             "XA RECOVER;   -- then XA COMMIT or XA ROLLBACK each of them",
         )
 
@@ -332,18 +332,18 @@ def check_key_types(table: SourceTable, options: MysqlOptions, declared: Table) 
         try:
             have = canonical(found)
         except PlanningError:
-            continue  # check_columns tells it
-        told = f"the key column {column.name} is {found.column_type} in the table and {column.type} in the script:"
+            continue  # check_columns reports it
+        types = f"the key column {column.name} is {found.column_type} in the table and {column.type} in the script:"
         moved = {have.spark, column.spark_type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
         if moved and options.time_zone not in _ZONES_WITHOUT_CHANGES and not options.time_zone.startswith("Etc/"):
             right = "TIMESTAMP_LTZ(3)" if have.spark == "TIMESTAMP" else "TIMESTAMP(3)"
             yield Refusal(
-                f"{told} where the clocks of {options.time_zone} change, two keys of the table would be one",
+                f"{types} where the clocks of {options.time_zone} change, two keys of the table would be one",
                 f"declare {column.name} as {right} in the CREATE TABLE of {declared.name}",
             )
         elif have.spark == "TINYINT" and column.spark_type == "BOOLEAN":
             yield Refusal(
-                f"{told} all numbers but 0 would be one key",
+                f"{types} all numbers but 0 would be one key",
                 f"declare {column.name} as TINYINT in the CREATE TABLE of {declared.name}",
             )
 

@@ -62,7 +62,7 @@ class Installation:
             f"--lc-messages-dir={self.share}",
             f"--datadir={data}",
         ]
-        # mariadbd refuses to run as root unless it is told that this is meant.
+        # mariadbd refuses to run as root unless it is asked to.
         return [*line, "--user=root"] if os.geteuid() == 0 else line
 
     def program(self, name: str) -> Path | None:
@@ -76,8 +76,8 @@ class Installation:
     @property
     def version(self) -> str:
         """The server's version line. Raises ServerUnavailable if the program does not run."""
-        told = run([str(self.mariadbd), "--no-defaults", "--version"], None)
-        return told.strip()
+        version = run([str(self.mariadbd), "--no-defaults", "--version"], None)
+        return version.strip()
 
 
 def find_installation(progress: Progress | None = None) -> Installation:

@@ -24,7 +24,7 @@ from tidegate.pipelines.connectors.protocol import (
     Unread,
 )
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.sources import source_time
+from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.database import Settings
 from tidegate.pipelines.sources.cdc.files import newest_rowtime
@@ -38,26 +38,23 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
 from tidegate.pipelines.sources.mysql_cdc.connection import Session
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError
-from tidegate.pipelines.sources.mysql_cdc.headers import birth
 from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.log import (
     Birth,
+    birth,
     check_birth,
     check_reachable,
     check_server,
     log_files,
+    log_time,
+    retention,
     with_number,
 )
-from tidegate.pipelines.sources.mysql_cdc.log_time import log_time
 from tidegate.pipelines.sources.mysql_cdc.options import parse
-from tidegate.pipelines.sources.mysql_cdc.plan_binlog import first_piece, next_piece
+from tidegate.pipelines.sources.mysql_cdc.plan import first_piece, next_piece, start_position
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, preflight, refused
-from tidegate.pipelines.sources.mysql_cdc.retention import position_after, retention
 from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import MysqlCutRule, cut_rule, status_position
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Work
-from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
-from tidegate.pipelines.sources.mysql_cdc.start import start_position
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery, Work, reader
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, MysqlSnapshotStep, step_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
 from tidegate.pipelines.watermarks import Watermark
@@ -141,7 +138,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return BinlogPosition.from_json(stored)
 
     def position_after(self, stored: StoredStep) -> BinlogPosition:
-        return position_after(step_of(stored.step.ranges))
+        return step_of(stored.step.ranges).log_after
 
     def cut_of(self, start: BinlogPosition, place: tuple[int, int]) -> BinlogPosition:
         return with_number(start, *place)
@@ -283,7 +280,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
     @property
     def _commit_time_is_rowtime(self) -> bool:
         """Whether the log holds the rowtime of what has not been read yet, as far as alignment needs it."""
-        return source_time.is_rowtime(self.context.table, "op_ts")
+        return planning.is_rowtime(self.context.table, "op_ts")
 
     def _spool(self, birth: Birth | None) -> Spool | None:
         """Where the tables of this server share what they read; None for a table that is alone."""
@@ -292,7 +289,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         if len(readers) < 2 or birth is None:
             return None
         server = self.options.server
-        # The lake tells nobody where a server is.
+        # The lake does not name a server's address.
         name = sha256(server.where.encode()).hexdigest()[:16]
         folder = Path(self.context.scratch).parent / "_binlog" / name
         return Spool(str(folder), self.context.table.name, tuple(readers), str(birth))
@@ -325,12 +322,12 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
 
     def _log_watermarks(self, step: BinlogStep) -> Sequence[tuple[str, Watermark]] | None:
         """How far the log's own time has come, where SYSTEM_WATERMARK() asks for it: just before the last transaction,
-        of whatever table. Only where the step reaches what the server had: before that the table's own rows tell
+        of whatever table. Only where the step reaches what the server had: before that the table's own rows are
         enough, and a part of the log is scanned again for it."""
         watermark = self.context.table.watermark
         if watermark is None or not watermark.source or step.span.end != step.server_end:
             return None
-        at = log_time(self.options.server, step)
+        at = log_time(self.options.server, step.span, step.files)
         return None if at is None else [(SPLIT, Watermark(at - 1))]
 
     def retention(self, position: SourcePosition) -> LogRetention | None:
@@ -339,9 +336,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             return None
         step = step_of(position.previous.step.ranges)
         with self.session.cursor() as cursor:
-            return retention(
-                cursor, self._server_facts(), self.options.server, position_after(step), self.context.clock()
-            )
+            return retention(cursor, self._server_facts(), self.options.server, step.log_after, self.context.clock())
 
     def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: how much of the binlog lies after the last step, of whichever tables it is."""
@@ -352,7 +347,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             return Unread()  # it is read no further
         with self.session.cursor() as cursor:
             end = self.end(cursor)
-            behind = log_files(cursor).bytes_between(position_after(step), end)
+            behind = log_files(cursor).bytes_between(step.log_after, end)
         return Unread(behind, "byte", of="the server's binlog") if behind > 0 else Unread()
 
     # --- the rest ------------------------------------------------------------------------------------------------

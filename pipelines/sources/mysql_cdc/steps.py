@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.pipelines.connectors.protocol import Json
-from tidegate.pipelines.sources.cdc.snapshot import SnapshotStep
+from tidegate.pipelines.sources.cdc.database import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.key import MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
@@ -22,6 +22,11 @@ class MysqlSnapshotStep(SnapshotStep):
     key: MysqlKey
     columns: tuple[SourceColumn, ...]
     birth: Birth = field(kw_only=True)
+
+    @property
+    def log_after(self) -> BinlogPosition:
+        """Where the binlog is read from once it has landed."""
+        return self.start
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "birth": self.birth.to_json()}
@@ -50,11 +55,15 @@ class BinlogStep:
 
     @property
     def reached_at(self) -> int:
-        """A time (ms, UTC) at which all that had committed lies before the span's end, told without reading the log:
+        """A time (ms, UTC) at which all that had committed lies before the span's end, known without reading the log:
         when the server's end was asked for, if the span goes that far; else when the file was begun that it ends in."""
         if self.span.end.order >= self.server_end.order:
             return self.seen_at
         return max(self.known_at, self.birth.timestamp * 1000)
+
+    @property
+    def log_after(self) -> BinlogPosition:
+        return self.span.end
 
     @property
     def empty(self) -> bool:

@@ -1,7 +1,7 @@
-"""What a scripted table was told, as files: they outlive every object of the process.
+"""The events of a scripted table, as files: they outlive every object of the process.
 
-An event is one file in `events/`, named by its number, which is never changed: rows as an Arrow file, a word (a
-watermark or idleness) as JSON. It appears under its name when it is whole.
+An event is one file in `events/`, named by its number, which is never changed: rows as an Arrow file, a watermark or
+idleness as JSON. It appears under its name when it is whole.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Word:
+class WatermarkEvent:
     """What a table's output sent: `watermark`, or None if only its idleness changed.
 
-    `standing` is the greatest timestamp sent so far, and whether processing time was; `idle` is how it stands now.
+    `emitted` is the greatest timestamp sent so far, and whether processing time was; `idle` is how it stands now.
     """
 
     watermark: Watermark | None
-    standing: Watermark = BEGINNING
+    emitted: Watermark = BEGINNING
     idle: bool = False
 
 
-Event = Rows | Word
+Event = Rows | WatermarkEvent
 
 
 class EventLog:
@@ -77,10 +77,10 @@ class EventLog:
         """The events from number `start` on, up to and without `stop`. Raises SourceError if one is gone."""
         return [self._read(name) for name in self._names()[start:stop]]
 
-    def words(self, start: int, stop: int | None = None) -> list[tuple[int, Word]]:
-        """The words among these events, each with its number."""
+    def watermark_events(self, start: int, stop: int | None = None) -> list[tuple[int, WatermarkEvent]]:
+        """Those of these events that are watermarks or idleness, each with its number."""
         named = list(enumerate(self._names()))[start:stop]
-        return [(number, _read_word(self.folder / name)) for number, name in named if name.endswith("json")]
+        return [(number, _read_watermark_event(self.folder / name)) for number, name in named if name.endswith("json")]
 
     def within(self, start: int, stop: int, rows: int) -> int:
         """Where events from `start` on, up to and without `stop`, have reached `rows` rows; at least one event."""
@@ -90,19 +90,19 @@ class EventLog:
                 return number
         return stop
 
-    def last_word(self) -> tuple[Word, bool]:
-        """The last word (or how everything starts), and whether rows came after it."""
+    def last_watermark_event(self) -> tuple[WatermarkEvent, bool]:
+        """The last of them (or how everything starts), and whether rows came after it."""
         rows_after = False
         for name in reversed(self._names()):
             if name.endswith("json"):
-                return _read_word(self.folder / name), rows_after
+                return _read_watermark_event(self.folder / name), rows_after
             rows_after = True
-        return Word(None), rows_after
+        return WatermarkEvent(None), rows_after
 
     def _read(self, name: str) -> Event:
         path = self.folder / name
         if name.endswith("json"):
-            return _read_word(path)
+            return _read_watermark_event(path)
         table = feather.read_table(path)
         return Rows((table.schema.metadata or {})[_OP].decode(), table.replace_schema_metadata(None))
 
@@ -117,7 +117,7 @@ class EventLog:
                     f"event {number} is gone",
                     where=str(self.folder),
                     state="the events before it stand",
-                    next_command="tell the whole story again in a new directory",
+                    next_command="append all events again in a new directory",
                 )
         return names
 
@@ -128,11 +128,17 @@ def _write(event: Event, path: Path) -> str:
             event.table.replace_schema_metadata({_OP: event.op}), str(path), compression="uncompressed"
         )
         return "arrow"
-    path.write_text(json.dumps(asdict(event)))
+    stored = {
+        "watermark": event.watermark and asdict(event.watermark),
+        "standing": asdict(event.emitted),
+        "idle": event.idle,
+    }
+    path.write_text(json.dumps(stored))
     return "json"
 
 
-def _read_word(path: Path) -> Word:
+def _read_watermark_event(path: Path) -> WatermarkEvent:
     found: dict[str, Any] = json.loads(path.read_text())
     watermark = found["watermark"]
-    return Word(Watermark(**watermark) if watermark else None, Watermark(**found["standing"]), found["idle"])
+    emitted = Watermark(**found["standing"])
+    return WatermarkEvent(Watermark(**watermark) if watermark else None, emitted, found["idle"])

@@ -1,32 +1,39 @@
-"""The hand that writes the script of a table: rows, watermarks and idleness, in order."""
+"""What a test appends to the script of a table: rows, watermarks and idleness, in order; and a script whose servers and
+topics are replaced by such tables.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
-from tidegate.pipelines.sources.scripted.source import tells_time
+from tidegate.pipelines.sources.scripted.events import EventLog, Rows, WatermarkEvent
+from tidegate.pipelines.sources.scripted.source import CONNECTOR, tells_time
+from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
 OPS = ("+I", "-U", "+U", "-D")
 
 
 class ScriptedInput:
-    """Tells a scripted table what happens next. Whatever was told stays told, also for the next object.
+    """Appends events to a scripted table. They stay, also for the next object.
 
     Args:
         directory: The table's own folder (SourceContext.scratch).
         table: The table; its connector is `scripted`.
-        clock: ms, UTC. A watermark in processing time may not be told before a time that was told already.
+        clock: ms, UTC. A watermark in processing time may not be behind a time that was emitted already.
     """
 
     def __init__(self, directory: str | os.PathLike[str], table: Table, clock: Clock = system_clock) -> None:
@@ -39,10 +46,10 @@ class ScriptedInput:
 
         A row is a dict by column; a missing key is NULL. TIMESTAMP(3) is a naive datetime in UTC, TIMESTAMP_LTZ(3) an
         aware one (or a naive one in UTC). Many rows are better given as an Arrow table. Raises SourceError for an op, a
-        column or a value that the table does not have; nothing is told then.
+        column or a value that the table does not have; nothing is appended then.
         """
         if self._table.role == "sink":
-            raise self._refuse("it is a target, no source", next_command="tell rows to a table that is read")
+            raise self._refuse("it is a target, no source", next_command="append rows to a table that is read")
         if op not in OPS:
             raise self._refuse(f"there is no op {op!r}", next_command=f"use one of {', '.join(OPS)}")
         table = self._cast(rows) if isinstance(rows, pa.Table) else self._arrow(rows)
@@ -53,10 +60,10 @@ class ScriptedInput:
         """Let the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
 
         One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5), and SourceError
-        where the rows tell the time.
+        where the watermark follows from the rows.
         """
         if not use_processing_time and not tells_time(self._table.options):
-            raise self._refuse("its rows tell its time", next_command="tell a row that is later")
+            raise self._refuse("its watermark follows from its rows", next_command="append a row that is later")
         self._output().emit_watermark(Watermark(timestamp, use_processing_time))
 
     def idle(self) -> None:
@@ -64,14 +71,14 @@ class ScriptedInput:
         self._output().mark_idle()
 
     def _output(self) -> WatermarkToDataOutput:
-        """The source's own guard, as it stands after all that was told."""
-        word, rows_after = self._log.last_word()
-        recorder = _Recorder(self._log, word)
+        """The source's own guard, as it is after all events so far."""
+        event, rows_after = self._log.last_watermark_event()
+        recorder = _Recorder(self._log, event)
         output = WatermarkToDataOutput(recorder, lambda: self._clock() if recorder.recording else MAX_TIMESTAMP)
-        output.emit_watermark(Watermark(word.standing.timestamp))
-        if word.standing.use_processing_time:
+        output.emit_watermark(Watermark(event.emitted.timestamp))
+        if event.emitted.use_processing_time:
             output.emit_watermark(Watermark(MIN_TIMESTAMP, True))
-        if word.idle and not rows_after:
+        if event.idle and not rows_after:
             output.mark_idle()
         recorder.recording = True
         return output
@@ -118,7 +125,7 @@ class ScriptedInput:
         return SourceError(
             f"{self._table.name}: {what}",
             where=f"scripted table {self._table.name}",
-            state="nothing of this call was told; what was told before stands",
+            state="nothing of this call was appended; what was appended before stands",
             next_command=next_command,
         )
 
@@ -126,21 +133,64 @@ class ScriptedInput:
 class _Recorder:
     """Writes what the output sends to the log, once `recording` is set."""
 
-    def __init__(self, log: EventLog, last: Word) -> None:
+    def __init__(self, log: EventLog, last: WatermarkEvent) -> None:
         self._log = log
-        self._standing = last.standing
+        self._emitted = last.emitted
         self.recording = False
 
     def emit_watermark(self, watermark: Watermark) -> None:
         if self.recording:
-            greatest = max(self._standing.timestamp, watermark.timestamp)
-            self._standing = Watermark(greatest, watermark.use_processing_time)
-            self._log.append(Word(watermark, self._standing))
+            greatest = max(self._emitted.timestamp, watermark.timestamp)
+            self._emitted = Watermark(greatest, watermark.use_processing_time)
+            self._log.append(WatermarkEvent(watermark, self._emitted))
 
     def mark_idle(self) -> None:
         if self.recording:
-            self._log.append(Word(None, self._standing, idle=True))
+            self._log.append(WatermarkEvent(None, self._emitted, idle=True))
 
     def mark_active(self) -> None:
         if self.recording:
-            self._log.append(Word(None, self._standing))
+            self._log.append(WatermarkEvent(None, self._emitted))
+
+
+def played(pipeline: Pipeline) -> Pipeline:
+    """`pipeline` with tables of `'connector' = 'scripted'` in the place of all that it reads and writes.
+
+    Columns, keys, watermarks, constraints, and the options that every source or target has stay as they are. A source
+    has phases, and signals their end, where its own connector does. Columns that the connector itself fills (METADATA,
+    PARTITIONED BY, SYSTEM_ROWTIME()) are columns like others, filled by the test. Where Python emits the watermarks of
+    a table without WATERMARK FOR (`with_strategy`, a process's generator), its rows move it, as ever.
+    """
+    used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
+    tables = {
+        name: _played(table, used[table.role], _tells_time(pipeline, table)) if table.role in used else table
+        for name, table in pipeline.tables.items()
+    }
+    return replace(pipeline, tables=tables)
+
+
+def _tells_time(pipeline: Pipeline, table: Table) -> bool:
+    in_python = pipeline.generators(table.name) or table.name in pipeline.strategies
+    return table.watermark is not None or not in_python
+
+
+def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
+    options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
+    if table.role != "sink":
+        spec = connector(table.connector).spec
+        phases, signals = spec.phases(table.options), spec.signals(table.options)
+        told = {"phases": phases, "signals": signals, "tells-time": tells_time}
+        options |= {name: str(value).lower() for name, value in told.items()}
+    return replace(
+        table,
+        columns=tuple(map(_delivered, table.columns)),
+        options=Options({"connector": CONNECTOR.spec.name, **options}),
+        parts=(),
+        partition_columns=(),
+    )
+
+
+def _delivered(column: Column) -> Column:
+    """The column, delivered in its declared type by the test."""
+    column = replace(column, metadata=None, delivered=None)
+    return replace(column, expression=None, sql=None) if column.source_time else column

@@ -24,7 +24,7 @@ from tidegate.pipelines.connectors.protocol import (
 )
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
-from tidegate.pipelines.sources.scripted.events import EventLog, Rows, Word
+from tidegate.pipelines.sources.scripted.events import EventLog, Rows, WatermarkEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ class ScriptedSource:
         self._tells_time = tells_time(context.options)
 
     def preflight(self, position: SourcePosition) -> None:
-        """Whatever was told can be read."""
+        """All events can be read."""
 
     def ends(self, position: SourcePosition) -> Json:
         return {"to": len(self._log)}
@@ -75,7 +75,8 @@ class ScriptedSource:
         if not self._tells_time and not CONNECTOR.spec.phases(self._context.options):
             flips = not request.flipped
         elif not request.flipped:
-            flip = next((number for number, word in self._log.words(start, stop) if self._flips(word)), None)
+            events = self._log.watermark_events(start, stop)
+            flip = next((number for number, event in events if self._flips(event)), None)
             if flip is not None:
                 stop, flips = flip + 1, True
         step = Step(
@@ -103,8 +104,9 @@ class ScriptedSource:
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
-        told = [(SPLIT, word.watermark) for _, word in self._log.words(start, stop) if word.watermark is not None]
-        watermarks = told if self._tells_time else None
+        events = self._log.watermark_events(start, stop)
+        emitted = [(SPLIT, event.watermark) for _, event in events if event.watermark is not None]
+        watermarks = emitted if self._tells_time else None
         return Landed(position=f"event {stop}", watermarks=watermarks, idle=self._idle(start, stop))
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
@@ -114,15 +116,15 @@ class ScriptedSource:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _flips(self, word: Word) -> bool:
+    def _flips(self, event: WatermarkEvent) -> bool:
         event_time = self._table.watermark is not None
-        return word.watermark is not None and word.watermark.use_processing_time != event_time
+        return event.watermark is not None and event.watermark.use_processing_time != event_time
 
     def _idle(self, start: int, stop: int) -> Mapping[str, bool]:
         """How the step left the split; empty if it said nothing of it."""
-        words = self._log.words(start, stop)
-        if words and words[-1][0] == stop - 1:
-            return {SPLIT: words[-1][1].idle}
+        events = self._log.watermark_events(start, stop)
+        if events and events[-1][0] == stop - 1:
+            return {SPLIT: events[-1][1].idle}
         return {SPLIT: False}
 
     def _rows(self, number: int, event: Rows) -> pa.Table | None:
@@ -161,7 +163,7 @@ class ScriptedConnector:
 
     spec = ConnectorSpec(
         name="scripted",
-        doc="A source that says what a test tells it, and a target like any other.",
+        doc="A source that emits what a test appends to it, and a target like any other.",
         options=(
             OptionSpec(
                 "phases",

@@ -33,7 +33,7 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.sources import phaseless, source_time
+from tidegate.pipelines.sources import planning
 from tidegate.pipelines.watermarks import Watermark
 
 Tape = Mapping[str, list[dict[str, Any]]]
@@ -71,7 +71,7 @@ class TapeSource:
 
     def plan(self, request: PlanRequest) -> Planned:
         previous = request.previous.step.ranges["splits"] if request.previous else {}
-        first_ends, ends = phaseless.first_ends(request), request.ends
+        first_ends, ends = planning.first_ends(request), request.ends
         loading = self.bounded and any(previous.get(split, [0, 0])[1] < self.bounded for split in ends)
         splits: dict[str, list[int]] = {}
         held: dict[str, int] = {}
@@ -89,7 +89,7 @@ class TapeSource:
         goal = dict.fromkeys(ends, self.bounded) if self.bounded else first_ends
         flips = not request.flipped and all(splits[split][1] >= goal[split] for split in goal if split in splits)
         step = Step(
-            phaseless.ranges(request, ends, splits=splits),
+            planning.ranges(request, ends, splits=splits),
             phase="bounded" if loading else "unbounded",
             flips=flips,
             summary=str(splits),
@@ -98,7 +98,7 @@ class TapeSource:
 
     def in_time(self, request: PlanRequest, split: str, start: int, stop: int) -> int:
         """`stop`, or the first row that is past the limit of the table's alignment group."""
-        limit = source_time.limit(request, self.context.table)
+        limit = planning.limit(request, self.context.table)
         if limit is None or start == stop:
             return stop
         rows, least = self.tape()[split], start + (split not in request.ahead)

@@ -26,8 +26,8 @@ from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
 from tidegate.pipelines.runtime.runner import Released
-from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 from tidegate.pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
 

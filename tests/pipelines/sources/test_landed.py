@@ -1,13 +1,18 @@
 """The connectors in a whole pipeline: a Delta build side, generated clicks, a print target."""
 
+from __future__ import annotations
+
 from io import StringIO
 
 import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
+from tidegate.pipelines.connectors.protocol import Json, PlanRequest, Step, StoredStep
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.sinks.print import show_epoch
+from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sources.datagen import CONNECTOR
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -47,3 +52,17 @@ def test_generated_clicks_meet_the_rows_of_a_delta_table(spark, tmp_path):
     screen = StringIO()
     assert show_epoch(published, "clicks", console=Console(file=screen)) == 1
     assert screen.getvalue() == "clicks> +I[10, 0, user 10]\n"
+
+
+def request(ends: Json, first: StoredStep | None = None) -> PlanRequest:
+    return PlanRequest(ends=ends, instant=0, first=first)
+
+
+def test_the_first_step_keeps_the_ends_for_all_later_ones():
+    ranges = planning.ranges(request({"at": 5}), {"at": 5}, to=3)
+    assert ranges["to"] == 3
+    first = StoredStep(Step(ranges), 1, 1, 0)
+    assert planning.first_ends(request({"at": 5})) == {"at": 5}
+    assert planning.first_ends(request({"at": 9}, first)) == {"at": 5}
+    assert planning.ranges(request({"at": 9}, first), {"at": 9}, to=4) == {"to": 4}
+    assert not CONNECTOR.spec.phases({})

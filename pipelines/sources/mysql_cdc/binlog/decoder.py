@@ -24,9 +24,14 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompr
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import TRUNCATE, Origin, batch_of, schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import Rows, TableReader
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements import ddl, query
-from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, require_known
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
+    CommitTimes,
+    Events,
+    EventStream,
+    gtid_indices,
+    require_known,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.tables import Indices, TableIds
-from tidegate.pipelines.sources.mysql_cdc.binlog.times import CommitTimes, gtid_indices
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, TYPE_AT, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
@@ -44,8 +49,8 @@ _QUIET = (b"BEGIN", b"COMMIT")
 class Decoder:
     """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
 
-    `log` is the log epoch. `fold_case`: the server's table names know no upper case. `on_change` is told, for people,
-    of columns that were added or dropped: (table, position, what happened). `done` once `end` is reached.
+    `log` is the log epoch. `fold_case`: the server's table names know no upper case. `on_change` is called,
+    for people, with columns that were added or dropped: (table, position, what happened). `done` once `end` is reached.
     """
 
     def __init__(

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream
-from tidegate.pipelines.sources.mysql_cdc.binlog.times import begin_times, gtid_indices
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, begin_times, gtid_indices
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, SERVER_ID_AT, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at

@@ -80,7 +80,7 @@ class Spool:
                 if not any(place.glob(f"{_FOR}*")):
                     shutil.rmtree(place, ignore_errors=True)
 
-    def kept(self, span: BinlogRange) -> Generator[Chunk, None, None] | None:
+    def stored(self, span: BinlogRange) -> Generator[Chunk, None, None] | None:
         """The events of exactly `span`; None when they are not here.
 
         What it yields is as it was recorded; SpoolDamaged is raised instead, and the range is gone then.

@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     PacketWalker,
     join_packets,
 )
-from tidegate.pipelines.sources.mysql_cdc.client import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,
@@ -82,7 +82,7 @@ def facts(connection: Connection[Any]) -> ServerFacts:
                 cursor.execute(_COLLATIONS_QUERY)
             collations = {int(number): str(charset) for number, charset in cursor.fetchall()}
     except pymysql.err.MySQLError as error:
-        raise ConnectionLost(f"the server told nothing of itself: {_code_and_text(error)[1]}") from error
+        raise ConnectionLost(f"the server did not answer who it is: {_code_and_text(error)[1]}") from error
     return ServerFacts(collations, bool(int(fold_case)))
 
 

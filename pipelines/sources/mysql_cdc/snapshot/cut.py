@@ -21,7 +21,7 @@ SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
 class MysqlCutRule(CutRule[BinlogPosition], Protocol):
-    """`CutRule` of a server whose read views tell their place by SQL."""
+    """`CutRule` of a server whose read views have their place by SQL."""
 
     def columns(self, cursor: Cursor, start: BinlogPosition) -> tuple[str, str]:
         """SQL of the file's number and of the position that a read view opened from now on has reached, whole numbers,
@@ -53,7 +53,7 @@ def no_binlog() -> SourceError:
 
 
 class MariaDbCut:
-    """MariaDB knows: BINLOG_SNAPSHOT_FILE and _POSITION of the very transaction, in the order of commits."""
+    """MariaDB reports it: BINLOG_SNAPSHOT_FILE and _POSITION of the very transaction, in the order of commits."""
 
     exact = True
     # Made a number here: '' would be 0, and is no position.
@@ -84,7 +84,7 @@ class MariaDbCut:
 
 
 class MySqlCut:
-    """MySQL 8 tells only which transactions are visible (gtid_executed), not where they stand in the log.
+    """MySQL 8 knows only which transactions are visible (gtid_executed), not where they are in the log.
 
     A file and position would cover transactions that are written but not yet visible. So the set is read before the
     view is opened, and the position is the place of the first transaction in the log that is not in the set.

@@ -44,7 +44,7 @@ class Piece:
 def pieces(sock: Any, begun: bytes, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
     """The rows of a result set, of whose packets `begun` has been received already, up to its end.
 
-    Raises pymysql's errors where the server tells one in the middle, OSError, and MalformedRows for another packet.
+    Raises pymysql's errors where the server sends one in the middle, OSError, and MalformedRows for another packet.
     """
     buffer = bytearray(max(piece_bytes, len(begun)) + _LEAST_RECEIVED + SLACK_BYTES)
     buffer[: len(begun)] = begun

@@ -1,23 +1,26 @@
-"""Reads a chunk into Arrow batches: what an executor does, without Spark."""
+"""Reads chunks into Arrow batches, without Spark: what is asked of the server, in a read view whose place is known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pymysql
+from pymysql.connections import Connection
 
 from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.changelog import SOURCE_FIELDS, snapshot_columns
-from tidegate.pipelines.sources.cdc.chunks import Chunk
+from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.connection import Client
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
-from tidegate.pipelines.sources.mysql_cdc.snapshot.canonical import canonical_array
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
-from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select, values_of
-from tidegate.pipelines.sources.mysql_cdc.snapshot.view import Reader, read_view
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import SESSION_STATEMENT
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,106 @@ def _require_keys(query: SnapshotQuery, columns: Sequence[pa.Array]) -> None:
     for column, values in zip(query.columns, columns, strict=True):
         if column.name in query.exact and values.null_count:
             raise UnreadableKey(no_such_date(column.name), next_command=then(MEND_DATES, RETRY))
+
+
+@dataclass(frozen=True)
+class SnapshotQuery:
+    """What is read of a table, whatever the chunk. `columns` are named as the script names them.
+
+    `cut_columns` are the SQL of the cut's file number and position, to be asked in the chunk's read view. `exact`:
+    names of the columns, those of the declared key, that have a value of their own in every row.
+    """
+
+    database: str
+    table: str
+    columns: Sequence[SourceColumn]
+    key: SnapshotKey
+    cut_columns: tuple[str, str]
+    exact: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    def rows(self, chunk: Chunk, condition: str | None = None) -> str:
+        """The chunk's rows; with a `condition` (the server's SQL) those of them that it holds for."""
+        values = ", ".join(f"{self._value(column)} AS {quote(column.name)}" for column in self.columns)
+        wanted = " AND ".join(f"({part})" for part in (chunk.predicate(self.key), condition) if part)
+        source = f"{quote(self.database)}.{quote(self.table)}{'' if condition else self.key.hint}"
+        return f"SELECT {values} FROM {source}" + (f" WHERE {wanted}" if wanted else "")  # noqa: S608 quoted
+
+    def _value(self, column: SourceColumn) -> str:
+        expression = snapshot_expression(column)
+        return exact_expression(column, expression) if column.name in self.exact else expression
+
+
+WRITE_TIMEOUT_S = 900
+"""The server waits this long for a reader that writes Parquet in between."""
+
+ANSWER_TIMEOUT_S = 900.0
+"""And a reader this long for the server, which may have to look for the first row."""
+
+_BEGAN = "@tidegate_began"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How connections that read chunks are made. `isolation_variable` is what this server calls it.
+
+    `session_variables` are the script's own, as SET takes them, and may be secret.
+    """
+
+    server: ServerOptions
+    isolation_variable: str
+    session_variables: str = field(default="", repr=False)
+
+    @property
+    def settings(self) -> str:
+        """SQL of a session whose reads are exact. What exactness needs comes last, so that nothing undoes it."""
+        own = [
+            f"{self.isolation_variable}='REPEATABLE-READ'",
+            "time_zone='+00:00'",
+            "sql_mode=''",
+            f"net_write_timeout={WRITE_TIMEOUT_S}",
+            # In whole seconds, as most servers date a commit.
+            f"{_BEGAN}=UNIX_TIMESTAMP()",
+        ]
+        return "SET " + ", ".join([*([self.session_variables] if self.session_variables else []), *own])
+
+
+@dataclass(frozen=True)
+class ReadView:
+    """An open read view: the file's number and the position that it has reached, and the second (UTC) it began in."""
+
+    connection: Connection
+    file: int
+    position: int
+    began_s: int
+
+
+@contextmanager
+def read_view(reader: Reader, cut_columns: Sequence[str]) -> Iterator[ReadView]:
+    """A connection of its own with a read view. It is cut at the end: what it still sends is not waited for.
+
+    Raises pymysql's errors and OSError.
+    """
+    connection = Client(**reader.server.connecting, read_timeout=reader.server.read_timeout, write_timeout=60)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(reader.settings)
+            cursor.execute(SESSION_STATEMENT)
+            cursor.execute(f"SELECT {', '.join(cut_columns)}, {_BEGAN}")
+            file, position, began = cursor.fetchone() or (0, 0, 0)
+        yield ReadView(connection, int(file), int(position), int(began))
+    finally:
+        connection._force_close()  # type: ignore[attr-defined]
+
+
+def reader(options: MysqlOptions, isolation_variable: str) -> Reader:
+    """How the chunks of a table are read. A time limit of the script's, if there is one, takes the place of ours."""
+    limits = options.snapshot
+    server = replace(
+        options.server,
+        connect_timeout=options.server.connect_timeout if limits.connect_timeout is None else limits.connect_timeout,
+        read_timeout=ANSWER_TIMEOUT_S if limits.answer_timeout is None else limits.answer_timeout,
+    )
+    return Reader(server, isolation_variable, limits.session_variables)

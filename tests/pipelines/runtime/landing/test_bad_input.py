@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.mysql_cdc.errors import ConnectionLost, SchemaChanged
-from tidegate.pipelines.sources.mysql_cdc.snapshot import query
+from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 from tidegate.pipelines.sql import compile_script
 
 # Two tables of one server, so that what one has read of the binlog waits for the other one.
@@ -190,12 +190,12 @@ def test_whatever_goes_wrong_is_told_and_the_next_run_goes_on(
         assert "--resnapshot user_info" in error.next_command
 
     # The new snapshot's chunks lose their connections; what is published stays on the generation before.
-    plain = query.snapshot_expression
+    plain = reading.snapshot_expression
     with (
         monkeypatch.context() as slow,
         killing(database, "INFO LIKE 'SELECT%SLEEP(0.3)%'", from_point="source.planned") as seen,
     ):
-        slow.setattr(query, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
+        slow.setattr(reading, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
         error = run.stopped("user_info", resnapshot=True)
     assert seen.is_set()
     assert "connection to the server was lost" in error.what

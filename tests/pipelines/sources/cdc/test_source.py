@@ -16,8 +16,7 @@ from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
-from tidegate.pipelines.sources.cdc.database import ChunkReader, CutRule, Settings
-from tidegate.pipelines.sources.cdc.snapshot import SnapshotStep
+from tidegate.pipelines.sources.cdc.database import ChunkReader, CutRule, Settings, SnapshotStep
 from tidegate.pipelines.sources.cdc.source import CdcSource
 from tidegate.pipelines.sources.cdc.types import STRING, CanonicalType
 

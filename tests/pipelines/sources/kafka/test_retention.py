@@ -12,8 +12,10 @@ from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Kept
+from tidegate.pipelines.sources.kafka.checks import explain
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.retention import HALVINGS, kept
+from tidegate.pipelines.sources.kafka.reading import POISON
+from tidegate.pipelines.sources.kafka.retention import HALVINGS, message_retention
 
 KEPT = 1_000_000
 STEP = KEPT >> HALVINGS
@@ -49,14 +51,14 @@ NOW = 10 * KEPT
 def test_how_long_it_lasts(positions: dict[Partition, int], retentions: dict[str, int], least: int, lasts: int) -> None:
     times = {A0: [NOW - 500_000, NOW - 100_000], A1: [NOW - 900_000], B0: [NOW - 50_000]}
     ends = {partition: len(found) for partition, found in times.items()}
-    found = kept(Made(times, retentions), positions, ends, NOW)  # type: ignore[arg-type]
+    found = message_retention(Made(times, retentions), positions, ends, NOW)  # type: ignore[arg-type]
     assert found is not None
     assert found.for_ms == lasts
     assert least - STEP <= found.until <= least
 
 
 def test_a_topic_that_does_not_delete_says_nothing() -> None:
-    assert kept(Made({A0: [1]}, {}), {A0: 0}, {A0: 1}, NOW) is None  # type: ignore[arg-type]
+    assert message_retention(Made({A0: [1]}, {}), {A0: 0}, {A0: 1}, NOW) is None  # type: ignore[arg-type]
 
 
 def test_it_is_in_the_log_of_what_landed(
@@ -80,3 +82,42 @@ def test_it_is_in_the_log_of_what_landed(
     play = Play.probe({**options, "topic": compacted}, spark, tmp_path / "compacted")
     play.advance()
     assert play.log()[-1].kept is None
+
+
+CASES = [
+    (
+        f'[USER_RAISED_EXCEPTION] {POISON}{{"split":"a-b-3","offset":42,"error":"column x: \'{{\' does not fit"}} '
+        "SQLSTATE: P0001",
+        "t: a-b-3, offset 42: column x: '{' does not fit",
+        "'format.on-error' = 'quarantine'",
+    ),
+    (
+        "Job aborted\nCaused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out",
+        "t: Kafka no longer has what the plan asks for: org.apache.kafka.clients.consumer.OffsetOutOfRangeException",
+        "--resnapshot t",
+    ),
+    (
+        "x\njava.util.concurrent.TimeoutException: Cannot fetch record for offset 5 in 60000 milliseconds",
+        "t: a Kafka broker did not answer in time",
+        "it goes on at this epoch",
+    ),
+    (
+        "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed",
+        "t: the Kafka cluster refused the reader",
+        "check 'properties.sasl.*'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "what", "next_command"), CASES)
+def test_what_is_said(said: str, what: str, next_command: str) -> None:
+    found = explain(Exception(said), "t", "generation 1, epoch 2: a-0:0-5", "a on broker:9092")
+    assert found is not None
+    assert what in found.what
+    assert next_command in found.next_command
+    assert found.where == "generation 1, epoch 2: a-0:0-5; a on broker:9092"
+
+
+def test_what_is_not_kafkas_is_left_to_spark() -> None:
+    assert explain(Exception("[DIVIDE_BY_ZERO] Division by zero"), "t", "", "") is None
+    assert explain(Exception(f"{POISON}and no JSON"), "t", "", "") is None

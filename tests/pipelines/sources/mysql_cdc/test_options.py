@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.options import check_options, parse
-from tidegate.pipelines.sources.mysql_cdc.snapshot.view import reader
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import reader
 from tidegate.pipelines.sql import compile_script
 
 GOOD = {

@@ -22,8 +22,8 @@ from tidegate.pipelines.connectors.protocol import ExplainsFailures
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc import snapshot
+from tidegate.pipelines.sources.cdc.database import SnapshotStep
 from tidegate.pipelines.sources.cdc.errors import AGAIN
-from tidegate.pipelines.sources.cdc.snapshot import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.errors import ViewTooOld
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
@@ -226,13 +226,13 @@ def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
 def test_a_connection_or_a_server_that_is_lost_mid_chunk(
     spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    from tidegate.pipelines.sources.mysql_cdc.snapshot import query
+    from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 
     driver = Driver(spark, tmp_path, small(lone))
-    plain = query.snapshot_expression
+    plain = reading.snapshot_expression
     with monkeypatch.context() as slow, meddling(lone, how) as seen:
         # Slow enough to be caught in the middle of its rows.
-        slow.setattr(query, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
+        slow.setattr(reading, "snapshot_expression", lambda column: f"{plain(column)} + SLEEP(0.3)")
         error = stopped(driver)
     assert seen.is_set()
     assert "connection to the server was lost" in error.what

@@ -13,8 +13,8 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_PHASE, SEQ, SOURCE_FIELDS
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import array_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import offsets
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import offsets
 from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 SPLIT = "binlog"

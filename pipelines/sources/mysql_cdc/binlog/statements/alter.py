@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Token, Unparsed, Words
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Token, TokenReader, Unparsed
 
 _VALUED = frozenset(
     {"AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT", "COMPRESSION", "DELAY_KEY_WRITE"}
@@ -47,199 +47,203 @@ class Alteration:
     """Whether a foreign key came that changes rows of this table by itself."""
 
 
-def read_alteration(words: Words) -> Alteration:
+def read_alteration(reader: TokenReader) -> Alteration:
     """The actions of an ALTER TABLE (what follows the table's name). Raises Unparsed where an action ends too soon, or
     names another table in a way that is not understood."""
     found = Alteration()
     columns_to_sort_by = False
-    for part in _split(words.rest):
+    for part in _split(reader.rest):
         if columns_to_sort_by and _is_sort_column(part):
             continue
-        columns_to_sort_by = part[0].says("ORDER")
-        if _action(Words(part), part, found):
+        columns_to_sort_by = part[0].matches("ORDER")
+        if _action(TokenReader(part), part, found):
             break
     return found
 
 
-def _action(words: Words, part: Sequence[Token], found: Alteration) -> bool:
+def _action(reader: TokenReader, part: Sequence[Token], found: Alteration) -> bool:
     """One action. Returns whether it is the last one, whatever commas follow."""
-    if any(words.follows(keyword, "PARTITION") for keyword in (*_PARTITIONS_KEPT, "ADD")):
+    if any(reader.follows(keyword, "PARTITION") for keyword in (*_PARTITIONS_KEPT, "ADD")):
         return True
-    if words.accept("ADD"):
-        _add(words, found)
-    elif words.accept("DROP"):
-        _drop(words, part, found)
-    elif words.accept("ALTER"):
-        _alter_column(words, part, found)
-    elif words.accept("RENAME"):
-        _rename(words, part, found)
-    elif words.accept("EXCHANGE"):
+    if reader.accept("ADD"):
+        _add(reader, found)
+    elif reader.accept("DROP"):
+        _drop(reader, part, found)
+    elif reader.accept("ALTER"):
+        _alter_column(reader, part, found)
+    elif reader.accept("RENAME"):
+        _rename(reader, part, found)
+    elif reader.accept("EXCHANGE"):
         _rewrites(found, part)
-        words.expect("PARTITION")
-        words.name()
-        words.expect("WITH", "TABLE")
-        found.tables.append(words.table())
-    elif words.accept("CONVERT"):
+        reader.expect("PARTITION")
+        reader.name()
+        reader.expect("WITH", "TABLE")
+        found.tables.append(reader.table())
+    elif reader.accept("CONVERT"):
         _rewrites(found, part)
-        _convert(words, found)
-    elif words.says("MODIFY", "CHANGE", "DISCARD", "IMPORT", "TRUNCATE"):
+        _convert(reader, found)
+    elif reader.matches("MODIFY", "CHANGE", "DISCARD", "IMPORT", "TRUNCATE"):
         _rewrites(found, part)
     else:
-        _options(words, part, found)
+        _options(reader, part, found)
     return False
 
 
 def _rewrites(found: Alteration, part: Sequence[Token]) -> None:
-    found.rewrites = found.rewrites or f"ALTER TABLE … {' '.join(word.text for word in part[:3])} …"
+    found.rewrites = found.rewrites or f"ALTER TABLE … {' '.join(token.text for token in part[:3])} …"
 
 
-def _add(words: Words, found: Alteration) -> None:
-    rest = words.rest
-    if any(word.says("PRIMARY") for word in rest):
+def _add(reader: TokenReader, found: Alteration) -> None:
+    rest = reader.rest
+    if any(token.matches("PRIMARY") for token in rest):
         found.rewrites = found.rewrites or "its primary key was changed"
     found.adds_cascade |= _cascades(rest)
-    if words.says(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
+    if reader.matches(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
         return
-    if words.says("VECTOR") and any(words.follows("VECTOR", after) for after in ("INDEX", "KEY", "(")):
+    if reader.matches("VECTOR") and any(reader.follows("VECTOR", after) for after in ("INDEX", "KEY", "(")):
         return
-    if words.follows("SYSTEM", "VERSIONING") or words.follows("PERIOD", "FOR") or words.says("OR"):
+    if reader.follows("SYSTEM", "VERSIONING") or reader.follows("PERIOD", "FOR") or reader.matches("OR"):
         found.rewrites = found.rewrites or f"ALTER TABLE … ADD {rest[0].text} …"
         return
-    words.accept("COLUMN")
-    words.past_if()
-    if words.says("("):
-        for part in _split(words.group()):
-            if not part[0].says(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
-                found.added.append(Words(part).name())
+    reader.accept("COLUMN")
+    reader.past_if()
+    if reader.matches("("):
+        for part in _split(reader.group()):
+            if not part[0].matches(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
+                found.added.append(TokenReader(part).name())
     else:
-        found.added.append(words.name())
+        found.added.append(reader.name())
 
 
-def _drop(words: Words, part: Sequence[Token], found: Alteration) -> None:
-    if words.follows("FOREIGN", "KEY") or words.says("CHECK"):
+def _drop(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
+    if reader.follows("FOREIGN", "KEY") or reader.matches("CHECK"):
         return
-    if words.accept("INDEX", "KEY", "CONSTRAINT"):
-        words.past_if()
-        if words.name().upper() == "PRIMARY":
+    if reader.accept("INDEX", "KEY", "CONSTRAINT"):
+        reader.past_if()
+        if reader.name().upper() == "PRIMARY":
             _rewrites(found, part)
         found.drops_index = True
-    elif words.says("PRIMARY", "PARTITION") or words.follows("PERIOD", "FOR") or words.follows("SYSTEM", "VERSIONING"):
+    elif (
+        reader.matches("PRIMARY", "PARTITION")
+        or reader.follows("PERIOD", "FOR")
+        or reader.follows("SYSTEM", "VERSIONING")
+    ):
         _rewrites(found, part)
     else:
-        words.accept("COLUMN")
-        words.past_if()
-        found.dropped.append(words.name())
+        reader.accept("COLUMN")
+        reader.past_if()
+        found.dropped.append(reader.name())
 
 
-def _alter_column(words: Words, part: Sequence[Token], found: Alteration) -> None:
+def _alter_column(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
     """ALTER COLUMN c SET DEFAULT …, ALTER INDEX i INVISIBLE, …: rows to come only."""
-    if words.accept("INDEX", "KEY", "CHECK", "CONSTRAINT"):
-        words.past_if()
-        words.name()
+    if reader.accept("INDEX", "KEY", "CHECK", "CONSTRAINT"):
+        reader.past_if()
+        reader.name()
         return
-    words.accept("COLUMN")
-    words.past_if()
-    words.name()
-    if not words.follows("DROP", "DEFAULT") and not any(
-        words.follows("SET", what) for what in ("DEFAULT", "VISIBLE", "INVISIBLE")
+    reader.accept("COLUMN")
+    reader.past_if()
+    reader.name()
+    if not reader.follows("DROP", "DEFAULT") and not any(
+        reader.follows("SET", what) for what in ("DEFAULT", "VISIBLE", "INVISIBLE")
     ):
         found.unknown += part
 
 
-def _rename(words: Words, part: Sequence[Token], found: Alteration) -> None:
-    if words.says("INDEX", "KEY"):
+def _rename(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
+    if reader.matches("INDEX", "KEY"):
         return
     _rewrites(found, part)
-    if not words.says("COLUMN"):
-        words.accept("TO", "AS", "=")
-        found.tables.append(words.table())
+    if not reader.matches("COLUMN"):
+        reader.accept("TO", "AS", "=")
+        found.tables.append(reader.table())
 
 
-def _convert(words: Words, found: Alteration) -> None:
+def _convert(reader: TokenReader, found: Alteration) -> None:
     """CONVERT TO CHARACTER SET …; MariaDB's CONVERT TABLE t TO PARTITION … and CONVERT PARTITION p TO TABLE t."""
-    if words.accept("TABLE"):
-        found.tables.append(words.table())
-        words.expect("TO", "PARTITION")
-    elif words.accept("PARTITION"):
-        words.name()
-        words.expect("TO", "TABLE")
-        found.tables.append(words.table())
+    if reader.accept("TABLE"):
+        found.tables.append(reader.table())
+        reader.expect("TO", "PARTITION")
+    elif reader.accept("PARTITION"):
+        reader.name()
+        reader.expect("TO", "TABLE")
+        found.tables.append(reader.table())
     else:
-        words.expect("TO")
-        if not words.says("CHARACTER", "CHAR", "CHARSET"):
+        reader.expect("TO")
+        if not reader.matches("CHARACTER", "CHAR", "CHARSET"):
             raise Unparsed
 
 
-def read_options(words: Words) -> Alteration:
+def read_options(reader: TokenReader) -> Alteration:
     """The options of a CREATE TABLE, up to its partitions, its query, or the end: the `tables` of a MERGE table, and
     what is `unknown`. Raises Unparsed."""
     found = Alteration()
-    while not words.done and not words.follows("PARTITION", "BY") and not words.says(*_QUERY):
-        if not _option(words, found):
-            found.unknown.append(words.take())
+    while not reader.done and not reader.follows("PARTITION", "BY") and not reader.matches(*_QUERY):
+        if not _option(reader, found):
+            found.unknown.append(reader.take())
     return found
 
 
-def _options(words: Words, part: Sequence[Token], found: Alteration) -> None:
+def _options(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
     """Options of the table, which stand one after another, and may end with how it is partitioned."""
-    while not words.done and not words.follows("PARTITION", "BY") and not words.follows("ORDER", "BY"):
-        if not _option(words, found):
+    while not reader.done and not reader.follows("PARTITION", "BY") and not reader.follows("ORDER", "BY"):
+        if not _option(reader, found):
             found.unknown += part
             return
 
 
-def _option(words: Words, found: Alteration) -> bool:
+def _option(reader: TokenReader, found: Alteration) -> bool:
     """Past one option, if it is known."""
-    pair = next((pair for pair in _PAIRS if words.follows(*pair)), None)
+    pair = next((pair for pair in _PAIRS if reader.follows(*pair)), None)
     if pair is not None:
-        words.expect(*pair)
+        reader.expect(*pair)
         if pair in _VALUED_PAIRS:
-            _value(words)
-    elif words.accept("ENGINE"):
-        engine = _value(words).text
+            _value(reader)
+    elif reader.accept("ENGINE"):
+        engine = _value(reader).text
         if engine.upper() not in _ENGINES:
             found.rewrites = found.rewrites or f"ALTER TABLE … ENGINE = {engine}"
-    elif words.accept("UNION"):
+    elif reader.accept("UNION"):
         found.rewrites = found.rewrites or "ALTER TABLE … UNION …"
-        words.accept("=")
-        found.tables += [Words(table).table() for table in _split(words.group())]
-    elif words.accept(*_VALUED):
-        _value(words)
+        reader.accept("=")
+        found.tables += [TokenReader(table).table() for table in _split(reader.group())]
+    elif reader.accept(*_VALUED):
+        _value(reader)
     else:
-        return words.accept(*_LONE)
+        return reader.accept(*_LONE)
     return True
 
 
-def _value(words: Words) -> Token:
-    words.accept("=")
-    return words.take()
+def _value(reader: TokenReader) -> Token:
+    reader.accept("=")
+    return reader.take()
 
 
 def _is_sort_column(part: Sequence[Token]) -> bool:
     """Whether this is one more column of ORDER BY a, b."""
-    names = part[:-1] if part[-1].says("ASC", "DESC") else part
-    return len(names) == 1 and names[0].names and not names[0].says(*_LONE)
+    names = part[:-1] if part[-1].matches("ASC", "DESC") else part
+    return len(names) == 1 and names[0].names and not names[0].matches(*_LONE)
 
 
-def _split(words: Sequence[Token]) -> Iterator[list[Token]]:
+def _split(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     """The parts between commas that stand in no parentheses."""
     part: list[Token] = []
     depth = 0
-    for word in words:
-        depth += word.says("(") - word.says(")")
-        if depth == 0 and word.says(","):
+    for token in tokens:
+        depth += token.matches("(") - token.matches(")")
+        if depth == 0 and token.matches(","):
             if part:
                 yield part
             part = []
         else:
-            part.append(word)
+            part.append(token)
     if part:
         yield part
 
 
-def _cascades(words: Sequence[Token]) -> bool:
+def _cascades(tokens: Sequence[Token]) -> bool:
     """Whether a foreign key acts on its own: ON DELETE or ON UPDATE, followed by CASCADE or SET."""
     return any(
-        before.says("ON") and event.says("DELETE", "UPDATE") and action.says("CASCADE", "SET")
-        for before, event, action in zip(words, words[1:], words[2:], strict=False)
+        before.matches("ON") and event.matches("DELETE", "UPDATE") and action.matches("CASCADE", "SET")
+        for before, event, action in zip(tokens, tokens[1:], tokens[2:], strict=False)
     )

@@ -16,8 +16,14 @@ from typing import ClassVar
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Query
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import Kind, Token, Unparsed, Words, tokens
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
+    Kind,
+    Query,
+    Token,
+    TokenReader,
+    Unparsed,
+    tokens,
+)
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 
 
@@ -59,7 +65,7 @@ _ATTRIBUTES = frozenset(
     {"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "AGGREGATE", "UNDO", "ONLINE", "OFFLINE"}
     | {"EXTERNAL", "JSON", "RELATIONAL", "DUALITY", "MATERIALIZED"}
 )
-"""Words that may stand before the kind."""
+"""TokenReader that may stand before the kind."""
 
 
 def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = False, where: object = "") -> Judgement:
@@ -84,140 +90,140 @@ class _Judge:
         self._fold = str.casefold if fold_case else str
 
     def statement(self, found: Sequence[Token]) -> Judgement:
-        words = Words(found)
-        if words.done:
+        reader = TokenReader(found)
+        if reader.done:
             return _NOTHING
-        if words.follows("SET", "STATEMENT"):
-            at = next((index for index, word in enumerate(found) if word.says("FOR")), len(found))
+        if reader.follows("SET", "STATEMENT"):
+            at = next((index for index, token in enumerate(found) if token.matches("FOR")), len(found))
             return self.statement(found[at + 1 :]) if at < len(found) else self._unknown(found)
-        first = words.take()
+        first = reader.take()
         parse = self._parsers.get(first.text.upper()) if first.kind is Kind.WORD else None
         if parse is not None:
             try:
-                return parse(self, words)
+                return parse(self, reader)
             except Unparsed:
                 # Such a statement may be about any table, by whatever name: none goes on.
                 raise self.not_understood(self._wanted[0], first) from None
-        if first.says("ROLLBACK"):
+        if first.matches("ROLLBACK"):
             return Judgement(Effect.UNDO)
-        if first.says("XA"):
+        if first.matches("XA"):
             raise UnsupportedEvent(
                 "a distributed (XA) transaction: its rows stand in the binlog before anyone knows whether it commits",
                 where=self._where,
                 next_command=FRESH,
             )
-        if first.says(*_CHANGES_ROWS, "("):
+        if first.matches(*_CHANGES_ROWS, "("):
             raise self._logged_as_text(first.text)
-        if first.says(*_HARMLESS) and not words.says("NOT"):  # BEGIN NOT ATOMIC …
+        if first.matches(*_HARMLESS) and not reader.matches("NOT"):  # BEGIN NOT ATOMIC …
             return _NOTHING
         return self._unknown(found)
 
-    def _unknown(self, words: Sequence[Token]) -> Judgement:
+    def _unknown(self, statement: Sequence[Token]) -> Judgement:
         """A statement that is not understood, and no DDL of tables, matters only if it names a wanted table."""
         for table in self._wanted:
-            if any(self._fold(word.text) == self._fold(table.name) for word in words):
-                raise self.not_understood(table, words[0])
+            if any(self._fold(token.text) == self._fold(table.name) for token in statement):
+                raise self.not_understood(table, statement[0])
         return _NOTHING
 
     # --- statements about tables, by their first word; each raises Unparsed for what it does not know ---------------
 
-    def _truncate(self, words: Words) -> Judgement:
-        words.accept("TABLE")
-        table = self._table(words)
-        words.past_wait()
-        if words.accept("DROP", "REUSE"):
-            words.expect("STORAGE")
-        words.end()
+    def _truncate(self, reader: TokenReader) -> Judgement:
+        reader.accept("TABLE")
+        table = self._table(reader)
+        reader.past_wait()
+        if reader.accept("DROP", "REUSE"):
+            reader.expect("STORAGE")
+        reader.end()
         return Judgement(Effect.TRUNCATE, table) if table else _NOTHING
 
-    def _analyze(self, words: Words) -> Judgement:
+    def _analyze(self, reader: TokenReader) -> Judgement:
         """ANALYZE TABLE reads only; MariaDB's ANALYZE UPDATE … runs the UPDATE."""
-        words.accept("NO_WRITE_TO_BINLOG", "LOCAL")
-        if words.says("TABLE", "TABLES"):
+        reader.accept("NO_WRITE_TO_BINLOG", "LOCAL")
+        if reader.matches("TABLE", "TABLES"):
             return _NOTHING
-        if words.accept("FORMAT"):
-            words.expect("=")
-            words.take()
-        if words.says(*_CHANGES_ROWS, "("):
-            raise self._logged_as_text(f"ANALYZE {words.take().text}")
+        if reader.accept("FORMAT"):
+            reader.expect("=")
+            reader.take()
+        if reader.matches(*_CHANGES_ROWS, "("):
+            raise self._logged_as_text(f"ANALYZE {reader.take().text}")
         raise Unparsed
 
-    def _drop(self, words: Words) -> Judgement:
-        self._past_attributes(words)
-        if words.accept("TEMPORARY"):
+    def _drop(self, reader: TokenReader) -> Judgement:
+        self._past_attributes(reader)
+        if reader.accept("TEMPORARY"):
             return _NOTHING
-        if words.accept("DATABASE", "SCHEMA"):
-            self._drop_database(words, "its database was dropped")
-            words.end()
-        elif words.accept("TABLE", "TABLES"):
-            words.past_if()
-            for table in self._tables(words):
+        if reader.accept("DATABASE", "SCHEMA"):
+            self._drop_database(reader, "its database was dropped")
+            reader.end()
+        elif reader.accept("TABLE", "TABLES"):
+            reader.past_if()
+            for table in self._tables(reader):
                 if table:
                     raise self._stop(table, "the table was dropped")
-            words.past_wait()
-            words.accept("RESTRICT", "CASCADE")
-            words.end()
-        elif words.accept("INDEX"):
-            words.past_if()
-            primary = words.name().upper() == "PRIMARY"
-            words.expect("ON")
-            table = self._table(words)
+            reader.past_wait()
+            reader.accept("RESTRICT", "CASCADE")
+            reader.end()
+        elif reader.accept("INDEX"):
+            reader.past_if()
+            primary = reader.name().upper() == "PRIMARY"
+            reader.expect("ON")
+            table = self._table(reader)
             if table and primary:
                 raise self._stop(table, "its primary key was dropped")
             self._index_dropped(table)
-        elif not words.says(*_NO_TABLES):
+        elif not reader.matches(*_NO_TABLES):
             raise Unparsed
         return _NOTHING
 
-    def _rename(self, words: Words) -> Judgement:
-        if words.accept("USER"):
+    def _rename(self, reader: TokenReader) -> Judgement:
+        if reader.accept("USER"):
             return _NOTHING
-        if not words.accept("TABLE", "TABLES"):
+        if not reader.accept("TABLE", "TABLES"):
             raise Unparsed
-        words.past_if()
+        reader.past_if()
         while True:
-            old = self._table(words)
-            words.past_wait()
-            words.expect("TO")
-            for table in (old, self._table(words)):
+            old = self._table(reader)
+            reader.past_wait()
+            reader.expect("TO")
+            for table in (old, self._table(reader)):
                 if table:
                     raise self._stop(table, "the table was renamed, or another was given its name")
-            if not words.accept(","):
-                words.end()
+            if not reader.accept(","):
+                reader.end()
                 return _NOTHING
 
-    def _create(self, words: Words) -> Judgement:
-        replaces = words.accept("OR")
+    def _create(self, reader: TokenReader) -> Judgement:
+        replaces = reader.accept("OR")
         if replaces:
-            words.expect("REPLACE")
-        self._past_attributes(words)
-        if words.accept("TEMPORARY"):
+            reader.expect("REPLACE")
+        self._past_attributes(reader)
+        if reader.accept("TEMPORARY"):
             return _NOTHING
-        if words.accept("TABLE") or (replaces and words.accept("SEQUENCE")):
-            words.past_if()
-            table = self._table(words)
+        if reader.accept("TABLE") or (replaces and reader.accept("SEQUENCE")):
+            reader.past_if()
+            table = self._table(reader)
             if table and replaces:
                 raise self._stop(table, "the table was dropped and created anew")
-            self._attached(words)
-        elif words.accept("DATABASE", "SCHEMA"):
+            self._attached(reader)
+        elif reader.accept("DATABASE", "SCHEMA"):
             if replaces:
-                self._drop_database(words, "its database was dropped and created anew")
-        elif words.accept("INDEX"):
-            while not words.accept("ON"):
-                words.take()
-            table = self._table(words)
+                self._drop_database(reader, "its database was dropped and created anew")
+        elif reader.accept("INDEX"):
+            while not reader.accept("ON"):
+                reader.take()
+            table = self._table(reader)
             if replaces:
                 self._index_dropped(table)
-        elif not words.says(*_NO_TABLES):
+        elif not reader.matches(*_NO_TABLES):
             raise Unparsed
         return _NOTHING
 
-    def _attached(self, words: Words) -> None:
+    def _attached(self, reader: TokenReader) -> None:
         """A new table changes rows of those that it names as parts of a MERGE table. Its columns, keys, partitions and
         query change nothing of a table that they name."""
-        if words.says("("):
-            words.group()
-        self._others(read_options(words), "CREATE TABLE")
+        if reader.matches("("):
+            reader.group()
+        self._others(read_options(reader), "CREATE TABLE")
 
     def _others(self, done: Alteration, first: str) -> None:
         """Stop for a wanted table that the definition of another one takes part of, or may."""
@@ -225,26 +231,28 @@ class _Judge:
             if table := self._wanted_table(*named):
                 raise self._stop(table, f"{first} of another table took its rows or its name, or gave it others")
         for table in self._wanted:
-            if any(word.names and self._fold(word.text) == self._fold(table.name) for word in done.unknown):
+            if any(token.names and self._fold(token.text) == self._fold(table.name) for token in done.unknown):
                 raise self.not_understood(table, first)
 
-    def _alter(self, words: Words) -> Judgement:
+    def _alter(self, reader: TokenReader) -> Judgement:
         ignore = False
-        while words.says("ONLINE", "OFFLINE", "IGNORE"):
-            ignore |= words.take().says("IGNORE")
-        self._past_attributes(words)
-        if words.accept("DATABASE", "SCHEMA"):
-            if any(word.says("UPGRADE") for word in words.rest):  # of a directory's name: it becomes another database
+        while reader.matches("ONLINE", "OFFLINE", "IGNORE"):
+            ignore |= reader.take().matches("IGNORE")
+        self._past_attributes(reader)
+        if reader.accept("DATABASE", "SCHEMA"):
+            if any(
+                token.matches("UPGRADE") for token in reader.rest
+            ):  # of a directory's name: it becomes another database
                 raise Unparsed
             return _NOTHING
-        if not words.accept("TABLE"):
-            if not words.says(*_NO_TABLES):
+        if not reader.accept("TABLE"):
+            if not reader.matches(*_NO_TABLES):
                 raise Unparsed
             return _NOTHING
-        words.past_if()
-        table = self._table(words)
-        words.past_wait()
-        done = read_alteration(words)
+        reader.past_if()
+        table = self._table(reader)
+        reader.past_wait()
+        done = read_alteration(reader)
         if table is None:
             self._others(done, "ALTER TABLE")
             return _NOTHING
@@ -254,7 +262,7 @@ class _Judge:
 
     def _altered(self, table: WantedTable, done: Alteration) -> Judgement:
         if done.unknown:
-            raise self._stop(table, f"ALTER TABLE … {' '.join(word.text for word in done.unknown[:3])} …")
+            raise self._stop(table, f"ALTER TABLE … {' '.join(token.text for token in done.unknown[:3])} …")
         if done.rewrites:
             raise self._stop(table, done.rewrites)
         if done.adds_cascade and not table.cascades_logged:
@@ -278,7 +286,7 @@ class _Judge:
         )
         return Judgement(Effect.COLUMNS, table, note)
 
-    _parsers: ClassVar[dict[str, Callable[[_Judge, Words], Judgement]]] = {
+    _parsers: ClassVar[dict[str, Callable[[_Judge, TokenReader], Judgement]]] = {
         "TRUNCATE": _truncate,
         "ANALYZE": _analyze,
         "DROP": _drop,
@@ -289,30 +297,30 @@ class _Judge:
 
     # --- names -------------------------------------------------------------------------------------------------------
 
-    def _past_attributes(self, words: Words) -> None:
+    def _past_attributes(self, reader: TokenReader) -> None:
         """Past what stands between CREATE or ALTER and the kind of thing: DEFINER = …, ALGORITHM = …, UNIQUE, …"""
         while True:
-            if words.accept("DEFINER"):
-                words.expect("=")
-                words.take()
-                if words.accept("("):
-                    words.expect(")")
-                if words.accept("@"):
-                    words.take()
-                    while words.accept(".", "-"):
-                        words.take()
-            elif words.accept("ALGORITHM"):
-                words.expect("=")
-                words.take()
-            elif words.accept("SQL"):
-                words.expect("SECURITY")
-                words.take()
-            elif not words.accept(*_ATTRIBUTES):
+            if reader.accept("DEFINER"):
+                reader.expect("=")
+                reader.take()
+                if reader.accept("("):
+                    reader.expect(")")
+                if reader.accept("@"):
+                    reader.take()
+                    while reader.accept(".", "-"):
+                        reader.take()
+            elif reader.accept("ALGORITHM"):
+                reader.expect("=")
+                reader.take()
+            elif reader.accept("SQL"):
+                reader.expect("SECURITY")
+                reader.take()
+            elif not reader.accept(*_ATTRIBUTES):
                 return
 
-    def _drop_database(self, words: Words, what: str) -> None:
-        words.past_if()
-        name = words.name()
+    def _drop_database(self, reader: TokenReader, what: str) -> None:
+        reader.past_if()
+        name = reader.name()
         for table in self._wanted:
             if self._fold(table.database) == self._fold(name):
                 raise self._stop(table, what)
@@ -325,14 +333,14 @@ class _Judge:
                 " without a unique index over it two rows may have had one key",
             )
 
-    def _tables(self, words: Words) -> Iterator[WantedTable | None]:
-        yield self._table(words)
-        while words.accept(","):
-            yield self._table(words)
+    def _tables(self, reader: TokenReader) -> Iterator[WantedTable | None]:
+        yield self._table(reader)
+        while reader.accept(","):
+            yield self._table(reader)
 
-    def _table(self, words: Words) -> WantedTable | None:
+    def _table(self, reader: TokenReader) -> WantedTable | None:
         """The wanted table that is named next; None for any other."""
-        return self._wanted_table(*words.table())
+        return self._wanted_table(*reader.table())
 
     def _wanted_table(self, database: str | None, name: str) -> WantedTable | None:
         named = self._fold(database or self._query.database), self._fold(name)

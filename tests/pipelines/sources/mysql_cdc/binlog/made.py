@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn

@@ -11,14 +11,15 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import RECORDED
-from tidegate.pipelines.sources.mysql_cdc.binlog import (
-    BinlogPosition,
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import (
+    Borders,
+    borders_of,
     commit_time,
     last_border,
     next_border,
     scan_borders,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
 

@@ -12,16 +12,19 @@ from functools import partial
 import pyarrow as pa
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import addresses, bits, numbers, temporal
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import BINARY_COLLATION, decode_text, to_utf8
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import decode_decimal, decode_wide_decimal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import numbers, temporal, texts
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, decimal_shape, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_decimal, decode_wide_decimal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
+    BINARY_COLLATION,
+    decode_text,
+    decompress_column,
+    to_utf8,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, UnsupportedEvent
-from tidegate.pipelines.sources.mysql_cdc.field_types import Type
 from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,
@@ -29,6 +32,7 @@ from tidegate.pipelines.sources.mysql_cdc.types import (
     MAX_DECIMAL_DIGITS,
     TEXTS,
     SourceColumn,
+    Type,
     canonical,
 )
 
@@ -135,11 +139,12 @@ def _simple_decoder(column: MapColumn, known: SourceColumn, collations: Collatio
         shape = decimal_shape(column)
         return partial(decode_decimal if shape.precision <= MAX_DECIMAL_DIGITS else decode_wide_decimal, shape=shape)
     if kind == Type.BIT:
-        return bits.decode_boolean if known.precision == 1 else bits.decode_bits
+        return numbers.decode_boolean if known.precision == 1 else numbers.decode_bits
     if kind in (Type.ENUM, Type.SET):
         charset = _charset(column, known, collations, where)
         members = [decode_text(charset, raw, known.name, where) for raw in column.members]
-        return partial(bits.decode_enum if kind == Type.ENUM else bits.decode_set, members=members, column=known.name)
+        decode = numbers.decode_enum if kind == Type.ENUM else numbers.decode_set
+        return partial(decode, members=members, column=known.name)
     if kind == Type.JSON:
         return lambda values: decode_json(values.binary())
     return lambda values: values.binary(skip=_SRID_BYTES)
@@ -150,10 +155,10 @@ def _string_decoder(
 ) -> Decode | None:
     """CHAR, VARCHAR, TEXT and their binary kin, and the types that look like BINARY(n)."""
     if known.data_type in ADDRESSES:
-        if column.type != Type.STRING or column.max_bytes != addresses.WIDTHS[known.data_type]:
+        if column.type != Type.STRING or column.max_bytes != texts.WIDTHS[known.data_type]:
             return None
-        decode = addresses.decode_uuid if known.data_type == "uuid" else addresses.decode_address
-        width = addresses.WIDTHS[known.data_type]
+        decode = texts.decode_uuid if known.data_type == "uuid" else texts.decode_address
+        width = texts.WIDTHS[known.data_type]
         return lambda values: decode(values.padded(width))
     binary = column.collation == BINARY_COLLATION
     if known.data_type not in (BYTES if binary else TEXTS - {"enum", "set"}):
@@ -177,7 +182,7 @@ def _unpacked(column: MapColumn) -> Callable[[VariableValues], pa.Array]:
 def _padded_binary(values: VariableValues, width: int) -> pa.Array:
     if values.nulls is None and (values.lengths == width).all():
         return values.binary()
-    return bits.decode_bits(values.padded(width))
+    return numbers.decode_bits(values.padded(width))
 
 
 def _charset(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> str:

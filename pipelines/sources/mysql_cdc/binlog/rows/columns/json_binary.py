@@ -14,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape, decode_wide_decimal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import DecimalShape, decode_wide_decimal
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 

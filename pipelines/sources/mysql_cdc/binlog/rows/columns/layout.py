@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import DecimalShape
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import DecimalShape
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.temporal import (
     DATETIME_BYTES,
     TIME_BYTES,
     TIMESTAMP_BYTES,
     fraction_bytes,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import UnsupportedEvent
-from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.types import Type
 
 
 @dataclass(frozen=True)

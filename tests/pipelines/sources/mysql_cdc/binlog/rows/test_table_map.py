@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, lenenc, parse
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, MapColumn, lenenc, parse
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
-from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.types import Type
 
 FIXTURES = Path(__file__).parents[5] / "fixtures" / "binlog"
 RECORDED = {

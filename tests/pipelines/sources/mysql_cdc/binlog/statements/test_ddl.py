@@ -8,8 +8,7 @@ import pytest
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.ddl import Effect, judge
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Query
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.sql_tokens import ANSI_QUOTES, MSSQL
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QUOTES, MSSQL, Query
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 

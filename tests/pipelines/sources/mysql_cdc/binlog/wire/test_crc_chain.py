@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.checksum import first_mismatch
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.crc_chain import all_match
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.checksum import all_match, first_mismatch
 
 
 def chain(bodies: list[bytes], gap: int, before: bytes = b"", seed: int = 0) -> tuple[bytearray, list[int], list[int]]:

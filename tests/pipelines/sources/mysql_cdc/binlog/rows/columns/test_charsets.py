@@ -5,12 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.charsets import (
-    _PER_VALUE,
-    _SINGLE_BYTE,
-    SUPPORTED,
-    to_utf8,
-)
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import _PER_VALUE, _SINGLE_BYTE, SUPPORTED, to_utf8
 from tidegate.pipelines.sources.mysql_cdc.errors import UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 

@@ -13,19 +13,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import bits, numbers, temporal
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.addresses import decode_address, decode_uuid
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.compressed import decompress_column
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.decimals import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import numbers, temporal
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import (
     DecimalShape,
     decode_decimal,
     decode_wide_decimal,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
+    decode_address,
+    decode_uuid,
+    decompress_column,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.map_columns import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
-from tidegate.pipelines.sources.mysql_cdc.field_types import Type
+from tidegate.pipelines.sources.mysql_cdc.types import Type
 
 
 def fixed(*values: str | bytes | None) -> FixedValues:
@@ -175,23 +178,23 @@ def test_times(raw: str, digits: int, expected: str) -> None:
 
 
 def test_bits() -> None:
-    assert bits.decode_boolean(fixed("01", "00", None)).to_pylist() == [True, False, None]
-    assert bits.decode_bits(fixed("0105", None)).to_pylist() == [b"\x01\x05", None]
+    assert numbers.decode_boolean(fixed("01", "00", None)).to_pylist() == [True, False, None]
+    assert numbers.decode_bits(fixed("0105", None)).to_pylist() == [b"\x01\x05", None]
 
 
 def test_enums() -> None:
-    assert bits.decode_enum(fixed("00", "01", "03", None), ["a", "b", "ü"], "c").to_pylist() == ["", "a", "ü", None]
-    assert bits.decode_enum(fixed("0201"), [f"m{number}" for number in range(300)], "c").to_pylist() == ["m257"]
+    assert numbers.decode_enum(fixed("00", "01", "03", None), ["a", "b", "ü"], "c").to_pylist() == ["", "a", "ü", None]
+    assert numbers.decode_enum(fixed("0201"), [f"m{number}" for number in range(300)], "c").to_pylist() == ["m257"]
     with pytest.raises(MalformedEvent, match="column c holds member 4 of an ENUM of 3"):
-        bits.decode_enum(fixed("04"), ["a", "b", "c"], "c")
+        numbers.decode_enum(fixed("04"), ["a", "b", "c"], "c")
 
 
 def test_sets() -> None:
     members = [f"m{number}" for number in range(64)]
-    assert bits.decode_set(fixed("00", "03", None), ["a", "b"], "c").to_pylist() == ["", "a,b", None]
-    assert bits.decode_set(fixed("0100000000000080"), members, "c").to_pylist() == ["m0,m63"]
+    assert numbers.decode_set(fixed("00", "03", None), ["a", "b"], "c").to_pylist() == ["", "a,b", None]
+    assert numbers.decode_set(fixed("0100000000000080"), members, "c").to_pylist() == ["m0,m63"]
     with pytest.raises(MalformedEvent, match="a bit that none of the SET's 2 members has"):
-        bits.decode_set(fixed("04"), ["a", "b"], "c")
+        numbers.decode_set(fixed("04"), ["a", "b"], "c")
 
 
 @settings(deadline=None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
 from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
-from tidegate.pipelines.sources.mysql_cdc.snapshot.query import SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 KEY = MysqlKey((KeyColumn("k", "number", integer=True),), "PRIMARY")

@@ -1,9 +1,30 @@
-"""Whether a table's event time is its source's own time of a change: then a plan can keep to alignment's limit."""
+"""What planners of several sources share: the flip of one without phases, and alignment's limit.
+
+A source without phases has flipped when it is past its ends as of its first plan, never at once. Those ends are stored
+in the first step, so that every later run measures against the same ones.
+"""
 
 from __future__ import annotations
 
-from tidegate.pipelines.connectors.protocol import PlanRequest
+from tidegate.pipelines.connectors.protocol import Json, PlanRequest
 from tidegate.pipelines.connectors.table import Column, Table
+
+_FIRST_ENDS = "first_ends"
+
+
+def first_ends(request: PlanRequest) -> Json:
+    """The ends as of the first plan of this generation; those of `request` if this is that plan."""
+    return request.ends if request.first is None else request.first.step.ranges[_FIRST_ENDS]
+
+
+def is_first(ranges: Json) -> bool:
+    """Whether these are the ranges of a generation's first step."""
+    return _FIRST_ENDS in ranges
+
+
+def ranges(request: PlanRequest, ends: Json, **own: object) -> Json:
+    """The ranges of a step: the connector's `own`, and with the first plan its `ends`."""
+    return {**own, _FIRST_ENDS: ends} if request.first is None else own
 
 
 def limit(request: PlanRequest, table: Table, metadata: str | None = None) -> int | None:

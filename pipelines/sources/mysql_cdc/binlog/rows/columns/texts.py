@@ -6,13 +6,16 @@ value. Every byte (and two-byte code) of each set was compared with MariaDB 11.4
 
 from __future__ import annotations
 
+import socket
+import zlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.errors import UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, binary_rows, text_of
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 
 BINARY_COLLATION = 63
 
@@ -155,3 +158,55 @@ def _per_value(decode: Callable[[bytes], str], raw: pa.Array) -> pa.Array:
     encoded = raw.dictionary_encode()
     words = pa.array([decode(value) for value in encoded.dictionary.to_pylist()], pa.string())
     return words.take(encoded.indices)
+
+
+WIDTHS = {"inet4": 4, "inet6": 16, "uuid": 16}
+"""Bytes of each of these types."""
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_DASHES_BEFORE = (4, 6, 8, 10)
+
+
+def decode_uuid(values: FixedValues) -> pa.Array:
+    """UUID in the usual form, lower case."""
+    count = len(values.rows)
+    hexadecimal = np.empty((count, 32), np.uint8)
+    hexadecimal[:, 0::2] = _HEX[values.rows >> 4]
+    hexadecimal[:, 1::2] = _HEX[values.rows & 15]
+    characters = np.insert(hexadecimal, [2 * place for place in _DASHES_BEFORE], ord("-"), axis=1)
+    return text_of(characters, np.ones(characters.shape, bool), values.nulls)
+
+
+def decode_address(values: FixedValues) -> pa.Array:
+    """INET4 and INET6 as the server prints them. Text is made once per distinct address."""
+    family = socket.AF_INET if values.rows.shape[1] == WIDTHS["inet4"] else socket.AF_INET6
+    encoded = binary_rows(values).dictionary_encode()
+    texts = [socket.inet_ntop(family, raw) for raw in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+_ZLIB = 8
+_RAW_DEFLATE = 0x08
+_LENGTH_BYTES = 0x07
+
+
+def decompress_column(raw: pa.Array) -> pa.Array:
+    """The binary array of stored values as the values themselves."""
+    return pa.array([None if value is None else _decompress(value) for value in raw.to_pylist()], pa.binary())
+
+
+def _decompress(value: bytes) -> bytes:
+    if not value or value[0] == 0:
+        return value[1:]
+    head = value[0]
+    if head >> 4 != _ZLIB:
+        raise MalformedEvent(f"a COMPRESSED column's value begins with {head:#04x}, which names no known method")
+    start = 1 + (head & _LENGTH_BYTES)
+    length = int.from_bytes(value[1:start], "big")
+    try:
+        plain = zlib.decompress(value[start:], -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS)
+    except zlib.error as error:
+        raise MalformedEvent(f"a COMPRESSED column's value cannot be decompressed: {error}") from error
+    if len(plain) != length:
+        raise MalformedEvent(f"a COMPRESSED column's value has {len(plain)} bytes where {length} were said")
+    return plain

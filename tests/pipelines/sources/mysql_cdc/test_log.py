@@ -13,8 +13,8 @@ from tests.conftest import Database
 from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.catalog import read_server
+from tidegate.pipelines.sources.mysql_cdc.log import retention
 from tidegate.pipelines.sources.mysql_cdc.options import parse
-from tidegate.pipelines.sources.mysql_cdc.retention import retention
 
 KEPT = 864_000
 

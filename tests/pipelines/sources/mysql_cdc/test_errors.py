@@ -1,4 +1,7 @@
-"""What a person is told of a failed read: each kind of error with a next command that can mend it."""
+"""What a person is told of a failed read: each kind of error with a next command that can mend it.
+
+And how they are found again behind Spark's.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import pytest
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc import errors as snapshot
-from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, STATE, ReadError, explain, resnapshot
+from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, STATE, ReadError, explain, find, resnapshot
 from tidegate.pipelines.sources.mysql_cdc import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.positions import MAX_FILE_NUMBER, offsets
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import MAX_FILE_NUMBER, offsets
+from tidegate.pipelines.sources.mysql_cdc.errors import ChecksumMismatch
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
@@ -74,3 +78,18 @@ def test_a_plan_names_the_server_that_it_is_of() -> None:
         check_server(again.server, "b1c2", "users", "shop.users on db2:3306")
     assert "server_uuid b1c2, it was 3e11fa47" in raised.value.where
     assert raised.value.next_command == NEW
+
+
+def test_a_typed_error_is_found_in_causes_and_texts() -> None:
+    original = ChecksumMismatch("it does not match", where=BinlogPosition("binlog.000003", 77))
+    assert find(original) is original
+    outer = RuntimeError("outer")
+    outer.__cause__ = original
+    assert find(outer) is original
+    text = (
+        f"Traceback\n  File x\n{type(original).__module__}.{type(original).__name__}: {original}\nat java.lang.Thread"
+    )
+    copy = find(ValueError(text))
+    assert isinstance(copy, ChecksumMismatch)
+    assert vars(copy) == vars(original)
+    assert find(ValueError("nothing of the kind")) is None
