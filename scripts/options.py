@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats.registry import FORMATS
+from tidegate.pipelines.sources.formats import FORMATS
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}

@@ -11,8 +11,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION
 from tidegate.pipelines.sources.filesystem.source import PARQUET, SETTLE_TIME, FilesystemSource
-from tidegate.pipelines.sources.formats import format_options, metadata_of, problems, wanted
-from tidegate.pipelines.sources.formats.registry import FORMATS
+from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.syntax.secrets import needs_variables
 
 LINES = ("json", "csv", "debezium-json", "canal-json", "changelog-json")

@@ -1,5 +1,14 @@
-"""Formats: how the bytes of a message become rows of a table."""
+"""Formats by name: how the bytes of a message become rows of a table; and what a connector checks at planning."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.formats import avro, canal, changes, csv, debezium, json, raw
 from tidegate.pipelines.sources.formats.format import (
     DECODED,
     VALUE,
@@ -9,10 +18,10 @@ from tidegate.pipelines.sources.formats.format import (
     metadata_column,
     wanted,
 )
-from tidegate.pipelines.sources.formats.registry import format_named, format_options, metadata_of, problems
 
 __all__ = [
     "DECODED",
+    "FORMATS",
     "VALUE",
     "Format",
     "FormatSpec",
@@ -24,3 +33,60 @@ __all__ = [
     "problems",
     "wanted",
 ]
+
+_ALL: Sequence[Format] = (
+    json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changes.FORMAT,
+)  # fmt: skip
+FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
+
+_REGISTRY = "Its messages name their schema by a number, which only a schema registry knows, and none is asked here"
+REFUSED: Mapping[str, str] = {
+    "avro-confluent": f"{_REGISTRY}: write them as avro (the record alone, by the table's columns) or as json",
+    "debezium-avro-confluent": f"{_REGISTRY}: let Debezium write debezium-json",
+}
+"""Formats of Flink that are not here, and what to do instead."""
+
+
+def format_named(name: str) -> Format:
+    """The format called `name`. Raises PlanningError."""
+    if name in FORMATS:
+        return FORMATS[name]
+    raise PlanningError(
+        unknown(name, tuple(FORMATS)), where="'format'", state="nothing was read", next_command="name another format"
+    )
+
+
+def format_options(names: Sequence[str], *, prefix: str = "") -> tuple[OptionSpec, ...]:
+    """The options of these formats, as a connector's own. `prefix`: what it puts before them (`value.`)."""
+    return tuple(replace(option, name=prefix + option.name) for name in names for option in FORMATS[name].spec.options)
+
+
+def metadata_of(name: str, *, prefix: str = "") -> dict[str, str]:
+    """The METADATA keys of the format called `name`, with their types; none where there is no such format. `prefix`:
+    what a connector puts before them."""
+    return {prefix + key: of for key, of in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
+
+
+def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "format") -> list[str]:
+    """What is wrong, at planning, with a table whose `option` is `name`. `names`: the formats that its connector
+    reads."""
+    if name not in names:
+        return [f"'{option}': {unknown(name, names)}"]
+    chosen = FORMATS[name]
+    own = {known.name for known in chosen.spec.options}
+    others = {known.name: other for other in names if other in FORMATS for known in FORMATS[other].spec.options}
+    strays = [
+        f"'{key}' has no meaning: it is an option of {others[key]}, and the {option} is {name}"
+        for key in wanted.options
+        if key in others and key not in own
+    ]
+    return [*strays, *chosen.check(wanted)]
+
+
+def unknown(name: str, names: Sequence[str]) -> str:
+    """What to say of a format that is not among `names`."""
+    if name in REFUSED:
+        return f"the format '{name}' cannot be read. {REFUSED[name]}"
+    near = get_close_matches(name, names, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
+    return f"there is no format '{name}' here: {hint}"
