@@ -21,9 +21,10 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from benchmarks.measure import Figure, show
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, facts
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -16,13 +17,54 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
 
 _LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
 _UNREACHABLE = {2002, 2003, 2005}
 
 SESSION = "SET time_zone = '+00:00', sql_mode = ''"
 """UTC, so that a TIMESTAMP bound has one meaning; no mode, so that nobody's defaults change what a value looks like."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to reach a server. The password is in no repr, no plan, no error.
+
+    `server_ids` are the ids that dump connections may show the server, one each; empty means 0, which is what
+    mysqlbinlog shows: such a connection takes no replica's place. Timeouts are seconds.
+    """
+
+    hostname: str
+    port: int = 3306
+    username: str = ""
+    password: str = field(default="", repr=False)
+    server_ids: tuple[int, ...] = ()
+    connect_timeout: float = 30.0
+    read_timeout: float = 120.0
+    tls_ca: str | None = None
+    """Path of a CA certificate; given, the connection is encrypted and the server's certificate checked."""
+    tls_identity: bool = False
+    """Whether the certificate must also name `hostname`."""
+
+    @property
+    def where(self) -> str:
+        """`host:port`, for people."""
+        return f"{self.hostname}:{self.port}"
+
+    @property
+    def connecting(self) -> dict[str, Any]:
+        """What both clients, the snapshot's and the binlog's, give pymysql."""
+        tls = {"ssl_ca": self.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": self.tls_identity}
+        return {
+            "host": self.hostname,
+            "port": self.port,
+            "user": self.username,
+            # In UTF-8; of a text pymysql would make latin1.
+            "password": self.password.encode(),
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": max(1, round(self.connect_timeout)),
+            **(tls if self.tls_ca else {}),
+        }
 
 
 def connect(server: ServerOptions, answer_within: float | None = None) -> Connection:

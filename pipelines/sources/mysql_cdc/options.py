@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import parse_duration
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+    from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 StartupMode = Literal["initial", "snapshot", "latest-offset", "specific-offset", "timestamp"]
 MODES: tuple[str, ...] = get_args(StartupMode)
@@ -157,7 +157,7 @@ class MysqlOptions:
 def parse(options: Mapping[str, str]) -> MysqlOptions:
     """The options with real values. Raises PlanningError that names the first one which cannot be."""
     # What reads the binlog needs Spark; a script that is only compiled should not wait for it.
-    from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
+    from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
     problems = check_options(options)
     if problems:

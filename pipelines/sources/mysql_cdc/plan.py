@@ -12,10 +12,11 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import scan_borders
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.touching import TableName, end_of_piece
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, LogFiles, birth, check_reachable, is_border, log_files
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep

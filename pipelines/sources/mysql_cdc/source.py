@@ -106,7 +106,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
         for note in checked.notes:
-            _say_once(note)
+            _warn_once(note)
         return checked.table
 
     def source_table(self, before: MysqlSnapshotStep | BinlogStep | None) -> SourceTable:
@@ -365,7 +365,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
 
 
 @cache
-def _say_once(note: str) -> None:
+def _warn_once(note: str) -> None:
     """A process that goes on asks before each round; a person reads it once."""
     log.warning(note)
 

@@ -19,7 +19,7 @@ from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sources.scripted.events import EventLog, Rows, WatermarkEvent
-from tidegate.pipelines.sources.scripted.source import CONNECTOR, tells_time
+from tidegate.pipelines.sources.scripted.source import CONNECTOR, emits_watermarks
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
@@ -62,7 +62,7 @@ class ScriptedInput:
         One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5), and SourceError
         where the watermark follows from the rows.
         """
-        if not use_processing_time and not tells_time(self._table.options):
+        if not use_processing_time and not emits_watermarks(self._table.options):
             raise self._refuse("its watermark follows from its rows", next_command="append a row that is later")
         self._output().emit_watermark(Watermark(timestamp, use_processing_time))
 
@@ -163,13 +163,13 @@ def played(pipeline: Pipeline) -> Pipeline:
     """
     used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
     tables = {
-        name: _played(table, used[table.role], _tells_time(pipeline, table)) if table.role in used else table
+        name: _played(table, used[table.role], _emits_watermarks(pipeline, table)) if table.role in used else table
         for name, table in pipeline.tables.items()
     }
     return replace(pipeline, tables=tables)
 
 
-def _tells_time(pipeline: Pipeline, table: Table) -> bool:
+def _emits_watermarks(pipeline: Pipeline, table: Table) -> bool:
     in_python = pipeline.generators(table.name) or table.name in pipeline.strategies
     return table.watermark is not None or not in_python
 
@@ -179,8 +179,8 @@ def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Tab
     if table.role != "sink":
         spec = connector(table.connector).spec
         phases, signals = spec.phases(table.options), spec.signals(table.options)
-        told = {"phases": phases, "signals": signals, "tells-time": tells_time}
-        options |= {name: str(value).lower() for name, value in told.items()}
+        given = {"phases": phases, "signals": signals, "tells-time": tells_time}
+        options |= {name: str(value).lower() for name, value in given.items()}
     return replace(
         table,
         columns=tuple(map(_delivered, table.columns)),

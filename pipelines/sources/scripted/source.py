@@ -54,7 +54,7 @@ class ScriptedSource:
         self._context = context
         self._table = context.table
         self._log = EventLog(context.scratch)
-        self._tells_time = tells_time(context.options)
+        self._emits_watermarks = emits_watermarks(context.options)
 
     def preflight(self, position: SourcePosition) -> None:
         """All events can be read."""
@@ -72,7 +72,7 @@ class ScriptedSource:
         if request.max_rows is not None:
             stop = self._log.within(start, stop, request.max_rows)
         flips = False
-        if not self._tells_time and not CONNECTOR.spec.phases(self._context.options):
+        if not self._emits_watermarks and not CONNECTOR.spec.phases(self._context.options):
             flips = not request.flipped
         elif not request.flipped:
             events = self._log.watermark_events(start, stop)
@@ -106,12 +106,12 @@ class ScriptedSource:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         events = self._log.watermark_events(start, stop)
         emitted = [(SPLIT, event.watermark) for _, event in events if event.watermark is not None]
-        watermarks = emitted if self._tells_time else None
+        watermarks = emitted if self._emits_watermarks else None
         return Landed(position=f"event {stop}", watermarks=watermarks, idle=self._idle(start, stop))
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """Watermarks move by the script only, or by the rows."""
-        return self._tells_time
+        return self._emits_watermarks
 
     def close(self) -> None:
         """Nothing is open."""
@@ -149,12 +149,12 @@ class ScriptedSource:
         return table
 
 
-def tells_time(options: Mapping[str, str]) -> bool:
+def emits_watermarks(options: Mapping[str, str]) -> bool:
     """Whether a test says how far the table's time has come, and not its rows."""
-    return _says(options, "tells-time", "true")
+    return _flag(options, "tells-time", "true")
 
 
-def _says(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+def _flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
     return options.get(name, default).lower() == "true"
 
 
@@ -187,8 +187,8 @@ class ScriptedConnector:
         source=True,
         sink=True,
         tells_time=True,
-        phases=lambda options: _says(options, "phases"),
-        signals=lambda options: _says(options, "signals"),
+        phases=lambda options: _flag(options, "phases"),
+        signals=lambda options: _flag(options, "signals"),
     )
 
     def source(self, context: SourceContext) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.pipelines.errors import SourceError
@@ -11,48 +11,6 @@ from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FIRST_POSITION = 4
 """Where the first event of a binlog file stands, after the magic number."""
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """How to reach a server. The password is in no repr, no plan, no error.
-
-    `server_ids` are the ids that dump connections may show the server, one each; empty means 0, which is what
-    mysqlbinlog shows: such a connection takes no replica's place. Timeouts are seconds.
-    """
-
-    hostname: str
-    port: int = 3306
-    username: str = ""
-    password: str = field(default="", repr=False)
-    server_ids: tuple[int, ...] = ()
-    connect_timeout: float = 30.0
-    read_timeout: float = 120.0
-    tls_ca: str | None = None
-    """Path of a CA certificate; given, the connection is encrypted and the server's certificate checked."""
-    tls_identity: bool = False
-    """Whether the certificate must also name `hostname`."""
-
-    @property
-    def where(self) -> str:
-        """`host:port`, for people."""
-        return f"{self.hostname}:{self.port}"
-
-    @property
-    def connecting(self) -> dict[str, Any]:
-        """What both clients, the snapshot's and the binlog's, give pymysql."""
-        tls = {"ssl_ca": self.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": self.tls_identity}
-        return {
-            "host": self.hostname,
-            "port": self.port,
-            "user": self.username,
-            # In UTF-8; of a text pymysql would make latin1.
-            "password": self.password.encode(),
-            "charset": "utf8mb4",
-            "autocommit": True,
-            "connect_timeout": max(1, round(self.connect_timeout)),
-            **(tls if self.tls_ca else {}),
-        }
 
 
 @dataclass(frozen=True)

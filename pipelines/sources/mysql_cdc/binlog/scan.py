@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, begin_times, gtid_indices
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, SERVER_ID_AT, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 _MARIADB_NUMBER = slice(HEADER_BYTES, HEADER_BYTES + 8)
 _MARIADB_DOMAIN = slice(HEADER_BYTES + 8, HEADER_BYTES + 12)

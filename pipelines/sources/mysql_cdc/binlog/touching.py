@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TABLE_ID_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, borders_before, borders_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, gtid_indices
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 
 @dataclass(frozen=True)

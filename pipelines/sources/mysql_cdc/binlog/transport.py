@@ -18,7 +18,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     CHUNK_BYTES,
@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     PacketWalker,
     join_packets,
 )
-from tidegate.pipelines.sources.mysql_cdc.connection import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,

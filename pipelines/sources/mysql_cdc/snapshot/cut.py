@@ -10,9 +10,10 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.database import CutRule
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[Borders]]
 

@@ -14,8 +14,7 @@ from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.changelog import SOURCE_FIELDS, snapshot_columns
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.connection import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import SESSION_STATEMENT

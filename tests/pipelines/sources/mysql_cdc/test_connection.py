@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.connection import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.preflight import encryption_notes
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb

@@ -10,9 +10,10 @@ import pyarrow as pa
 from tests.conftest import Database
 from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import OnChange
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, ServerOptions, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
 
