@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
@@ -143,7 +143,7 @@ def _tables_of(
     for item in rows.inputs:
         table, name = pipeline.table(item.table), f"the table of {item.table}"
         read = Stream.of(lake, pipeline, item.table).generation(item.generation)
-        tables[name] = logged_rows(read.path, item.generation, item.upto)
+        tables[name] = read.there(item.upto)
         said[name] = item.landed - (read.removed.rows or 0)
         if CHANGELOG_RETENTION in table.options:
             thinned.add(name)
@@ -171,9 +171,9 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     """Compare both counts for one INSERT that joins. The probe may go on landing meanwhile: rows of an epoch that has
     not landed yet are not counted. An epoch that is being published right now may show as a difference."""
     rows, upto = _stands(lake, pipeline, insert)
-    target = pipeline.table(insert.target)
+    target, probe = pipeline.table(insert.target), Stream(lake, insert.probe).generation(rows.generation)
     tables = {
-        "probe": logged_rows(Stream(lake, insert.probe).path, rows.generation, upto),
+        "probe": probe.there(upto),
         "target": logged_rows(lake.target_path(target)),
         "quarantine": logged_rows(lake.quarantine_path(target, insert)),
     }
@@ -192,7 +192,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
     kept = kept_out(history_of(lake, pipeline, insert)) if upto else []
     thinned = {
-        "probe": Stream(lake, insert.probe).generation(rows.generation).removed.rows or 0,
+        "probe": probe.removed.rows or 0,
         "quarantine": sum(item.rows for item in removed(kept, upto)),
     }
     found = Reconciliation(rows, tables, (), thinned)
@@ -202,38 +202,24 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
 
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
-    """Where the rows are, and the probe's epoch up to which that is known."""
-    rows, upto = None, 0
+    """Where the rows are, and the probe's epoch up to which that is known. What checkpoints have summed is not read
+    again, so that a look costs the same on an old lake."""
+    rows, upto, target = None, 0, lake.target_path(pipeline.table(insert.target))
     while True:
-        before = rows
-        rows = where_rows_are(lake, insert.id, insert.probe, history_of(lake, pipeline, insert))
+        before, (_, found) = rows, newest_of(lake, insert.id, target)
+        rows = found or where_rows_are(lake, insert.id, insert.probe, ())
         if rows == before:  # nothing landed since the epoch was looked up
             return rows, upto
         newest = Stream(lake, insert.probe).generation(rows.generation).last
         upto = newest.epoch if newest else 0
 
 
-def logged_rows(path: Path, generation: int | None = None, upto: int | None = None) -> int | None:
-    """Rows of a Delta table by its log (of one `_generation`, up to an `_epoch` of it); 0 where there is no table, None
-    where the log does not say."""
+def logged_rows(path: Path) -> int | None:
+    """Rows of a Delta table by its log; 0 where there is no table, None where the log does not say."""
     table = opened(path)
     if table is None:
         return 0
     if "deletionVectors" in set(table.protocol().reader_features or ()):
         return None
-    total = 0
-    for file in files_of(table, "num_records", "min._generation", "max._generation", "min._epoch", "max._epoch"):
-        number, low, high = file["num_records"], file["min._generation"], file["max._generation"]
-        if number is None:
-            return None
-        if number == 0:
-            continue
-        if generation is None or low == high == generation:
-            first, last = file["min._epoch"], file["max._epoch"]
-            if upto is None or (last is not None and last <= upto):
-                total += number
-            elif first is None or first <= upto:
-                return None
-        elif low is None or high is None or low <= generation <= high:
-            return None
-    return total
+    numbers = [file["num_records"] for file in files_of(table, "num_records")]
+    return None if None in numbers else sum(numbers)

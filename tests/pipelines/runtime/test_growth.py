@@ -69,6 +69,7 @@ from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.runtime.verifying.provable import Provable
+from tidegate.quality_checks.reconcile import reconcile
 
 ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""
@@ -379,6 +380,21 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
+
+
+def test_that_rows_add_up_is_checked_without_reading_what_checkpoints_have_summed(
+    aged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for made in map(HandmadeLake, aged):
+        with decoded(monkeypatch) as rows:
+            found = reconcile(Lake(made.root), made.pipeline, made.insert)
+        epochs = history_of(made.lake, made.pipeline, made.insert)
+        assert found.rows == where_rows_are(made.lake, made.insert.id, "clicks", epochs)
+        assert found.rows.balanced
+        seen.append(sum(rows.values()))
+    # Looked at twice, since rows may land meanwhile: each time what came after the last checkpoint, three tables of it.
+    assert seen[1] <= seen[0] + 2 * 3 * CHECKPOINT
 
 
 def test_what_can_be_recomputed_is_told_of_any_epochs_by_one_look_at_the_logs(
