@@ -35,7 +35,7 @@ from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.asking import source_after
+from tidegate.pipelines.runtime.landing.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed

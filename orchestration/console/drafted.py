@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.runtime.dry_run import DryRun, InsertDraft
-from tidegate.pipelines.runtime.landing.drafts import SourceDraft
+from tidegate.pipelines.runtime.landing.advances import SourceDraft
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import number
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.definitions import Difference
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.position import Waiting
-from tidegate.pipelines.runtime.landing.drafts import SourceDraft
+from tidegate.pipelines.runtime.landing.advances import SourceDraft
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.runner import Runner
 

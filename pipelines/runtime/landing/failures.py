@@ -1,22 +1,75 @@
-"""What fails while an epoch's rows are read, told with the table, the expression, the step and the state; and which
+"""What fails while an epoch's rows are read, reported with the table, the expression, the step and the state; and which
 table may not be read anew."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import QueryContextType
 
 from tidegate.pipelines.commands import NextCommand, advice
 from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.function import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
-from tidegate.pipelines.runtime.landing.expressions import failed_expression
 from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.watermarks import WatermarkError
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A table's own expression that could not be computed for some row.
+
+    Attributes:
+        name: whose it is: "computed column n", "the watermark".
+        sql: what is declared, as the script has it: "n AS CAST(text AS INT)".
+    """
+
+    name: str
+    sql: str
+
+
+def failed_expression(error: BaseException, table: Table, watermark: str | None) -> Failed | None:
+    """The computed column or watermark of `table` that Spark's `error` comes from; None where it names none of them.
+
+    `watermark` is the Spark SQL that the table's strategy evaluates. Spark tells the text of an expression and the part
+    of it that failed. Of two expressions with the same text the first is named: both fail on the same row.
+    """
+    declared = _declared(table, watermark)
+    whole = next((failed for failed, text in declared if f" ==\n{text}\n" in str(error)), None)
+    if whole is not None:
+        return whole
+    part = _fragment(error)
+    return next((failed for failed, text in declared if part and part in text), None)
+
+
+def _declared(table: Table, watermark: str | None) -> list[tuple[Failed, str]]:
+    found = [
+        (Failed(f"computed column {column.name}", f"{column.name} AS {column.sql or column.expression}"), expression)
+        for column in table.stored_columns
+        if (expression := column.expression) is not None
+    ]
+    spec = table.watermark
+    if watermark is not None:
+        own = spec is not None and spec.expression == watermark
+        sql = f"WATERMARK FOR {spec.column} AS {spec.sql or spec.expression}" if own and spec else watermark
+        found.append((Failed("the watermark", sql), watermark))
+    return found
+
+
+def _fragment(error: BaseException) -> str | None:
+    if not isinstance(error, PySparkException):
+        return None
+    in_sql = (context for context in error.getQueryContext() if context.contextType() == QueryContextType.SQL)
+    return next((context.fragment() for context in in_sql), None)
+
 
 _UNREAD = "the epoch is planned, none of its rows are committed; epochs before it stand"
 UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
@@ -96,9 +149,9 @@ def _explained(
     error: BaseException, own: SourceTable, source: Source, stored: StoredStep, watermark: str | None
 ) -> TidegateError:
     what, where, mend = first_line(error), place(stored), remedy(str(error))
-    told, failed = failure(error), failed_expression(error, own.table, watermark)
-    if told is not None:
-        what, mend = told, "mend the function"
+    of_function, failed = failure(error), failed_expression(error, own.table, watermark)
+    if of_function is not None:
+        what, mend = of_function, "mend the function"
     elif failed is not None:
         what, where = f"{failed.name} failed: {what}", f"{failed.sql}; {where}"
         mend = "mend the expression (TRY_CAST gives NULL where CAST fails), or the source's row"

@@ -29,10 +29,9 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import explained
-from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
+from tidegate.pipelines.runtime.landing.advances import Advance, DraftSplits, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import functions_of, register
-from tidegate.pipelines.runtime.landing.drafts import DraftSplits, SourceDraft
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.landing.membership import Membership

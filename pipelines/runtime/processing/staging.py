@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -17,6 +21,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.process.engine.rows import InputShape
+from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
@@ -24,13 +30,65 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import first_line
+from tidegate.pipelines.runtime.processing.columns import input_columns, output_schema, output_types
 from tidegate.pipelines.runtime.processing.description import staged_row
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs, planned_steps
-from tidegate.pipelines.runtime.processing.state import check_unchanged, state_before
+from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
-from tidegate.pipelines.runtime.processing.tasks import task_plan
 from tidegate.pipelines.runtime.processing.writing import EpochOutputs
 from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
+
+PER_TASK = 200_000
+"""About how many rows a task of an epoch takes."""
+
+
+def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan:
+    """The plan of an epoch's tasks, which write their state into `folder`.
+
+    Raises PlanningError where the function cannot be sent to them.
+    """
+    tables, plan, steps = inputs.tables, inputs.plan, inputs.found.steps
+    spec, span = tables.spec, plan.process
+    return TaskPlan(
+        function=_pickled(spec.function, plan.insert),
+        path=tuple(entry or os.getcwd() for entry in sys.path),
+        steps=steps,
+        inputs=tuple(_shape(tables, place) for place in range(len(spec.inputs))),
+        keys=len(tables.state.keys),
+        outputs=tuple(map(output_schema, tables.given)),
+        columns=tables.state,
+        groups=state.groups(),
+        due=state.due(steps.end),
+        tasks=max(1, min(spec.buckets, (span.rows + state.living) // PER_TASK + 1)),
+        folder=str(folder),
+        generation=plan.generation,
+        epoch=plan.epoch,
+        rewrite=span.rewrite,
+        broadcast=inputs.broadcast(),
+        keyed=bool(spec.inputs[0].key),
+        types=() if spec.windowed else tuple(map(output_types, tables.targets)),
+    )
+
+
+def _shape(tables: ProcessTables, place: int) -> InputShape:
+    pipeline, spec = tables.on_lake.pipeline, tables.spec
+    columns = input_columns(pipeline, spec, place)
+    generators = [] if spec.windowed else pipeline.generators(spec.inputs[place].table)
+    extractor = _pickled(generators[0].extractor, tables.on_lake.insert.id) if generators else None
+    return InputShape(tuple(columns), extractor)
+
+
+def _pickled(function: Any, insert: str) -> bytes:
+    try:
+        return cloudpickle.dumps(function)
+    except Exception as error:  # whatever its attributes raise when they are pickled
+        raise PlanningError(
+            f"the function of {insert} cannot be sent to a worker: {type(error).__name__}: {error}",
+            where=f"process {insert}",
+            state="the epoch is planned and not staged",
+            next_command="keep connections and files out of its attributes: make them in open()",
+        ) from error
+
 
 _TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
 

@@ -16,8 +16,8 @@ from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.verifying.constraints import VIOLATION
 from tidegate.pipelines.runtime.verifying.recompute import (
+    VIOLATION,
     Views,
     compared,
     lot_rows,

@@ -45,7 +45,6 @@ from tidegate.pipelines.runtime.accounting import (
     newest_of,
     where_rows_are,
 )
-from tidegate.pipelines.runtime.compaction import Compaction
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
     Backfill,
@@ -62,6 +61,7 @@ from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
+from tidegate.pipelines.runtime.maintenance import Compaction
 from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.work import JoinWork
