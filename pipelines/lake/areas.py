@@ -66,8 +66,8 @@ class Area:
         if self.high < MAX_TIMESTAMP:
             bounds.append(f"_rowtime <= timestamp_micros({int(self.high)}L)")
         timed = " AND ".join(bounds) if self.timed else "false"
-        told = f"(_rowtime IS NULL OR ({timed}))" if self.nulls else timed
-        return f"(_epoch > {int(self.after)} AND _epoch <= {int(self.upto)} AND {told})"
+        in_time = f"(_rowtime IS NULL OR ({timed}))" if self.nulls else timed
+        return f"(_epoch > {int(self.after)} AND _epoch <= {int(self.upto)} AND {in_time})"
 
     def expression(self) -> pc.Expression:
         """The same for Arrow."""

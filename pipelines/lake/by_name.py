@@ -173,10 +173,10 @@ def seen(log: Location, version: int) -> Tag | None:
 def last_checkpoint(log: Location) -> int | None:
     """The version that the log names as its last checkpoint; None where it has none, or one of several files."""
     try:
-        told = json.loads((log / "_last_checkpoint").read())
+        checkpoint = json.loads((log / "_last_checkpoint").read())
     except FileNotFoundError:
         return None
-    return None if told.get("parts") or "v2Checkpoint" in told else told["version"]
+    return None if checkpoint.get("parts") or "v2Checkpoint" in checkpoint else checkpoint["version"]
 
 
 def removed_since(root: Location, at: int, moment: int) -> set[str] | None:

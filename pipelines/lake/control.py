@@ -289,7 +289,7 @@ class ControlTable(Generic[R]):
             return []
         seen, version, known = self._listed
         if seen is not table or version != table.version():
-            young = map(_File.of, delta_log.files_of(table, *_TOLD, but=known))
+            young = map(_File.of, delta_log.files_of(table, *_STATISTICS, but=known))
             names = [file["path"] for file in delta_log.files_of(table, "path")]
             known = {name: known[name] for name in names if name in known} | {file.name: file for file in young}
             self._listed = (table, table.version(), known)
@@ -301,7 +301,7 @@ class ControlTable(Generic[R]):
     def _read(self, file: _File, generation: int | None, low: int, high: int | None) -> list[dict[str, Any]]:
         """The rows of one data file with low <= epoch <= high, of one generation, as they are stored."""
         place = self.path / file.path
-        with delta_log.damage_told(place, self._remedy):
+        with delta_log.damage_reported(place, self._remedy):
             rows = self._decoded.rows(place, file, low, high)
         return [
             {**row, "owner": file.owner}
@@ -312,7 +312,7 @@ class ControlTable(Generic[R]):
         ]
 
 
-_TOLD = (
+_STATISTICS = (
     *("partition.owner", "path", "num_records", "size_bytes"),
     *("min.epoch", "max.epoch", "min.generation", "max.generation"),
 )

@@ -29,7 +29,7 @@ def unreadable() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def damage_told(path: Address, remedy: str) -> Iterator[None]:
+def damage_reported(path: Address, remedy: str) -> Iterator[None]:
     """Raise what a damaged table or file at `path` throws as LakeError. `remedy`: what to do."""
     try:
         yield
@@ -57,7 +57,7 @@ which nobody reads as a history."""
 
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
-other names there; from the next one on, features are told one by one."""
+other names there; from the next one on, features are listed one by one."""
 
 
 def opened(path: Address, remedy: str | None = None) -> Table | None:
@@ -75,7 +75,7 @@ def opened(path: Address, remedy: str | None = None) -> Table | None:
         if table is None and (by_delta_rs is None or plain(by_delta_rs)):
             table = by_name.read(path)
         if table is None:
-            with damage_told(path, remedy or f"bring {path} back from a backup, then run the same command again"):
+            with damage_reported(path, remedy or f"bring {path} back from a backup, then run the same command again"):
                 from deltalake import DeltaTable
 
                 if by_delta_rs is not None:

@@ -327,7 +327,7 @@ def read_leases(root: Address, owner: str | None = None) -> list[Lease]:
 
 def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
     path = delta_log.root_of(table)
-    with delta_log.damage_told(path, _remedy(path)):
+    with delta_log.damage_reported(path, _remedy(path)):
         return [
             Lease(**row, owner=file["partition.owner"])
             for file in delta_log.files_of(table, "path", "partition.owner")

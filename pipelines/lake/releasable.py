@@ -203,18 +203,18 @@ class _File:
         return bound > MIN_TIMESTAMP and self.greatest_time is not None and self.greatest_time <= bound
 
 
-def _at_most(told: int) -> int:
-    """The greatest time (us) that a file may hold whose log entry tells this one: whoever put files together has cut it
+def _at_most(logged: int) -> int:
+    """The greatest time (us) that a file may hold whose log entry has this one: whoever put files together has cut it
     to a millisecond (OPTIMIZE does)."""
-    return told if told % 1000 else told + 999
+    return logged if logged % 1000 else logged + 999
 
 
-_TOLD = tuple(f"{bound}.{name}" for name in ("_epoch", "_generation", "_rowtime") for bound in ("min", "max"))
+_STATISTICS = tuple(f"{bound}.{name}" for name in ("_epoch", "_generation", "_rowtime") for bound in ("min", "max"))
 
 
 def _statistics(table: delta_log.Table, generation: int) -> list[_File]:
     found = []
-    for file in delta_log.files_of(table, "path", "num_records", "null_count._rowtime", *_TOLD):
+    for file in delta_log.files_of(table, "path", "num_records", "null_count._rowtime", *_STATISTICS):
         low, high = file["min._generation"], file["max._generation"]
         if low is not None and high is not None and not low <= generation <= high:
             continue

@@ -88,7 +88,7 @@ def vacuum(path: Address, *, keep: timedelta) -> Tidied | None:
 def _tidied(path: Address, keep: timedelta, together: Callable[[Any], None] | None) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
-    with _told(path):
+    with _reported(path):
         before, size = len(live_files(path)), _size(path)
         if together is not None and before >= SMALL_FILES:
             together(path)
@@ -216,10 +216,10 @@ def log_keep(path: Address, keep: timedelta) -> timedelta | None:
     """How long the log of a table is kept that people may read too: what its own properties say; `keep` where they say
     nothing; None (for ever) where that is not understood, or cleaning is off."""
     table = delta_log.opened(path)
-    told = table.metadata().configuration if table is not None else {}
-    if told.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
+    set_in = table.metadata().configuration if table is not None else {}
+    if set_in.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return None
-    text = told.get("delta.logRetentionDuration")
+    text = set_in.get("delta.logRetentionDuration")
     if text is None or text == delta_log.OWN["delta.logRetentionDuration"]:
         return keep
     found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?", text.strip(), re.IGNORECASE)
@@ -276,7 +276,7 @@ def sweep(staged: Address, finished: Sequence[Address], live: Collection[str] | 
     Raises LakeError.
     """
     oldest, gone, freed = time.time() - keep.total_seconds(), 0, 0
-    with _told(staged):
+    with _reported(staged):
         for folder in map(Location, finished if live is not None else ()):
             for file in folder.files():
                 if str(file) not in (live or ()) and file.written_before(oldest):
@@ -310,7 +310,7 @@ def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
 
 
 @contextmanager
-def _told(path: Address) -> Iterator[None]:
+def _reported(path: Address) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:

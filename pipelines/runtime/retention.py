@@ -258,8 +258,8 @@ class Retention(OldRows):
         counted = judged.agg(F.count(F.lit(1)), F.count_if("_over"), furthest).collect()[0]
         looked_at, over = int(counted[0]), int(counted[1])
         if over < max(looked_at * WORTH_IT, 1):
-            told = "; ".join(filter(None, [few(over, looked_at) if over else "no row may go", horizon.held_by]))
-            return Retained(table.name, last.generation, looked_at, 0, horizon, told)
+            reason = "; ".join(filter(None, [few(over, looked_at) if over else "no row may go", horizon.held_by]))
+            return Retained(table.name, last.generation, looked_at, 0, horizon, reason)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)

@@ -59,7 +59,7 @@ class SourceStatus:
             half a minute; None before the first time.
         idle_splits, ended_splits: their names.
         late: late rows of the generation; rows of before they were counted are not in it.
-        rejected: what the source could not read as rows, kept in the table's quarantine.
+        rejected: what the source could not read as rows, stored in the table's quarantine.
         aligned: its position in its alignment group, with the splits that are blocked, by whom and since when.
         removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows
             are there; None where none was removed, and where nothing has landed after what was.

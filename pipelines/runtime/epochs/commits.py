@@ -104,7 +104,7 @@ class LogCommit(Commit):
 
     @property
     def state(self) -> str:
-        return "the epoch is published; its watermark is told with the next run"
+        return "the epoch is published; its watermark is logged with the next run"
 
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
         Stream(lake, self.row.owner).generation(self.row.generation).log_epoch(self.row)

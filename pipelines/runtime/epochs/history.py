@@ -62,10 +62,10 @@ class ReleasedEpoch:
         An epoch that has not stored them may have any up to its watermark.
         """
         facts = self.staged.facts if self.staged else {}
-        told = {name.partition("@")[0]: value for name, value in facts.items()}
-        if "least-time" not in told:
+        stored = {name.partition("@")[0]: value for name, value in facts.items()}
+        if "least-time" not in stored:
             return MIN_TIMESTAMP, micros(self.plan.watermark)
-        return int(told["least-time"]), int(told["greatest-time"])
+        return int(stored["least-time"]), int(stored["greatest-time"])
 
     @property
     def oldest(self) -> int:

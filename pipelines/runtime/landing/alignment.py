@@ -49,11 +49,11 @@ class GroupPosition:
     """Where a source stands in its group.
 
     `minimum` is the group's least watermark and `limit` the greatest that is not too far ahead (ms); None when nobody
-    is waited for, MIN_TIMESTAMP (and the drift) while a member has told nothing. `blocked` are this source's own
+    is waited for, MIN_TIMESTAMP (and the drift) while a member has emitted nothing. `blocked` are this source's own
     splits. `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any: what its own
-    slowest split has told does not hold that split, and a watermark that stays behind the rowtimes has them go as much
-    further: by what it stayed behind so far, and by `delay_ms` at least, which the table takes off its source's own
-    watermark. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
+    slowest split has emitted does not hold that split, and a watermark that stays behind the rowtimes has them go
+    as much further: by what it stayed behind so far, and by `delay_ms` at least, which the table takes off its source's
+    own watermark. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
     members that have landed nothing.
     """
 
@@ -75,8 +75,8 @@ class GroupPosition:
 
     def to_log(self, idle_timeout_ms: int | None, next_rowtimes: Mapping[str, int] | None = None) -> dict[str, Any]:
         """As the source's log row has it. `next_rowtimes`: what `Step.next_rowtimes` said of the epoch."""
-        told = {"idle_timeout_ms": idle_timeout_ms, "next_rowtimes": dict(next_rowtimes or {})}
-        return {**asdict(self), **told}
+        stored = {"idle_timeout_ms": idle_timeout_ms, "next_rowtimes": dict(next_rowtimes or {})}
+        return {**asdict(self), **stored}
 
 
 def next_rowtimes_of(row: WatermarkRow | None) -> dict[str, int]:
@@ -96,8 +96,8 @@ class Members:
         """The members of `group`, each with its newest log row; None for one that has not landed anything."""
         for owner in sorted({*self.lake.watermarks.owners(), *self.known}):
             row = self.lake.watermarks.last(owner)
-            told = row.alignment["group"] if row and row.alignment else None
-            if self.known.get(owner, told) == group:
+            stored = row.alignment["group"] if row and row.alignment else None
+            if self.known.get(owner, stored) == group:
                 yield owner, row
 
 
@@ -119,9 +119,9 @@ def group_position(
     following = next_rowtimes_of(rows.get(source)) if next_rowtimes is None else next_rowtimes
     own = counting(stored_splits(rows.get(source)) if splits is None else splits)
     coordinator = AlignmentCoordinator(alignment.group, alignment.max_drift)
-    told = {owner: _told(row, now) for owner, row in rows.items()}
-    told[source] = _words(own)
-    for owner, words in told.items():
+    emitted = {owner: _emitted(row, now) for owner, row in rows.items()}
+    emitted[source] = _words(own)
+    for owner, words in emitted.items():
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
     found = _at_limit(_standing(coordinator, source, own, alignment, delay_ms), own, following)
@@ -193,11 +193,11 @@ def _reach(
     """How far the rowtimes of the splits that go on may come, for all of them together."""
     names = [split.split for split in going] or [NO_SPLIT]
     allowed = [limit for limit in (coordinator.reach(source, name) for name in names) if limit is not None]
-    behind = [split.rowtime - split.timestamp for split in going if split.rowtime is not None and _has_told(split)]
+    behind = [split.rowtime - split.timestamp for split in going if split.rowtime is not None and _has_emitted(split)]
     return min(allowed) + max([delay_ms, *behind]) if allowed else None
 
 
-def _has_told(split: SplitWatermark) -> bool:
+def _has_emitted(split: SplitWatermark) -> bool:
     return not split.use_processing_time and MIN_TIMESTAMP < split.timestamp < MAX_TIMESTAMP
 
 
@@ -234,8 +234,8 @@ def _since(
         if item.next_rowtime is not None:
             return landed if item.split in known else now
         behind = minimum + item.ahead_ms - found.max_drift_ms
-        told = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
-        return next((at for at, word in told if word is not None and word.timestamp < behind), landed)
+        words = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
+        return next((at for at, word in words if word is not None and word.timestamp < behind), landed)
 
     return tuple(replace(item, since=since(item)) for item in found.blocked)
 
@@ -251,7 +251,7 @@ def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
     }
 
 
-def _told(row: WatermarkRow | None, now: int) -> dict[str, Watermark]:
+def _emitted(row: WatermarkRow | None, now: int) -> dict[str, Watermark]:
     """What another member's newest log row reports. Its idle timeout runs on where nobody lands it."""
     splits = counting(stored_splits(row))
     timeout = row.alignment["idle_timeout_ms"] if row and row.alignment else None

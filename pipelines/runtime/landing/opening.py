@@ -126,7 +126,7 @@ def log_retention(
     answer_within: str | None = None,
 ) -> LogRetention | None:
     """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
-    and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has told it
+    and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has reported it
     then, at the least: what is past that time may be gone, and is not known to be. Raises SourceError."""
     last = Stream(lake, table.name).newest
     if last is None:

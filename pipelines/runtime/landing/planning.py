@@ -55,9 +55,9 @@ class EpochPlanner:
         step = planned.step or self._quiet(context.generation, position, blocked, planned.held, instant)
         if step is None:
             return None
-        told = next_rowtimes_of(self.own.generation(context.generation).last)
+        rowtimes = next_rowtimes_of(self.own.generation(context.generation).last)
         # Of a split that was not asked for, what was known of its next row still holds.
-        known = {split: at for split, at in told.items() if split in request.blocked}
+        known = {split: at for split, at in rowtimes.items() if split in request.blocked}
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
 
     def _planned(self, source: Source, request: PlanRequest) -> Planned:

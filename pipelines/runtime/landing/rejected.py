@@ -1,4 +1,4 @@
-"""What a source could not read as rows: kept in a Delta table of the source table's own, each once, and counted.
+"""What a source could not read as rows: stored in a Delta table of the source table's own, each once, and counted.
 
 An epoch's rows are written first, which counts what is rejected; where that is not nothing, it is read once more and
 committed before the rows are. So a rerun of the epoch finds it there, and rows and rejected come to all that was read.

@@ -194,8 +194,8 @@ class SourceRunner:
             landed = time.with_own_watermarks(source.landed(stored, rows() if asks_rows(source) else None))
         faults.point("source.landed", self.table.name)
         with reading(self.own, source, stored, time.expression):
-            told = landed.watermarks is not None
-            passes = time.passes(rows, counted.tally, stored, emitted=told)
+            emitted = landed.watermarks is not None
+            passes = time.passes(rows, counted.tally, stored, emitted=emitted)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
         row = replace(row, rejected=counted.rejected)
         if counted.tally["truncates"]:

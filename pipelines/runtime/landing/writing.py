@@ -161,12 +161,12 @@ class EpochWriter:
         task = TaskWriter(str(folder), self.stored.generation, self.stored.epoch, types, self.time.tally)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield pa.RecordBatch.from_pydict({"table": pa.array([number], pa.int32()), "told": [task.write(batches)]})
+            yield pa.RecordBatch.from_pydict({"table": pa.array([number], pa.int32()), "report": [task.write(batches)]})
 
-        return folder, rows.mapInArrow(write, "table INT, told STRING")
+        return folder, rows.mapInArrow(write, "table INT, report STRING")
 
-    def told(self, folder: Path, found: Sequence[str]) -> Written:
-        """What tasks have written, once all have told of it."""
+    def reported(self, folder: Path, found: Sequence[str]) -> Written:
+        """What tasks have written, once all have reported it."""
         parts = [json.loads(text) for text in found]
         files = [StagedFile(**file) for part in parts for file in part["files"]]
         return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._kept_out()))
@@ -218,7 +218,7 @@ class TaskWriter:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> str:
         """The file, if there are rows, and what was counted, as JSON. Another attempt writes another file, so that one
-        that was told of stays as it is. Raises OSError."""
+        that was reported stays as it is. Raises OSError."""
         folder, name = Path(self.folder), f"part-{uuid.uuid4().hex}.parquet"
         counts = [self.tally.of(None)]
         with BatchWriter(folder / name) as file:
@@ -248,9 +248,9 @@ def together(writers: Sequence[EpochWriter]) -> list[Written]:
                 folder, frame = writer.by_tasks(number)
                 folders.append(folder)
                 frames.append(frame)
-            told = reduce(DataFrame.unionAll, frames).collect()  # one row a task
-        found = [[row["told"] for row in told if row["table"] == number] for number in range(len(writers))]
-        return [writer.told(folder, each) for writer, folder, each in zip(writers, folders, found, strict=True)]
+            reports = reduce(DataFrame.unionAll, frames).collect()  # one row a task
+        found = [[row["report"] for row in reports if row["table"] == number] for number in range(len(writers))]
+        return [writer.reported(folder, each) for writer, folder, each in zip(writers, folders, found, strict=True)]
     except BaseException:
         for folder in folders:  # what tasks that still run put there anew goes with dead files
             shutil.rmtree(folder, ignore_errors=True)

@@ -30,7 +30,7 @@ from tidegate.pipelines.runtime.processing.writing import EpochOutputs
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 
 Reports = Sequence[Mapping[str, Any]]
-"""What each task has told, in their order."""
+"""What each task has reported, in their order."""
 
 
 def staged_row(
@@ -38,7 +38,7 @@ def staged_row(
 ) -> StagedRow:
     """What was written of an epoch that began with `state`; `counted` of each output. `staged_at` in ms, UTC.
 
-    Raises ProcessError where tasks have not told what they did, or not the same.
+    Raises ProcessError where tasks have not reported what they did, or not the same.
     """
     tables, plan, task, attempt = outputs.inputs.tables, outputs.inputs.plan, outputs.task, outputs.attempt
     reports = read_reports(outputs.folders(0)["publish"])
@@ -100,12 +100,12 @@ def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports
 
 
 def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of the second output, which has no row of its own."""
-    files, told = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
+    """What is stored of the second output, which has no row of its own."""
+    files, numbers = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
     return {
         "files": files,
-        **told,
-        DISCARDED: _given_up(outputs.inputs.plan, told),
+        **numbers,
+        DISCARDED: _given_up(outputs.inputs.plan, numbers),
         "emitted": _handed(reports, 1),
     }
 
@@ -129,7 +129,7 @@ def _handed(reports: Reports, output: int) -> int:
 
 
 def _files(outputs: EpochOutputs, output: int) -> list[StagedFile]:
-    """The staged files of an output, without what the tasks have told."""
+    """The staged files of an output, without what the tasks have reported."""
     found = [file for folder in outputs.folders(output).values() for file in survey(folder)]
     return [file for file in found if file.disposition != REPORTS]
 

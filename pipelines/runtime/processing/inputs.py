@@ -53,12 +53,12 @@ def epoch_steps(
         now: The moment of the plan (ms, UTC).
     """
     landed: list[tuple[bool, int, int, int, LandedStep]] = []
-    standing: list[LandedStep] = []
+    positions: list[LandedStep] = []
     for place, span in enumerate(spans):
         log = {row.epoch: row for row in Stream(lake, span.table).generation(span.generation).log(span.after)}
         stood = max((epoch for epoch in log if epoch <= span.after), default=None)
         if stood is not None:
-            standing.append(_step(spec, place, log[stood]))
+            positions.append(_step(spec, place, log[stood]))
         latest = 0
         for epoch in range(span.after + 1, span.upto + 1):
             if epoch not in log:
@@ -69,7 +69,7 @@ def epoch_steps(
     steps, watermark = steps_of(
         range(len(spans)),
         [item[4] for item in landed],
-        before=standing,
+        before=positions,
         last=Watermark(*last),
         time=before,
         now=now,
@@ -91,8 +91,8 @@ def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochStep
 
 def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
     watermark = Watermark(row.timestamp, row.use_processing_time)
-    told, known = row.told or {}, spec.declarations
-    words = tuple(item.new_watermark(told[item.identifier]) for item in known if item.identifier in told)  # type: ignore[arg-type]
+    declared, known = row.told or {}, spec.declarations
+    words = tuple(item.new_watermark(declared[item.identifier]) for item in known if item.identifier in declared)  # type: ignore[arg-type]
     return LandedStep(place, watermark, row.idle, row.landed_at, words)
 
 
@@ -127,7 +127,7 @@ class EpochInputs:
         if rows is None:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         elif read.output is not None or table.watermark is None:
-            # The source's own time of a change is not the time that a watermark tells of: nothing is late by it. Where
-            # a generator tells the time, its extractor is asked.
+            # The source's own time of a change is not the time of its watermark: nothing is late by it. Where
+            # a generator reads the time, its extractor is asked.
             rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, self.found.of_input[place])

@@ -71,11 +71,11 @@ def _asked(rows: DataFrame, constraints: Sequence[Constraint]) -> DataFrame:
     if not kept_out:
         return asked
     cases = " ".join(f"WHEN {MASK} >= {bit[each.name]}L THEN {literal(VIOLATED + each.name)}" for each in kept_out)
-    told = {name: quoted(name) for name in asked.columns} | {
+    columns = {name: quoted(name) for name in asked.columns} | {
         "_reason": f"CASE {cases} ELSE _reason END",
         "_disposition": f"IF({MASK} >= {kept_out_from(constraints)}L, 'quarantine', _disposition)",
     }
-    return asked.selectExpr(*[f"{expression} AS {quoted(name)}" for name, expression in told.items()])
+    return asked.selectExpr(*[f"{expression} AS {quoted(name)}" for name, expression in columns.items()])
 
 
 def counts(constraints: Sequence[Constraint]) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def counts(constraints: Sequence[Constraint]) -> list[tuple[str, str]]:
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
-    """What the tasks of an epoch have told, in their order."""
+    """What the tasks of an epoch have reported, in their order."""
     texts: list[str] = []
     for path in folder.glob(f"_disposition={REPORTS}/*.parquet"):
         texts += pq.read_table(path, columns=["_reason"]).column("_reason").to_pylist()
@@ -97,11 +97,10 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
 def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks: int) -> None:
     """Every task has reported, and all have come to the same broadcast state and the same last records, of which those
     of one task are kept. Raises ProcessError."""
-    told = [report["task"] for report in reports]
-    if told != list(range(tasks)):
-        raise _refused(
-            insert, f"of {tasks} tasks of {insert}, {len(told)} have told what they did", "run the same command again"
-        )
+    reported = [report["task"] for report in reports]
+    if reported != list(range(tasks)):
+        what = f"of {tasks} tasks of {insert}, {len(reported)} have reported what they did"
+        raise _refused(insert, what, "run the same command again")
     if len({report["broadcast"] for report in reports}) > 1:
         raise _refused(
             insert,

@@ -25,7 +25,7 @@ from tidegate.pipelines.watermarks.watermark import instant
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
     """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
-    input has told another watermark (that it is idle, or active again).
+    input has emitted another watermark (that it is idle, or active again).
 
     A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: what they have
     landed until then is met by every record of the others. One with a single input never waits.

@@ -90,7 +90,7 @@ def _pickled(function: Any, insert: str) -> bytes:
         ) from error
 
 
-_TOLD = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<told>.+)$", re.MULTILINE)
+_MESSAGE = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<message>.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class ProcessStager:
 
 
 def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
-    found = _TOLD.search(str(error))
-    what = found["told"].strip() if found else first_line(error)
+    found = _MESSAGE.search(str(error))
+    what = found["message"].strip() if found else first_line(error)
     return ProcessError(
         what,
         where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",

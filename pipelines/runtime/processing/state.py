@@ -38,7 +38,7 @@ class StateFiles:
         files: As `survey` describes them, and `groups`: the bucket of each row group.
         buckets: Of every bucket that has state: [its first timer or None, how many keys live].
         buckets_of: Into how many buckets keys are put.
-        key: The columns that make the key, each with its Arrow type; None where no epoch has told them.
+        key: The columns that make the key, each with its Arrow type; None where no epoch has stored them.
         definition: What SQL's windows keep (`WindowedQuery.definition`); None of any other function.
     """
 
@@ -55,18 +55,18 @@ class StateFiles:
 
     def fact(self) -> dict[str, Any]:
         """As a fact of a staged row."""
-        told = {str(bucket): list(word) for bucket, word in self.buckets.items()}
+        buckets = {str(bucket): list(word) for bucket, word in self.buckets.items()}
         key = None if self.key is None else [list(column) for column in self.key]
         own = {} if self.definition is None else {"definition": self.definition}
         files = list(self.files)
-        return {"folder": self.folder, "files": files, "buckets": told, "of": self.buckets_of, "key": key, **own}
+        return {"folder": self.folder, "files": files, "buckets": buckets, "of": self.buckets_of, "key": key, **own}
 
     @classmethod
     def of(cls, row: StagedRow) -> StateFiles:
         stored = row.facts[FACT]
         buckets = {int(bucket): (word[0], word[1]) for bucket, word in stored["buckets"].items()}
-        told = stored.get("key")  # epochs of before it was told have none
-        key = None if told is None else tuple((name, kind) for name, kind in told)
+        found = stored.get("key")  # epochs of before it was stored have none
+        key = None if found is None else tuple((name, kind) for name, kind in found)
         definition = stored.get("definition")
         return cls(stored["folder"], tuple(stored["files"]), buckets, stored["of"], key, definition)
 
@@ -154,14 +154,14 @@ def check_unchanged(
         )
     if last.buckets_of != buckets:
         raise PlanningError(
-            f"{insert} has put its keys into {last.buckets_of} buckets, and is now told {buckets}",
+            f"{insert} has put its keys into {last.buckets_of} buckets, and is now given {buckets}",
             where=f"process {insert}",
             state="nothing was run; the state is as it was",
             next_command=f"give it buckets={last.buckets_of} again",
         )
     if last.key is not None and last.key != key:
         raise PlanningError(
-            f"{insert} has kept its state by {_told(last.key)}, and is now told {_told(key)}",
+            f"{insert} has stored its state by {_shown(last.key)}, and is now given {_shown(key)}",
             where=f"process {insert}",
             state="nothing was run; the state is as it was",
             next_command="give it the old key again, or give the process a new name: it then begins at the first "
@@ -169,7 +169,7 @@ def check_unchanged(
         )
 
 
-def _told(key: KeyColumns) -> str:
+def _shown(key: KeyColumns) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in key)
 
 
@@ -201,10 +201,10 @@ def _lost(on_lake: InsertOnLake, path: Path, what: str) -> LakeError:
 
 
 def merged(
-    before: Mapping[int, tuple[int | None, int]], told: Sequence[Mapping[str, Any]]
+    before: Mapping[int, tuple[int | None, int]], reports: Sequence[Mapping[str, Any]]
 ) -> dict[int, tuple[int | None, int]]:
-    """Every bucket's word once an epoch's tasks have told theirs."""
+    """Every bucket's word once an epoch's tasks have reported theirs."""
     found = dict(before)
-    for report in told:
+    for report in reports:
         found |= {int(bucket): (word[0], word[1]) for bucket, word in report["buckets"].items()}
     return {bucket: word for bucket, word in found.items() if word[1] or word[0] is not None}

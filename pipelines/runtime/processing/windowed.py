@@ -69,12 +69,12 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
         .agg(*[F.expr(f"{part.expression} AS {quoted(part.name)}") for part in query.parts])
     )
     places = {"_epoch": "_epoch", "_rowtime": "NULL", "_split": "''", "_offset": "0"}
-    told = [f"CAST({places[name]} AS {kind}) AS {name}" for name, kind in PLACE.items()]
-    return grouped.selectExpr(*map(quoted, query.records), *told)
+    places_as = [f"CAST({places[name]} AS {kind}) AS {name}" for name, kind in PLACE.items()]
+    return grouped.selectExpr(*map(quoted, query.records), *places_as)
 
 
 def open_windows(rows: DataFrame, table: WindowTable) -> DataFrame:
-    """A row for each window of a row by `_time` that is not told at `_now`; `_end` is where it ends (all ms, UTC)."""
+    """A row for each window of a row by `_time` not emitted at `_now`; `_end` is where it ends (all ms, UTC)."""
     if table.kind == "CUMULATE":  # Spark has none
         windows = rows.selectExpr("*", f"explode({table.ends('_time')}) AS _end")
     else:
@@ -95,7 +95,7 @@ def told_rows(
     """What the tasks hand on, with the target's columns in the place of what the function tells.
 
     Args:
-        projections: The target's columns, in order, over what is told.
+        projections: The target's columns, in order, over what is emitted.
         instant: The plan's (ms, UTC).
         seen: Counts what HAVING leaves out, as NOT_HAVING.
     """

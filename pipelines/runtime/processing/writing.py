@@ -36,7 +36,7 @@ class EpochOutputs:
     attempt: str
 
     def folders(self, output: int) -> dict[str, Path]:
-        """Where an output's rows are, by disposition; what the tasks have told lies with those that are published."""
+        """Where an output's rows are, by disposition; what tasks have reported lies with those that are published."""
         return self.inputs.tables.folders(self.inputs.tables.targets[output], self.attempt)
 
     def write(self) -> list[Counts]:

@@ -122,8 +122,8 @@ class BackfillPlanner(EventTimePlanner):
 
 
 def _none_between(insert: Insert, spans: Sequence[Span], seen: Seen) -> str:
-    told = f"no row of {insert.probe}{' or'.join(map(_between, spans))} can be released"
-    return f"{told}; {_stands(seen)}" if seen.waiting and seen.watermark < spans[-1][1] else told
+    none = f"no row of {insert.probe}{' or'.join(map(_between, spans))} can be released"
+    return f"{none}; {_stands(seen)}" if seen.waiting and seen.watermark < spans[-1][1] else none
 
 
 def _between(span: Span) -> str:
@@ -135,7 +135,7 @@ def _between(span: Span) -> str:
 def _stands(seen: Seen) -> str:
     held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
     if seen.watermark == MIN_TIMESTAMP:
-        return f"no watermark is told yet{held}"
+        return f"no watermark is emitted yet{held}"
     return f"the watermark stands at {instant(seen.watermark)}{held}"
 
 

@@ -205,5 +205,5 @@ def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]
         return f"no rows of {insert.probe} have landed since the last release"
     names = " and ".join(holds) or insert.probe
     if watermark == MIN_TIMESTAMP:
-        return f"{names} has told no watermark yet"
+        return f"{names} has emitted no watermark yet"
     return f"the watermark stands at {instant(watermark)} (held by {names}), and no row that waits is as old"

@@ -98,7 +98,7 @@ class InsertRunner(InsertOnLake):
         if self.insert.time != "event":
             raise PlanningError(
                 f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
-                "span of them can be told",
+                "span of them can be named",
                 where=f"line {self.insert.location.line} of the script",
                 state="nothing was released",
                 next_command=NextCommand("run", does="without --from and --to"),
@@ -271,7 +271,7 @@ class InsertRunner(InsertOnLake):
         return plan
 
     def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:
-        """What Spark, Delta Lake and the disk throw, told as StepFailed of this plan."""
+        """What Spark, Delta Lake and the disk throw, raised as StepFailed of this plan."""
         low, high = plan.reads
         where = f"generation {plan.generation}, epoch {plan.epoch}: epochs {low + 1} to {high} of {plan.probe}"
         return explained(self.insert.id, where, state)

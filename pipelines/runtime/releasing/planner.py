@@ -89,7 +89,7 @@ class ReleasePlanner(ABC):
             was = "event time" if last.in_event_time else "processing time"
             raise PlanningError(
                 f"{self.on_lake.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
-                "another time: which rows are still to be released cannot be told",
+                "another time: which rows are still to be released is not known",
                 state="nothing was released",
                 next_command="put the old join back, or write a new INSERT into a new target",
             )

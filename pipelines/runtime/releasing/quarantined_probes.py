@@ -87,8 +87,8 @@ def with_probes(
         )
     for path in paths:
         path.unlink()
-    told = [path.relative_to(folder).as_posix() for path in new]
-    return [*(name for name in names if name not in old), *told]
+    written_names = [path.relative_to(folder).as_posix() for path in new]
+    return [*(name for name in names if name not in old), *written_names]
 
 
 def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Path]) -> list[Path]:
@@ -113,8 +113,8 @@ def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Se
     )
     table = kept.take(pairs["_kept"]).append_column(PROBE, values)
     path = staged[0].with_name(f"probe-{uuid.uuid4().hex[:8]}.parquet")
-    told = bounded(table.schema)
-    pq.write_table(table, path, write_statistics=told, store_schema=False, store_decimal_as_integer=True)  # pyright: ignore[reportArgumentType] also a list
+    statistics = bounded(table.schema)
+    pq.write_table(table, path, write_statistics=statistics, store_schema=False, store_decimal_as_integer=True)  # pyright: ignore[reportArgumentType] also a list
     return [path]
 
 

@@ -52,8 +52,8 @@ def samples(
             if len(texts) < most:
                 hit = pc.not_equal(pc.bit_wise_and(rows.column(MASK), bit[name]), 0)  # type: ignore[attr-defined]
                 taken = python_rows(rows.filter(hit).slice(0, LOOKED_AT).select(key))
-                told = dict.fromkeys(map(_shown, taken))
-                texts += [text for text in told if text not in texts][: most - len(texts)]
+                shown = dict.fromkeys(map(_shown, taken))
+                texts += [text for text in shown if text not in texts][: most - len(texts)]
         if all(len(texts) >= most for texts in found.values()):
             break
     return {name: tuple(texts) for name, texts in found.items()}

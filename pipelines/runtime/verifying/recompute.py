@@ -32,7 +32,7 @@ def constrained(insert: Insert, target: Table, before: str, also: Sequence[str])
     written = {item.name: item.expression for item in insert.projections}
     names = [column.name for column in target.stored_columns]
     columns = [f"CASE WHEN _place <> 'drop' THEN {written[name]} END AS {quoted(name)}" for name in names]
-    blank = [f"CASE WHEN _told = '' THEN {quoted(name)} END AS {quoted(name)}" for name in names]
+    blank = [f"CASE WHEN _violated = '' THEN {quoted(name)} END AS {quoted(name)}" for name in names]
     own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset", *also]
     broken = [f"CASE WHEN {_broken(each)} THEN '{each.name}' END" for each in insert.constraints]
     kept_out = [
@@ -44,11 +44,11 @@ def constrained(insert: Insert, target: Table, before: str, also: Sequence[str])
             f"SELECT *, IF(_place = 'publish', array_compact(array({', '.join(broken)})), array()) AS _broken, "
             f"CASE WHEN _place <> 'publish' THEN NULL {' '.join(kept_out)} END AS _kept_out FROM _written"
         ),
-        "_told": "SELECT *, explode(concat(array(''), _broken)) AS _told FROM _asked",
+        "_violated": "SELECT *, explode(concat(array(''), _broken)) AS _violated FROM _asked",
         "_constrained": (
-            f"SELECT {', '.join([*blank, *own])}, CASE WHEN _told <> '' THEN '{VIOLATION}' "
+            f"SELECT {', '.join([*blank, *own])}, CASE WHEN _violated <> '' THEN '{VIOLATION}' "
             "WHEN _kept_out IS NOT NULL THEN 'quarantine' ELSE _place END AS _place, "
-            "CASE WHEN _told <> '' THEN _told ELSE coalesce(_kept_out, _outcome) END AS _outcome FROM _told"
+            "CASE WHEN _violated <> '' THEN _violated ELSE coalesce(_kept_out, _outcome) END AS _outcome FROM _violated"
         ),
     }
 
@@ -328,8 +328,8 @@ def _outcome(insert: Insert) -> str:
     of_all = " AND ".join(f"({text})" for text, joined in terms if joined) or "true"
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
-        told = f"concat('{kind}:', _why{number}, {_text('@' + join.alias)})"
-        return f"WHEN {condition} AND _why{number} IS NOT NULL THEN {told}"
+        reason = f"concat('{kind}:', _why{number}, {_text('@' + join.alias)})"
+        return f"WHEN {condition} AND _why{number} IS NOT NULL THEN {reason}"
 
     joins = list(enumerate(insert.joins))
     lost = [when("_policy = 'publish'", "dropped", n, join) for n, join in joins if join.kind == "INNER"]

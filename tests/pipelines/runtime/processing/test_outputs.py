@@ -22,9 +22,9 @@ def test_the_same_everywhere() -> None:
 @pytest.mark.parametrize(
     ("reports", "told"),
     [
-        ([report(0), report(2)], "of 3 tasks of told, 2 have told what they did"),
-        ([report(0), report(1), report(1)], "of 3 tasks of told, 3 have told what they did"),
-        ([], "of 3 tasks of told, 0 have told what they did"),
+        ([report(0), report(2)], "of 3 tasks of told, 2 have reported what they did"),
+        ([report(0), report(1), report(1)], "of 3 tasks of told, 3 have reported what they did"),
+        ([], "of 3 tasks of told, 0 have reported what they did"),
         ([report(0), report(1), report(2, "y")], "the tasks of told have come to different broadcast states"),
         ([report(0), report(1), report(2, closing="y")], "the tasks of told have collected different records in close"),
     ],

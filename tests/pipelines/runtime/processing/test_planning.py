@@ -239,7 +239,7 @@ def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monke
     log.planned(plan)
     log.staged(plan, key="other")
     log.landed("events", 1)
-    with pytest.raises(PlanningError, match="has kept its state by other string, and is now told k string"):
+    with pytest.raises(PlanningError, match="has stored its state by other string, and is now given k string"):
         log.next(plan)
 
 

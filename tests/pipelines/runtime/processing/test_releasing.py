@@ -48,7 +48,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(log.lake.watermarks), "append", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing._made(plan, work.commits(plan, staged)[-1])
-    assert failed.value.state == "the epoch is published; its watermark is told with the next run"
+    assert failed.value.state == "the epoch is published; its watermark is logged with the next run"
 
 
 def test_a_log_row_that_is_lost_is_written_before_the_next_epoch_s(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_the_same_key_goes_on() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        (["k"], ["name"], "has kept its state by k string, and is now told name string"),
-        (["k", "number"], ["number", "k"], "by k string, number int64, and is now told number int64, k string"),
-        (["k"], ["k", "name"], "by k string, and is now told k string, name string"),
+        (["k"], ["name"], "has stored its state by k string, and is now given name string"),
+        (["k", "number"], ["number", "k"], "by k string, number int64, and is now given number int64, k string"),
+        (["k"], ["k", "name"], "by k string, and is now given k string, name string"),
     ],
 )
 def test_another_key_is_refused(old: list[str], new: list[str], told: str) -> None:
@@ -52,5 +52,5 @@ def test_another_key_is_refused(old: list[str], new: list[str], told: str) -> No
 
 
 def test_another_number_of_buckets_is_refused() -> None:
-    with pytest.raises(PlanningError, match="has put its keys into 4 buckets, and is now told 5"):
+    with pytest.raises(PlanningError, match="has put its keys into 4 buckets, and is now given 5"):
         check_unchanged("told", before(key_of("k")), 5, key_of("k"))
