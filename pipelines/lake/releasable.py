@@ -58,20 +58,6 @@ class Releasable:
 
         return (pc.field("_generation") == self.generation) & any_of(self.parts)
 
-    def count(self, path: Address, spark: Callable[[], SparkSession]) -> int:
-        """How many rows are releasable. Counted over two narrow columns; the join counts them again."""
-        table = delta_log.opened(path)
-        if table is None:
-            return 0
-        if not delta_log.plain(table):
-            from tidegate.pipelines.lake.rows import read
-
-            return int(read(spark(), path).where(self.condition()).selectExpr("count(1)").collect()[0][0])
-        files = self.files(table)
-        if not files:
-            return 0
-        return dataset_of(files).count_rows(filter=self.expression())
-
     def measured(self, path: Address, spark: Callable[[], SparkSession]) -> tuple[int, int]:
         """How many rows are releasable, and a moment (ms, UTC) that none lies before: MAX where none has a time."""
         table = delta_log.opened(path)

@@ -33,7 +33,7 @@ from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, still_r
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
@@ -257,10 +257,11 @@ class Maintenance:
         for insert in inserts:
             kept_out = self.lake.quarantine_path(target, insert)
             found.append(tidy(kept_out, keep=self.keep))
-            epochs = history_of(self.lake, self.pipeline, insert)
-            over = {folder_prefix(item.plan) for item in epochs if item.published or item.superseded}
+            newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
+            # Those before it are over: it was planned once they were published, or in the place of one.
+            current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
             live = still_read_of(path, kept_out, keep=self.keep)
             for place in self.lake.staged_paths(target, insert).values():
-                finished = [folder for folder in place.glob("*") if folder.name.rpartition("-")[0] + "-" in over]
+                finished = [folder for folder in place.glob("g*-e*-*") if not folder.name.startswith(current)]
                 found.append(sweep(place, finished, live, keep=self.keep))
         return found

@@ -124,7 +124,7 @@ def group_position(
     for owner, words in emitted.items():
         for split, watermark in words.items():
             coordinator.report(owner, split, watermark)
-    found = _at_limit(_standing(coordinator, source, own, alignment, delay_ms), own, following)
+    found = _at_limit(_position(coordinator, source, own, alignment, delay_ms), own, following)
     absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
     stood = stored_splits(rows.get(source))
     moved = {split.split for split in own} - {old.split for old in stood for split in own if _same(old, split)}
@@ -146,7 +146,7 @@ def group_position_of(lake: Lake, row: WatermarkRow, now: int) -> GroupPosition 
     return group_position(Members(lake, absent), row.owner, aligned, now, delay_ms=row.alignment.get("delay_ms", 0))
 
 
-def _standing(
+def _position(
     coordinator: AlignmentCoordinator,
     source: str,
     own: Sequence[SplitWatermark],

@@ -35,7 +35,7 @@ class Membership:
         if self.strategy.alignment is None:
             return None
         splits = stored_splits(self.own.generation(generation).last)
-        return self._standing(self.strategy.alignment, self.clock(), splits)
+        return self._position(self.strategy.alignment, self.clock(), splits)
 
     def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
         """What the source is to plan next, with what its group lets it have.
@@ -70,12 +70,12 @@ class Membership:
         """An epoch's log row with where it leaves the table in its group. `next_rowtimes`: what its plan said."""
         if self.strategy.alignment is None:
             return row
-        stands = self._standing(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
+        stands = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
         timeout = self.strategy.idle_timeout
         idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
         return replace(row, alignment=stands.to_log(idle, next_rowtimes))
 
-    def _standing(
+    def _position(
         self,
         aligned: WatermarkAlignment,
         at: int,

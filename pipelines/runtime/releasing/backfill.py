@@ -75,7 +75,7 @@ class BackfillPlanner(EventTimePlanner):
             several=spans if len(spans) > 1 else (),
         )
         path = self.on_lake.probe.path
-        rows = Releasable(plan.probe_generation, fill.fresh).count(path, self.spark)
+        rows, _ = Releasable(plan.probe_generation, fill.fresh).measured(path, self.spark)
         if rows + fill.rows_again == 0:
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
         if rows == 0:
@@ -105,7 +105,7 @@ class BackfillPlanner(EventTimePlanner):
         if not beyond:
             return None
         path = self.on_lake.probe.path
-        rows = Releasable(landed.generation, (Part(beyond),)).count(path, self.spark)
+        rows, _ = Releasable(landed.generation, (Part(beyond),)).measured(path, self.spark)
         return Waiting(_stands(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
