@@ -253,10 +253,10 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
 def additions(delta: Table, folder: Address, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
     """What a commit says of files in `folder`, which lies inside the table. `news`: their rows are new to it."""
     names, now = {field.name for field in delta.schema().fields}, _now()
-    prefix = Location(folder).below(root_of(delta))
+    root = root_of(delta)
     return [
         AddAction(
-            path=f"{prefix}/{file.path}",
+            path=(Location(folder) / file.path).below(root),
             size=file.size,
             partition_values={},
             modification_time=now,
