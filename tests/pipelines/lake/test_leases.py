@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, Reservation,
 from tidegate.pipelines.progress import SilentProgress
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from tidegate.pipelines.lake.leases import Leases
 leases = Leases(Path(sys.argv[1]), label="another run")
 leases.acquire("clicks")
 print("held", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -38,7 +39,7 @@ def test_a_second_runner_is_told_who_holds_it(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         mine = Leases(tmp_path, label="mine")
@@ -180,7 +181,7 @@ def test_what_nobody_of_the_run_has_taken_up_is_free_at_its_end(tmp_path: Path) 
 
 
 HAND_ON = """
-import sys, time
+import sys
 from pathlib import Path
 from tidegate.pipelines.lake.leases import Leases, Reservation
 process = {"own": None, "parent": int(sys.argv[2]), "unknown": 0}[sys.argv[3]]
@@ -188,7 +189,7 @@ leases = Leases(Path(sys.argv[1]), label="step", reservation=Reservation("run 1"
 leases.acquire("clicks")
 leases.hand_on("clicks")
 print("handed on", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -196,9 +197,9 @@ time.sleep(60)
 def test_a_dead_run_keeps_nothing(tmp_path: Path, process: str) -> None:
     """Whichever process was the run's: the step's, one that goes on (and is ended here), one that nobody knows."""
     now = [0]
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    sleeper = subprocess.Popen(["cat"], stdin=PIPE)
     command = [sys.executable, "-c", HAND_ON, str(tmp_path), str(sleeper.pid), process]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as step:
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as step:
         assert step.stdout is not None
         assert step.stdout.readline() == "handed on\n"
         (lease,) = read_leases(tmp_path)

@@ -1,4 +1,5 @@
 from dataclasses import FrozenInstanceError
+from datetime import timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from tidegate.pipelines.watermarks import (
     InvalidWatermark,
     Watermark,
 )
+from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 def test_the_bounds_of_time_are_those_of_java():
@@ -42,3 +44,31 @@ def test_a_timestamp_is_an_integer_of_64_bits(timestamp):
 def test_use_processing_time_is_a_bool(flag):
     with pytest.raises(InvalidWatermark, match="use_processing_time"):
         Watermark(5, flag)
+
+
+# --- durations --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("duration", "ms"),
+    [
+        (timedelta(seconds=1), 1000),
+        (timedelta(microseconds=1), 1),
+        (timedelta(milliseconds=1, microseconds=1), 2),
+        (timedelta(days=365_000), 31_536_000_000_000),
+    ],
+)
+def test_a_part_of_a_ms_counts_as_a_whole_one(duration, ms):
+    assert milliseconds(duration, "it") == ms
+
+
+def test_zero_only_where_it_makes_sense():
+    assert milliseconds(timedelta(0), "it", zero=True) == 0
+    with pytest.raises(InvalidWatermark, match="it must be positive"):
+        milliseconds(timedelta(0), "it")
+
+
+@pytest.mark.parametrize("duration", [timedelta(microseconds=-1), 5, None])
+def test_what_is_no_duration_is_refused(duration):
+    with pytest.raises(InvalidWatermark, match="it "):
+        milliseconds(duration, "it", zero=True)
