@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "fixtures" / "spark")
+os.environ.pop("SPARK_CONF_DIR", None)  # with files of its own, Java would not take its archive of Spark's classes
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+"""For the sessions of commands and Dagster runs that tests start: a process lives for some epochs of a few rows, and
+half of its processor time would go into compiling them well. What Spark itself does is left as users have it."""
 
 
 @dataclass(frozen=True)
