@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.protocol import Json, Landed, PlanRequest, SourceContext, SourcePosition, StoredStep
+from tidegate.pipelines.sources.cdc.changelog import CanonicalType
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey, plan_bounds
-from tidegate.pipelines.sources.cdc.types import CanonicalType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

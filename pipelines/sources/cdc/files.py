@@ -24,11 +24,10 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
-from tidegate.pipelines.sources.cdc.changelog import ARROW
+from tidegate.pipelines.sources.cdc.changelog import ARROW, cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
 from tidegate.pipelines.sources.cdc.errors import NotWritten
 from tidegate.pipelines.sources.cdc.rows import by_chunk
-from tidegate.pipelines.sources.cdc.types import cast_to_declared
 
 _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 

@@ -14,8 +14,8 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
-from tidegate.pipelines.sources.cdc.types import cast_to_declared
 from tidegate.pipelines.syntax.types import quoted
 
 

@@ -14,7 +14,7 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources.cdc.types import compatible
+from tidegate.pipelines.sources.cdc.changelog import compatible
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
@@ -29,7 +29,7 @@ from tidegate.pipelines.sources.mysql_cdc.connection import Client
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused
 from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
-from tidegate.pipelines.sources.mysql_cdc.types import canonical, quote
+from tidegate.pipelines.sources.mysql_cdc.types import quote
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
@@ -275,7 +275,7 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             )
             continue
         try:
-            reason = compatible(canonical(found), column.spark_type)
+            reason = compatible(found.canonical, column.spark_type)
         except PlanningError as error:
             yield Refusal(error.what, error.next_command)
             continue
@@ -330,7 +330,7 @@ def check_key_types(table: SourceTable, options: MysqlOptions, declared: Table) 
         if column.name not in declared.primary_key or found is None:
             continue
         try:
-            have = canonical(found)
+            have = found.canonical
         except PlanningError:
             continue  # check_columns reports it
         types = f"the key column {column.name} is {found.column_type} in the table and {column.type} in the script:"

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.cdc.types import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
+from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
 
 COLUMNS_QUERY = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
@@ -53,8 +53,30 @@ class SourceColumn:
 
     @property
     def canonical(self) -> CanonicalType:
-        """The type that snapshot and binlog give for it. Raises PlanningError for one that neither can read."""
-        return canonical(self)
+        """The type that snapshot and binlog give. Raises PlanningError for a column that neither can read."""
+        kind = self.data_type
+        if kind in _SIGNED:
+            return (_UNSIGNED if self.unsigned else _SIGNED)[kind]
+        if kind in _FIXED:
+            return _FIXED[kind]
+        if kind in TEXTS or kind in ADDRESSES:
+            return STRING
+        if kind in BYTES or kind in GEOMETRIES:
+            return BINARY
+        if kind == "decimal":
+            precision, scale = self.precision or 10, self.scale or 0
+            if precision > MAX_DECIMAL_DIGITS:
+                return STRING
+            return CanonicalType(f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale))
+        if kind == "bit":
+            return BOOLEAN if self.precision == 1 else BINARY
+        raise PlanningError(
+            f"column {self.name} has the type {self.column_type}, which cannot be read",
+            where=self.name,
+            state="nothing was read",
+            next_command="leave the column out of the CREATE TABLE, "
+            "or give the table a generated column of another type",
+        )
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> SourceColumn:
@@ -133,32 +155,6 @@ MAX_DECIMAL_DIGITS = 38
 """What Spark's DECIMAL holds; a wider DECIMAL of the server is read as its digits, a STRING."""
 
 
-def canonical(column: SourceColumn) -> CanonicalType:
-    """The type that both phases give for `column`. Raises PlanningError for a type that neither can read."""
-    kind = column.data_type
-    if kind in _SIGNED:
-        return (_UNSIGNED if column.unsigned else _SIGNED)[kind]
-    if kind in _FIXED:
-        return _FIXED[kind]
-    if kind in TEXTS or kind in ADDRESSES:
-        return STRING
-    if kind in BYTES or kind in GEOMETRIES:
-        return BINARY
-    if kind == "decimal":
-        precision, scale = column.precision or 10, column.scale or 0
-        if precision > MAX_DECIMAL_DIGITS:
-            return STRING
-        return CanonicalType(f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale))
-    if kind == "bit":
-        return BOOLEAN if column.precision == 1 else BINARY
-    raise PlanningError(
-        f"column {column.name} has the type {column.column_type}, which cannot be read",
-        where=column.name,
-        state="nothing was read",
-        next_command="leave the column out of the CREATE TABLE, or give the table a generated column of another type",
-    )
-
-
 def quote(name: str) -> str:
     """`name` as an identifier of MySQL, and of Spark SQL, which quote alike."""
     return "`" + name.replace("`", "``") + "`"
@@ -180,7 +176,7 @@ def snapshot_expression(column: SourceColumn) -> str:
         return f"CAST(UNIX_TIMESTAMP({name}) * 1000000 AS SIGNED)"  # the stored instant: no time zone takes part
     if kind == "bit":
         return f"CAST({name} AS BINARY)"  # else the server takes the bits for text
-    if kind == "decimal" and canonical(column) is STRING:
+    if kind == "decimal" and column.canonical is STRING:
         return f"CAST({name} + 0 AS CHAR)"  # + 0 drops ZEROFILL's zeros
     if kind in ("time", "enum", "set", "json") or kind in ADDRESSES:
         return f"CAST({name} AS CHAR)"

@@ -51,7 +51,7 @@ class BinlogPosition:
 
 @dataclass(frozen=True)
 class BinlogRange:
-    """Transactions that begin in [start, end). Both must be transaction borders (`scan.last_border` gives one).
+    """Transactions that begin in [start, end). Both must be transaction borders.
 
     `log` is the log epoch: it goes up when the server's binlog starts over. A range may cross files; `split_by_file`
     makes one of each file, to be read in parallel.

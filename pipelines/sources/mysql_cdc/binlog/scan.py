@@ -105,31 +105,6 @@ def borders_before(borders: Borders, end: BinlogPosition | None) -> Borders:
     return borders if number < end.number else borders[:0]
 
 
-def last_border(
-    server: ServerOptions, start: BinlogPosition, limit: BinlogPosition, *, server_id: int = 0
-) -> BinlogPosition:
-    """The last border at or before `limit`: `start` itself when no transaction begins after it."""
-    last = start
-    beyond = BinlogPosition(limit.file, limit.position + 1)
-    for borders in scan_borders(server, start, beyond, server_id=server_id):
-        last = borders.place(-1)
-    return last
-
-
-def next_border(
-    server: ServerOptions, start: BinlogPosition, at_least: BinlogPosition, *, server_id: int = 0
-) -> BinlogPosition | None:
-    """The first border at or after `at_least`, where a range of a wanted size can end. None: the log ends before."""
-    with closing(scan_borders(server, start, server_id=server_id)) as found:
-        for borders in found:
-            number = borders.place(0).number
-            if number > at_least.number:
-                return borders.place(0)
-            if number == at_least.number and borders.positions[-1] >= at_least.position:
-                return borders.place(int(np.searchsorted(borders.positions, at_least.position)))
-    return None
-
-
 def shares(server: ServerOptions, span: BinlogRange, parts: int, *, server_id: int = 0) -> list[BinlogRange]:
     """`span`, which lies in one file, as at most `parts` ranges of about as many bytes: to be read in parallel.
 

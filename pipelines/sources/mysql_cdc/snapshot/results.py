@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pymysql.connections import Connection
 from pymysql.protocol import FieldDescriptorPacket
 
+from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING
 from tidegate.pipelines.sources.cdc.errors import FRESH, MalformedRows, TableChanged
-from tidegate.pipelines.sources.cdc.types import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import decode_float
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import (
     FixedValues,
@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import (
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, little_endian, rows_at, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import Piece, pieces
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type, canonical
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
 
 _PREPARE, _EXECUTE = 0x16, 0x17
 _NO_CURSOR, _ONCE = 0, 1
@@ -147,7 +147,7 @@ def canonical_array(values: Values, found: ResultColumn, column: SourceColumn) -
 
     Raises TableChanged where they cannot be of that column, MalformedRows for bytes that are no value of its type.
     """
-    kind = canonical(column)
+    kind = column.canonical
     if isinstance(values, FixedValues) and found.type in INTEGERS:
         return _whole_numbers(values, found, column)
     if isinstance(values, FixedValues):
@@ -166,7 +166,7 @@ def _of_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _whole_numbers(values: FixedValues, found: ResultColumn, column: SourceColumn) -> pa.Array:
-    kind = canonical(column)
+    kind = column.canonical
     numbers: NDArray[np.integer] = little_endian(values.rows, signed=not found.unsigned)  # type: ignore[assignment]
     if kind is BOOLEAN:
         return pa.array(numbers != 0, mask=values.nulls)

@@ -15,10 +15,10 @@ from tidegate.pipelines.connectors.protocol import Landed, PlanRequest, SourceCo
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc.changelog import STRING, CanonicalType
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.database import ChunkReader, CutRule, Settings, SnapshotStep
 from tidegate.pipelines.sources.cdc.source import CdcSource
-from tidegate.pipelines.sources.cdc.types import STRING, CanonicalType
 
 
 @dataclass(frozen=True)

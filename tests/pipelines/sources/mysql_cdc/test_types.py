@@ -18,8 +18,8 @@ from tests.pipelines.sources.mysql_cdc.binlog import all_types
 from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.cdc.types import CanonicalType, cast_to_declared, compatible
-from tidegate.pipelines.sources.mysql_cdc.types import GEOMETRIES, SourceColumn, canonical
+from tidegate.pipelines.sources.cdc.changelog import CanonicalType, cast_to_declared, compatible
+from tidegate.pipelines.sources.mysql_cdc.types import GEOMETRIES, SourceColumn
 
 
 def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_zone(
@@ -29,7 +29,7 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     all_types.fill(database)
     described = columns_of(database, all_types.TABLE)
     assert len(described) == len(all_types.COLUMNS) + 1
-    types = {found.name: canonical(found).spark for found in described}
+    types = {found.name: found.canonical.spark for found in described}
     drivers = {}
     # Connections take the zone that the server has when they come about; the values are told in UTC.
     with time_zone(database, "+05:30"):
@@ -51,7 +51,7 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     assert by_binlog["id"].to_pylist() == [10, 11, 12, 13]
     for found in described[1:]:
         have, want = by_binlog[found.name], by_snapshot[found.name]
-        assert have.type == want.type == canonical(found).arrow, found
+        assert have.type == want.type == found.canonical.arrow, found
         assert have.equals(want), (found.column_type, have.to_pylist(), want.to_pylist())
     shapes = [found.name for found in described if found.data_type in GEOMETRIES]
     assert len(shapes) == 8
@@ -105,19 +105,19 @@ def column(data_type: str, column_type: str = "", **more: Any) -> SourceColumn:
     ],
 )
 def test_canonical_types(source: SourceColumn, expected: str) -> None:
-    assert canonical(source).spark == expected
+    assert source.canonical.spark == expected
 
 
 def test_a_type_that_neither_phase_can_read_is_named() -> None:
     with pytest.raises(PlanningError, match=r"column c has the type vector\(3\)"):
-        canonical(column("vector", "vector(3)"))
+        _ = column("vector", "vector(3)").canonical
 
 
-INT = canonical(column("int"))
-BIGINT_UNSIGNED = canonical(column("bigint", "bigint unsigned"))
-INSTANT, LOCAL, TEXT, BYTES = (canonical(column(kind)) for kind in ("timestamp", "datetime", "text", "blob"))
-BIT1, DATE, FLOAT = canonical(column("bit", precision=1)), canonical(column("date")), canonical(column("float"))
-DECIMAL = canonical(column("decimal", precision=10, scale=2))
+INT = column("int").canonical
+BIGINT_UNSIGNED = column("bigint", "bigint unsigned").canonical
+INSTANT, LOCAL, TEXT, BYTES = (column(kind).canonical for kind in ("timestamp", "datetime", "text", "blob"))
+BIT1, DATE, FLOAT = column("bit", precision=1).canonical, column("date").canonical, column("float").canonical
+DECIMAL = column("decimal", precision=10, scale=2).canonical
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ DECIMAL = canonical(column("decimal", precision=10, scale=2))
         (BIGINT_UNSIGNED, "DECIMAL(20, 0)"),
         (DECIMAL, "decimal(12,3)"),
         (DECIMAL, "STRING"),
-        (canonical(column("tinyint")), "BOOLEAN"),
+        (column("tinyint").canonical, "BOOLEAN"),
         (BIT1, "INT"),
         (FLOAT, "DOUBLE"),
         (TEXT, "VARCHAR(20)"),

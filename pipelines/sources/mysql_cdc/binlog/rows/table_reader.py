@@ -35,7 +35,6 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
     no_such_date,
 )
-from tidegate.pipelines.sources.mysql_cdc.types import canonical
 
 _LONG_COUNT = 251
 _OP_OF_KIND = np.array([CREATE, UPDATE, DELETE], np.int8)
@@ -103,7 +102,7 @@ class TableReader:
         wanted = [column[0] for column in self._columns if column is not None]
         values = columns_of(data, self._layout, images, wanted)
         columns = [
-            pa.nulls(len(images), canonical(known).arrow) if column is None else column[1](values[column[0]])
+            pa.nulls(len(images), known.canonical.arrow) if column is None else column[1](values[column[0]])
             for known, column in zip(self.table.columns, self._columns, strict=True)
         ]
         for known, values in zip(self.table.columns, columns, strict=True):

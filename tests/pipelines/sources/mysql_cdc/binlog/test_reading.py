@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
 )
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, canonical, quote, snapshot_expression
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote, snapshot_expression
 
 EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -355,7 +355,7 @@ def _selected(database: Database, table: WantedTable) -> Iterator[tuple[Any, ...
 
 
 def _canonical(column: SourceColumn, value: Any) -> Any:
-    kind = canonical(column).spark
+    kind = column.canonical.spark
     if value is None or (column.data_type == "timestamp" and value == 0):
         return None
     if kind == "DATE":

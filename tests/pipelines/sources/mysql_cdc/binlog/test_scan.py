@@ -16,8 +16,6 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.scan import (
     Borders,
     borders_of,
     commit_time,
-    last_border,
-    next_border,
     scan_borders,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
@@ -56,25 +54,6 @@ def test_borders_before_an_end(database: Database, start: BinlogPosition) -> Non
         assert sum(len(borders) for borders in scan_borders(server_of(database), start, place)) == number
         beyond = BinlogPosition(place.file, place.position + 1)
         assert sum(len(borders) for borders in scan_borders(server_of(database), start, beyond)) == number + 1
-
-
-def test_the_last_border(database: Database, start: BinlogPosition) -> None:
-    first, second, third = (place for place, _ in gtid_events(database, start))
-    server = server_of(database)
-    assert last_border(server, start, start) == start
-    assert last_border(server, start, BinlogPosition(second.file, second.position - 1)) == first
-    assert last_border(server, start, second) == second
-    assert last_border(server, start, BinlogPosition(second.file, second.position + 5)) == second
-    assert last_border(server, start, position(database)) == third
-
-
-def test_the_next_border(database: Database, start: BinlogPosition) -> None:
-    first, second, third = (place for place, _ in gtid_events(database, start))
-    server = server_of(database)
-    assert next_border(server, start, start) == first
-    assert next_border(server, start, BinlogPosition(first.file, first.position + 1)) == second
-    assert next_border(server, start, BinlogPosition(second.file, second.position + 1)) == third
-    assert next_border(server, start, position(database)) is None
 
 
 def test_commit_times(database: Database, start: BinlogPosition) -> None:

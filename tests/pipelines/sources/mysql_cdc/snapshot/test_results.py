@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.cdc.errors import MalformedRows, TableChanged
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, Values, canonical_array, values_of
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type, canonical
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
 
 TEXT = Type.VAR_STRING
 
@@ -35,7 +35,7 @@ def read(source: SourceColumn, wire: int, values: list[bytes | None], *, unsigne
     found = ResultColumn("c", wire, unsigned)
     (read,) = values_of(Piece(b"".join(rows) + bytes(SLACK_BYTES), starts, ends), [found])
     array = canonical_array(read, found, source)
-    assert array.type == canonical(source).arrow
+    assert array.type == source.canonical.arrow
     return array.to_pylist()
 
 

@@ -33,7 +33,6 @@ from tidegate.pipelines.sources.mysql_cdc.types import (
     TEXTS,
     SourceColumn,
     Type,
-    canonical,
 )
 
 __all__ = [
@@ -120,7 +119,7 @@ def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:
 
 
 def _simple_decoder(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> Decode:
-    kind, target = column.type, canonical(known).arrow
+    kind, target = column.type, known.canonical.arrow
     if kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG):
         return partial(numbers.decode_integer, kind=target, unsigned=column.unsigned)
     if kind in (Type.FLOAT, Type.DOUBLE):
