@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, then
 from tidegate.pipelines.errors import TidegateError
 
 
@@ -43,18 +44,20 @@ class SqlError(TidegateError):
         self.hint = hint
         self.excerpt = excerpt
         self.path = path
+        explain = NextCommand("explain", (path,), script=False) if path else NextCommand("explain")
         super().__init__(
             what,
             where=f"{path or 'script'}:{line}:{column}",
             state="nothing was run",
-            next_command=f"correct the script, then: tidegate explain {path or 'SCRIPT'}",
+            next_command=then("correct the script", explain),
         )
 
-    def _text(self) -> str:
+    def text(self, commands: Commands = AS_WRITTEN) -> str:
+        """The whole error in lines, with the excerpt; its command as `commands` shows it."""
         lines = [f"{self.where}: {self.what}", self.excerpt]
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
-        return "\n".join([*lines, f"  state: {self.state}", f"  next:  {self.next_command}"])
+        return "\n".join([*lines, f"  state: {self.state}", f"  next:  {commands.shown(self.advice)}"])
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
