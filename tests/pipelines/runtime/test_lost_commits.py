@@ -27,6 +27,7 @@ from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
@@ -145,6 +146,13 @@ def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: 
         refuse_lost_rows(fresh, no_spark, plan)
     assert "--resnapshot users" in caught.value.next_command
     refuse_lost_source(fresh, "users", 2)  # so that the way out is open
+
+
+def test_a_pin_without_its_row_of_the_watermark_log_is_a_typed_error(hand: HandmadeLake) -> None:
+    on_lake = InsertOnLake(hand.lake, hand.pipeline, hand.insert)
+    assert on_lake.pinned(Pin("users", 1, 3, 1)).rows == 30
+    with pytest.raises(LakeError, match="the watermark log of users has no row of epoch 4, generation 1"):
+        on_lake.pinned(Pin("users", 1, 4, 1))
 
 
 def test_what_retention_has_removed_is_not_lost(hand: HandmadeLake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
@@ -39,7 +41,7 @@ class Log:
         )
         self.lake = Lake(folder)
         self.on_lake = InsertOnLake(self.lake, pipeline, pipeline.insert("paired"))
-        self.epochs = {"events": 0, "rules": 0}
+        self.epochs = Counter[str]()
 
     def landed(
         self,
@@ -115,6 +117,16 @@ def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
     assert (moved.process.before, moved.process.end, moved.process.rows) == (MIN_TIMESTAMP, 7, 0)
     log.landed("rules", 0, 7)
     assert isinstance(log.next(moved), Waiting)  # it stands still
+
+
+def test_what_a_process_gives_is_read_where_its_target_lies_and_else_as_a_source(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    pipeline, target = log.on_lake.pipeline, log.on_lake.target
+    assert Stream.of(log.lake, pipeline, target.name).path == log.lake.target_path(target)
+    assert Stream.of(log.lake, pipeline, "events") == Stream(log.lake, "events")
+    log.landed(target.name, 5)
+    own = Stream.of(log.lake, pipeline, target.name).generation(1)
+    assert (own.landed(0, 1), own.removed.nothing, own.there()) == (5, True, 0)
 
 
 def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
