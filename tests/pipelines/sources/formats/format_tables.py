@@ -1,13 +1,18 @@
-"""Reads the tables of tests/fixtures/formats, and decodes their messages: one Spark job a case."""
+"""Reads the tables of tests/fixtures/formats, and decodes their messages: one Spark job a case.
+
+Messages of the format avro are written by a library that has nothing to do with what reads them.
+"""
 
 from __future__ import annotations
 
 import datetime
+import io
 import tomllib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.sources.formats import DECODED, VALUE, Wanted, format_named
@@ -76,3 +81,13 @@ def values(fields: Any) -> Any:
 def python(text: str) -> Any:
     """A value of a fixture."""
     return eval(text, dict(NAMES))
+
+
+def written(types: list[Any], row: tuple[Any, ...]) -> bytes:
+    """A record of fields of these types, without its schema."""
+    names = [f"c{number}" for number in range(len(types))]
+    fields = [{"name": name, "type": of} for name, of in zip(names, types, strict=True)]
+    out = io.BytesIO()
+    schema = parse_schema({"type": "record", "name": "row", "fields": fields})
+    schemaless_writer(out, schema, dict(zip(names, row, strict=True)))
+    return out.getvalue()

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.sources.formats.avro_messages import written
-from tests.pipelines.sources.formats.format_tables import cases, decoded, pair, python, values, wanted
+from tests.pipelines.sources.formats.format_tables import cases, decoded, pair, python, values, wanted, written
 from tidegate.pipelines.sources.formats import problems
 
 CASES = cases("avro")

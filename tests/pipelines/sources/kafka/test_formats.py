@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipelines.sources.formats.avro_messages import written
+from tests.pipelines.sources.formats.format_tables import written
 from tests.pipelines.sources.kafka.play import Play, given, options_sql
 from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
