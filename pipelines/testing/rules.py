@@ -200,7 +200,7 @@ def flip_out_of_place(trace: Trace) -> Found:
     if ended and not flipped and phases and spec.signals(options):
         yield _last(trace), "everything has landed and no step flips: whoever joins to the table waits for ever"
     if ended and not flipped and not phases and trace.fed:
-        yield _last(trace), "it is past its ends as of the first plan and no step flips (see sources/phaseless.py)"
+        yield _last(trace), "it is past its ends as of the first plan and no step flips (see sources/planning.py)"
 
 
 def step_without_rows(trace: Trace) -> Found:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TEXT = "_text"
 QUICK = "_quick"
-"""The row that the short way gives (json_quick.py); null where the message must take the long one."""
+"""The row that the short way gives (json_arrow.py); null where the message must take the long one."""
 
 _MARK = "\ue0a1\ue0a2"
 """Private-use characters: no text has them by accident."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POISON = "tidegate: a message does not fit: "
-"""What an executor throws begins with it; JSON of split, offset and error follows (failures.py)."""
+"""What an executor throws begins with it; JSON of split, offset and error follows (checks.py)."""
 
 BESIDE = ("_marks", "_topic", "_misfit")
 """What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal, and,
