@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, made_once, no_spark
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.resources import TidegateResource
 
@@ -18,9 +18,9 @@ OF_A_LAUNCHED_RUN = 5
 """Events of a run that a queue and a process of its own come before: queued, taken, starting, its process, its end."""
 
 
-def at_rest(folder: Path) -> HandmadeLake:
+@made_once
+def at_rest(made: HandmadeLake) -> None:
     """A lake whose sources have no more, and whose one epoch is published."""
-    made = HandmadeLake(folder)
     made.landed("clicks", 1, 0)
     made.landed("users", 1, 0, flip=1)
     made.appended("clicks", 1)
@@ -29,19 +29,17 @@ def at_rest(folder: Path) -> HandmadeLake:
     made.staged(plan)
     made.judged(plan)
     made.published(plan)
-    return made
 
 
-def test_a_run_with_nothing_new_writes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_nothing_new_writes_little(
+    tmp_path: Path, home: Path, history: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(TidegateResource, "session", no_spark)
     made = at_rest(tmp_path / "lake")
     job = build_pipeline_definitions(made.pipeline, lake=made.lake.root).resolve_job_def("handmade")
-    folder = tmp_path / "history"
-    folder.mkdir()
-    with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        job.execute_in_process(instance=instance)  # takes up the script's definitions
-        run_id = job.execute_in_process(instance=instance).run_id
-        with closing(sqlite3.connect(folder / "history" / "runs" / f"{run_id}.db")) as database:
-            written = database.execute("SELECT length(event) FROM event_logs").fetchall()
+    job.execute_in_process(instance=history)  # takes up the script's definitions
+    run_id = job.execute_in_process(instance=history).run_id
+    with closing(sqlite3.connect(home / "history" / "runs" / f"{run_id}.db")) as database:
+        written = database.execute("SELECT length(event) FROM event_logs").fetchall()
     assert len(written) + OF_A_LAUNCHED_RUN <= MOST_EVENTS
     assert sum(length for (length,) in written) + OF_A_LAUNCHED_RUN * 1_000 <= MOST_BYTES

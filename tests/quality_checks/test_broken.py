@@ -3,8 +3,6 @@ what is in the tables. No Spark: the epoch is made by hand, judged and published
 
 from __future__ import annotations
 
-import functools
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +10,11 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines.runtime.handmade import HandmadeLake, no_spark, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake, made_once, no_spark, pipeline
 from tests.quality_checks import broken
 from tests.quality_checks.staged import Given, constrained, stage
 from tidegate.pipelines.connectors.table import Constraint, Options
@@ -80,7 +77,7 @@ def test_a_whole_check_lets_them_out(case: broken.Case, tmp_path: Path) -> None:
 
 def staged(case: broken.Case, root: Path) -> Runner:
     """The lake of a case, its epoch staged and not judged."""
-    shutil.copytree(_landed().name, root / "lake")
+    landed(root / "lake")
     found = pipeline()
     tables = dict(found.tables)
     tables["enriched"] = replace(
@@ -93,18 +90,15 @@ def staged(case: broken.Case, root: Path) -> Runner:
     return Runner(staged.pipeline, made.lake, spark=no_spark, gate=case.gate)
 
 
-@functools.cache
-def _landed() -> TemporaryDirectory[str]:
-    """What has landed in the lake of every case, to be copied, for as long as this process lives."""
-    folder = TemporaryDirectory()
-    made = HandmadeLake(Path(folder.name))
+@made_once
+def landed(made: HandmadeLake) -> None:
+    """What has landed in the lake of every case."""
     for epoch, rows in ((1, 7), (2, 2), (3, 3)):
         made.landed("clicks", epoch, rows)
     for epoch in range(1, 6):
         made.landed("users", epoch, 2, flip=4 if epoch >= 4 else None)
     made.appended("clicks", 3)
     made.appended("users", 5)
-    return folder
 
 
 def _tried(case: broken.Case, runner: Runner, how: str = "") -> str:

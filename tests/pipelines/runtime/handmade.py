@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -187,3 +190,20 @@ def all_counts(insert: Insert, plan: ReleasePlan, found: Mapping[str, int]) -> d
         "to:quarantine": rows - dropped - shown,
         "to:drop": dropped,
     }
+
+
+def made_once(fill: Callable[..., None]) -> Callable[..., HandmadeLake]:
+    """`fill(made, *arguments)` writes a lake, once a process; the function that is returned copies it: (root,
+    *arguments) -> HandmadeLake."""
+
+    @functools.cache
+    def first(*arguments: Any) -> TemporaryDirectory[str]:
+        folder = TemporaryDirectory()
+        fill(HandmadeLake(Path(folder.name)), *arguments)
+        return folder
+
+    @functools.wraps(fill)
+    def copied(root: Path, *arguments: Any) -> HandmadeLake:
+        return HandmadeLake(Path(shutil.copytree(first(*arguments).name, root, dirs_exist_ok=True)))
+
+    return copied

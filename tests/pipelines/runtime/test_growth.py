@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import os
 import shutil
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +24,7 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
-from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
@@ -75,23 +73,15 @@ ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""
 
 
-def grown(root: Path, epochs: int) -> HandmadeLake:
+@made_once
+def grown(made: HandmadeLake, epochs: int) -> None:
     """A lake whose INSERT has published `epochs`; the last of them by commits of their own, as ticks leave them."""
-    return copied(Path(_grown(epochs).name), root)
-
-
-@functools.cache
-def _grown(epochs: int) -> TemporaryDirectory[str]:
-    """The same, to be copied, for as long as this process lives."""
-    folder = TemporaryDirectory()
-    made = HandmadeLake(Path(folder.name))
     made.landed("users", 1, 5, flip=1)
     _grow(made, 1, epochs - 20)
     for epoch in range(max(epochs - 20, 0) + 1, epochs + 1):
         _grow(made, epoch, epoch)
     made.published(_plan(made, epochs))
     made.appended("clicks", epochs)
-    return folder
 
 
 def _plan(made: HandmadeLake, epoch: int, **changed: object):
