@@ -48,8 +48,8 @@ def unreleased(spark: SparkSession, aligned: str, ticks: int = TICKS) -> list[in
                 now = tick * 1000  # so that a table flips at its first row, and has all others from then on
                 for name in PACE:
                     runner.advance(name, max_epochs=1)
-                told = [row.timestamp for name in PACE if (row := lake.watermarks.last(name)) is not None]
-                found.append(sum(_beyond(lake, name, min(told)) for name in PACE))
+                watermarks = [row.timestamp for name in PACE if (row := lake.watermarks.last(name)) is not None]
+                found.append(sum(_beyond(lake, name, min(watermarks)) for name in PACE))
     return found
 
 

@@ -37,15 +37,15 @@ UNITS = {"g": 1 << 30, "m": 1 << 20}
 
 def measure() -> list[Figure]:
     """How long landing and the release take, and how large the build was beside the heap."""
-    told = os.environ.setdefault("TIDEGATE_DRIVER_MEMORY", "1g")
-    heap = int(told[:-1]) * UNITS[told[-1].lower()]
+    memory = os.environ.setdefault("TIDEGATE_DRIVER_MEMORY", "1g")
+    heap = int(memory[:-1]) * UNITS[memory[-1].lower()]
     rows = TIMES * heap // 1024
     spark = start_session()
     note = ", ".join(f"SHA2(CONCAT(CAST(item AS STRING), '{part}'), 512)" for part in range(8))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         moment = "CAST(timestamp_millis(1767225600000L + {}) AS TIMESTAMP_NTZ)"
-        valid = f"IF(id = {rows - 1}, 1000, id % 500)"  # the last one tells that nothing older is to come
+        valid = f"IF(id = {rows - 1}, 1000, id % 500)"  # after the last one nothing older is to come
         items = ("id AS item", "CAST(id % 1000 AS INT) AS price", f"{moment.format(valid)} AS valid_from")
         spark.range(rows).selectExpr(*items).write.format("delta").save(f"{folder}/items")
         sales = ("id", f"(id * 7919) % {rows} AS item", f"{moment.format('500 + id % 500')} AS at")
@@ -65,6 +65,6 @@ def measure() -> list[Figure]:
     assert found[1] == 0, found
     return [
         Figure(f"a build of {size / 1e9:.1f} GB, landed", landing),
-        Figure(f"… released to {PROBES:,} probes with a heap of {told}", took),
+        Figure(f"… released to {PROBES:,} probes with a heap of {memory}", took),
         Figure("… the build on disk beside the heap", size / 1e9, "GB", heap / 1e9, "heap", aim="10, and it finishes"),
     ]

@@ -21,7 +21,7 @@ from tidegate.pipelines.sql import compile_script
 
 ROWS, CHANGES = 1_000_000, 2_400_000
 TURNS = 7
-"""Snapshots and dumps, one after the other: the medians are told."""
+"""Snapshots and dumps, one after the other: the medians are reported."""
 
 SCRIPT = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY NOT ENFORCED, customer INT, amount DECIMAL(12, 2), status STRING,

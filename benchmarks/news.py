@@ -26,9 +26,9 @@ def events(epoch: int, rows: int) -> pa.Table:
 
 def counts(hours: Sequence[pa.Table]) -> pa.Table:
     """news_id, after, clicks: one row for each news and each of AFTER, sorted."""
-    told = pa.concat_tables(hours)
-    news, at = told.column("news_id").to_numpy(), told.column("at").to_numpy()
-    release = np.asarray(told.column("type").to_pylist()) == "RELEASE"
+    articles = pa.concat_tables(hours)
+    news, at = articles.column("news_id").to_numpy(), articles.column("at").to_numpy()
+    release = np.asarray(articles.column("type").to_pylist()) == "RELEASE"
     # One number for (news, time), so that one sorted array answers for every news.
     clicks = np.sort(news[~release] << 40 | at[~release])
     order = np.argsort(news[release])

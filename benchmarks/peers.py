@@ -35,8 +35,8 @@ def python_with(extra: str) -> Path:
     Raises subprocess.CalledProcessError where pip cannot install them (its own words are on the terminal).
     """
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
-    told = hashlib.sha256(repr((sys.version, sorted(declared))).encode()).hexdigest()[:12]
-    folder = home() / "peers" / f"{extra}-{told}"
+    environment = hashlib.sha256(repr((sys.version, sorted(declared))).encode()).hexdigest()[:12]
+    folder = home() / "peers" / f"{extra}-{environment}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -53,14 +53,14 @@ def run(extra: str, script: str, *arguments: str) -> float:
     command = [str(python_with(extra)), str(ROOT / "benchmarks" / script), *arguments]
     peer = subprocess.Popen(command, env=outside, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        told, _ = peer.communicate(timeout=LONGEST_S)
+        output, _ = peer.communicate(timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
         os.killpg(peer.pid, signal.SIGKILL)  # its JVM, too
         peer.wait()
         return math.inf
     if peer.returncode:
         raise subprocess.CalledProcessError(peer.returncode, command)
-    return float(told.split()[-1])
+    return float(output.split()[-1])
 
 
 def flink_jars() -> list[str]:

@@ -2,7 +2,7 @@
 
 Ours is the whole way of its epochs: plan, stage, the checks of the gate, publish, with state that is committed. The
 peers: a job of PyFlink with its state on the heap and without checkpoints; micro-batches with state in RocksDB. What
-each of them tells is compared with what numpy answers.
+each of them emits is compared with what numpy answers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CountClicks(OneInputEventTimeStreamProcessFunction):
 
 @dataclass(frozen=True)
 class Events:
-    """EPOCHS hours of so many rows: `hours`, a file each; `whole`, one file of all; `wanted`, what is to be told."""
+    """EPOCHS hours of so many rows: `hours`, a file each; `whole`, one file of all; `wanted`, what is to be emitted."""
 
     rows: int
     hours: tuple[Path, ...]
@@ -124,9 +124,9 @@ def _written(folder: Path, rows: int) -> Events:
 def _right(who: str, found: Path | Sequence[str], wanted: pa.Table) -> None:
     """Raise AssertionError where the files say something else than `wanted`."""
     files = sorted(map(str, found.rglob("part-*"))) if isinstance(found, Path) else found
-    told = pa.concat_tables([pq.ParquetFile(file).read(wanted.column_names) for file in files]).cast(wanted.schema)
-    if not told.sort_by([("news_id", "ascending"), ("after", "ascending")]).equals(wanted):
-        raise AssertionError(f"{who} tells {len(told)} counts that are not the {len(wanted)} of numpy")
+    emitted = pa.concat_tables([pq.ParquetFile(file).read(wanted.column_names) for file in files]).cast(wanted.schema)
+    if not emitted.sort_by([("news_id", "ascending"), ("after", "ascending")]).equals(wanted):
+        raise AssertionError(f"{who} emits {len(emitted)} counts that are not the {len(wanted)} of numpy")
 
 
 def _own(spark: SparkSession, events: Events, by_builder: bool = False) -> tuple[float, float]:

@@ -114,7 +114,7 @@ def main() -> None:
         raise SystemExit(f"constraints.txt has no version of {', '.join(lacking)}")
     files = hashes({name: versions[name] for name in sorted(all_of)})
     if lacking := sorted(name for name, found in files.items() if not found):
-        raise SystemExit(f"the index tells no SHA-256 of {', '.join(lacking)}")
+        raise SystemExit(f"the index has no SHA-256 of {', '.join(lacking)}")
     write(TOP / "requirements.txt", running, versions, files)
     write(TOP / "requirements-dev.txt", all_of - running - building, versions, files)
     write(TOP / "requirements-build.txt", building, versions, files)

@@ -49,8 +49,8 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # --- Java, disk ------------------------------------------------------------------------------------------------------
 
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-told=$("$java" -version 2>&1 || true)
-major=$(printf '%s' "$told" | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+java_version=$("$java" -version 2>&1 || true)
+major=$(printf '%s' "$java_version" | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
 [ "${major:-0}" -ge 17 ] ||
     printf 'make install: %s\n  next:  %s\n' \
         "warning: Spark needs Java 17 or later, and this machine has ${major:+Java }${major:-none}" \

@@ -134,8 +134,8 @@ def _since(item: QuarantinedRows) -> str:
     if item.taken is None:
         return ""
     who = item.request
-    told = f"epoch {item.taken.epoch}, {instant(item.taken.instant)}"
-    return ", ".join(part for part in (told, who.by if who else "", who.because if who else "") if part)
+    taken = f"epoch {item.taken.epoch}, {instant(item.taken.instant)}"
+    return ", ".join(part for part in (taken, who.by if who else "", who.because if who else "") if part)
 
 
 def _inserts(pipeline: Pipeline, target: str) -> list[str]:

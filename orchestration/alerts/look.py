@@ -69,7 +69,7 @@ class Look:
             try:
                 said = cast("Asked | None", answer())
             except Exception as error:  # noqa: BLE001 one that fails must not silence the others
-                self.log.warning(scrub(f"{table.name} could not be asked what is unread: {_words(error)}"))
+                self.log.warning(scrub(f"{table.name} could not be asked what is unread: {_cause(error)}"))
                 said = known.get(table.subject)
             unread |= {table.subject: said} if said is not None else {}
         looked = cast("list[Callable[[], Incident | None]]", given[: len(passing)])
@@ -99,13 +99,13 @@ class Look:
                 try:
                     incident = question()
                 except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
-                    self.log.warning(scrub(f"{kind} could not be looked at: {_words(error)}"))
+                    self.log.warning(scrub(f"{kind} could not be looked at: {_cause(error)}"))
                     unseen.add(f"{kind} {subject}")
                     continue
                 incidents += [incident.scrubbed(secrets=self.secrets)] if incident is not None else []
         return Seen(incidents, frozenset(kind for kind, _ in questions), frozenset(unseen))
 
 
-def _words(error: Exception) -> object:
+def _cause(error: Exception) -> object:
     """What an error says, where somebody has seen to it that it holds no secret; else its kind."""
     return error if isinstance(error, TidegateError | OSError | Unanswered) else type(error).__name__

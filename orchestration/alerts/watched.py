@@ -157,7 +157,7 @@ def _insert(key: dg.AssetKey, values: Mapping[str, Any]) -> WatchedInsert:
 
 
 def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
-    """How far each source table is, in words."""
+    """How far each source table is, as text."""
     found: dict[str, str] = {}
     for table in tables:
         last = Stream(lake, table).newest

@@ -173,7 +173,7 @@ def run(
 
 
 def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
-    from tidegate.orchestration.console.drafted import dry_run_tables, of_dry_run
+    from tidegate.orchestration.console.explained import dry_run_tables, of_dry_run
     from tidegate.pipelines.lake import Layout
     from tidegate.pipelines.runtime.dry_run import dry_run
 

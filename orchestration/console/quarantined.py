@@ -55,8 +55,8 @@ def _of_taken(item: QuarantinedRows) -> dict[str, Any] | None:
     if item.taken is None:
         return None
     who = item.request
-    told = {"epoch": item.taken.epoch, "at": item.taken.instant, "kind": item.taken.kind}
-    return {**told, **({"by": who.by, "because": who.because} if who else {})}
+    taken = {"epoch": item.taken.epoch, "at": item.taken.instant, "kind": item.taken.kind}
+    return {**taken, **({"by": who.by, "because": who.because} if who else {})}
 
 
 def listing(

@@ -113,7 +113,7 @@ class ArrowFunction:
 
 def _why(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of. Files by their last name only."""
-    words = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {words[:LONGEST]}" if words else type(error).__name__
+    message = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {message[:LONGEST]}" if message else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)[1:]
     return f"{what} ({os.path.basename(frames[0].filename)}:{frames[0].lineno})" if frames else what

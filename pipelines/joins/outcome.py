@@ -79,8 +79,8 @@ class Outcomes:
 
     def missed_sql(self, kind: Literal["unmatched", "dropped"], joins: Sequence[tuple[int, Join]]) -> str:
         """SQL: the outcome by the first of the numbered `joins` that gave no version; null where all gave one."""
-        told = [f"{self.first_missed(kind, join)} + _why{number}" for number, join in joins]
-        return f"coalesce({', '.join([*told, 'CAST(NULL AS INT)'])})"
+        reasons = [f"{self.first_missed(kind, join)} + _why{number}" for number, join in joins]
+        return f"coalesce({', '.join([*reasons, 'CAST(NULL AS INT)'])})"
 
     def first_missed(self, kind: Literal["unmatched", "dropped"], join: Join) -> int:
         """The number to which `why_number` is added where this join gave no version."""
@@ -137,4 +137,4 @@ def ask(query: Query, insert: Insert, published: str) -> None:
     if kept_out:
         # The highest bit that is set is that of the severest constraint.
         cases = [f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}" for each in kept_out]
-        query.step("told", {**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})
+        query.step("outcomes", {**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})

@@ -167,7 +167,7 @@ class Joining:
         if self._columns_alone:
             columns = {item.name: self._refs[item.expression][0] for item in self.insert.projections}
             found = self._read(spark, probe, work, Writer(self.insert, self.release, columns, folders))
-            return merged([row["told"] for row in found.collect()], self.insert, self.release)
+            return merged([row["result"] for row in found.collect()], self.insert, self.release)
         rows, columns = self._read(spark, probe, work), work[1]
         for before, group in zip([first, *more], more, strict=False):
             keys = {name: text for number in group for name, text in self._keys(number).items()}
@@ -178,7 +178,7 @@ class Joining:
         rows = self._sql(rows, columns, [first, *more][-1], self._conclude)
         names = {item.name: item.name for item in self.insert.projections}
         found = _mapped(rows, frames_of, None, {}, Writer(self.insert, self.release, names, folders))
-        return merged([row["told"] for row in found.collect()], self.insert, self.release)
+        return merged([row["result"] for row in found.collect()], self.insert, self.release)
 
     @property
     def _columns_alone(self) -> bool:
@@ -270,8 +270,8 @@ class Joining:
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
         of_probe, of_all = split_where(insert)
         if insert.conditions:
-            told = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
-            query.select("tested", told)
+            tests = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
+            query.select("tested", tests)
         numbered = list(enumerate(insert.joins))
         missing = known.missed_sql("unmatched", numbered)
         lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
@@ -315,14 +315,14 @@ def _mapped(
     columns: Columns,
     writer: Writer | None = None,
 ) -> DataFrame:
-    """The rows once a task has looked them up (`work`): as rows of `columns`, or what was told of their files."""
+    """The rows once a task has looked them up (`work`): as rows of `columns`, or what was reported of their files."""
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = frames(batches)
         if writer is not None:
-            told = writer.write(given if work is None else work.over(given))
-            yield pa.RecordBatch.from_pydict({"told": [told]})
+            result = writer.write(given if work is None else work.over(given))
+            yield pa.RecordBatch.from_pydict({"result": [result]})
         elif work is not None:
             yield from work.batches(given)
 
-    return rows.mapInArrow(call, "told STRING" if writer is not None else ddl(dict(columns)))
+    return rows.mapInArrow(call, "result STRING" if writer is not None else ddl(dict(columns)))

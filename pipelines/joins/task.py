@@ -40,9 +40,9 @@ BATCH = 1 << 16
 """Rows that are handed to Spark at once."""
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
-"""What is told of a landed row, and the lake's column that it is."""
+"""A fact of a landed row, and the lake's column that it is."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
-"""What only rows that are kept out are told by."""
+"""What is stored with rows that are kept out alone."""
 
 _MATCH = -1
 _WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)], np.int8)

@@ -63,7 +63,7 @@ class Writer:
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
-        other files, so that what a task has told of stays as it is. Raises OSError."""
+        other files, so that what a task has reported stays as it is. Raises OSError."""
         counts, name = Counts(self.insert, self.release), f"part-{uuid.uuid4().hex}.parquet"
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
@@ -221,9 +221,9 @@ class Staged:
     counts: Found
 
 
-def merged(told: Sequence[str], insert: Insert, release: Release) -> Staged:
-    """What all tasks have told."""
-    found = [json.loads(text) for text in told]
+def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
+    """What all tasks have reported."""
+    found = [json.loads(text) for text in results]
     nothing = Counts(insert, release).found()
     return Staged(
         [name for each in found for name in each["files"]], _added([nothing, *(each["counts"] for each in found)])

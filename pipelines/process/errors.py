@@ -67,8 +67,8 @@ def shown(value: object) -> str:
 
 def cut(text: str, longest: int = 300) -> str:
     """A text on one line, and not much longer than `longest`."""
-    words = " ".join(text.split())
-    return words if len(words) <= longest else f"{words[:longest]}… ({len(words):,} characters)"
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else f"{flat[:longest]}… ({len(flat):,} characters)"
 
 
 class NoEventTime(ProcessError):

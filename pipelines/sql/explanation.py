@@ -50,14 +50,14 @@ def _table(table: Table) -> str:
         lines.append(f"  {table.comment}")
     width = max(len(column.name) for column in table.columns)
     for column in table.columns:
-        words = f"{column.type}{'' if column.nullable else ' NOT NULL'}"
+        shown = f"{column.type}{'' if column.nullable else ' NOT NULL'}"
         if column.proctime:
-            words = "the release's instant (PROCTIME())"
+            shown = "the release's instant (PROCTIME())"
         elif column.sql is not None:
-            words = f"{words} = {column.sql}"
+            shown = f"{shown} = {column.sql}"
         if column.metadata is not None:
-            words = f"{words}, metadata '{column.metadata}'"
-        lines.append(f"  {column.name.ljust(width)}  {words}")
+            shown = f"{shown}, metadata '{column.metadata}'"
+        lines.append(f"  {column.name.ljust(width)}  {shown}")
     if table.primary_key:
         lines.append(f"  primary key: {', '.join(table.primary_key)}")
     if table.watermark is not None:

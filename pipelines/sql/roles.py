@@ -8,6 +8,7 @@ from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.sql.inserts.statement import Declared
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import (
+    CHANGELOG_RETENTION,
     LANDED_RETENTION,
     QUARANTINE_RETENTION,
     SINK_OPTIONS,
@@ -23,7 +24,7 @@ from tidegate.pipelines.syntax.statements import InsertInto, Name
 PROCESS_TARGET = "written by a process"
 OF_A_PROCESS = "leave it out: rows that a process keeps out are its own, and nobody decides about them"
 
-_WORDS: dict[Role, str] = {
+_ROLE_NAMES: dict[Role, str] = {
     "build": "a build side",
     "probe": "a probe",
     "sink": "a target",
@@ -43,7 +44,7 @@ def roles(
             if known != role:
                 raise source.error(
                     name.span,
-                    f"{name.text} is {_WORDS[known]} already, it cannot be {_WORDS[role]} as well",
+                    f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",
                     _both(declared[name.text], {known, role}),
                 )
     _unique(source, inserts)
@@ -53,7 +54,7 @@ def roles(
         for part in declared[name].table.parts:
             _no_constraints(source, declared[part.name], "part")
             hint = "write it in the table that this one is a part of"
-            _refuse(source, declared[part.name], LANDED_RETENTION, _WORDS["part"], hint)
+            _refuse(source, declared[part.name], LANDED_RETENTION, _ROLE_NAMES["part"], hint)
     for _, insert in inserts:
         if insert.process is not None:
             _refuse(source, declared[insert.target], QUARANTINE_RETENTION, PROCESS_TARGET, OF_A_PROCESS)
@@ -111,14 +112,18 @@ def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
         _no_constraints(source, declared, role)
     if role == "build":
         _refuse(
-            source, declared, LANDED_RETENTION, _WORDS[role], "write 'changelog.retention': a row may meet any version"
+            source,
+            declared,
+            LANDED_RETENTION,
+            _ROLE_NAMES[role],
+            f"write '{CHANGELOG_RETENTION}': a row may meet any version",
         )
     others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
     for option in declared.statement.options:
         if find_option(option.key.text, others) is not None:
             raise source.error(
                 option.key.span,
-                f"'{option.key.text}' has no meaning here: {declared.table.name} is {_WORDS[role]}",
+                f"'{option.key.text}' has no meaning here: {declared.table.name} is {_ROLE_NAMES[role]}",
                 "leave it out",
             )
 
@@ -132,4 +137,4 @@ def _refuse(source: Source, declared: Declared, name: str, what: str, hint: str)
 
 def _no_constraints(source: Source, declared: Declared, role: Role) -> None:
     for expect in declared.statement.constraints:
-        raise source.error(expect.span, *refused(expect, f"{declared.table.name} is {_WORDS[role]}"))
+        raise source.error(expect.span, *refused(expect, f"{declared.table.name} is {_ROLE_NAMES[role]}"))

@@ -67,16 +67,16 @@ def show_statements(pipeline: Pipeline) -> str:
 
 
 def _definition(column: Column) -> str:
-    words = [quoted(column.name)]
+    parts = [quoted(column.name)]
     if column.sql is not None:
-        words.append(f"AS {column.sql}")
+        parts.append(f"AS {column.sql}")
     else:
-        words.append(column.type if column.nullable else f"{column.type} NOT NULL")
+        parts.append(column.type if column.nullable else f"{column.type} NOT NULL")
     if column.metadata is not None:
-        words.append(f"METADATA FROM {quoted_string(column.metadata)}")
+        parts.append(f"METADATA FROM {quoted_string(column.metadata)}")
     if column.comment is not None:
-        words.append(f"COMMENT {quoted_string(column.comment)}")
-    return " ".join(words)
+        parts.append(f"COMMENT {quoted_string(column.comment)}")
+    return " ".join(parts)
 
 
 def describe(table: Table) -> str:

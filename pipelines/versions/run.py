@@ -168,9 +168,9 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int) -> None:
         payload[name] = _repeated(_whole(rows[name]).take(places))
         rows = rows.drop_columns([name]) if name != "_seq" else rows
     _save(folder / "rows.arrow", pa.table(payload))
-    told = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
-    told |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
-    (folder / "run.json").write_text(json.dumps(told))
+    facts = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
+    facts |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
+    (folder / "run.json").write_text(json.dumps(facts))
 
 
 def times_of(column: pa.ChunkedArray) -> Numbers:
@@ -303,10 +303,10 @@ class Run:
     """A run that was made; what is not looked at stays on disk. Raises OSError, ValueError where it is not whole."""
 
     def __init__(self, folder: Path) -> None:
-        told = json.loads((folder / "run.json").read_text())
-        self.count, self.salt, self.shards = int(told["rows"]), int(told["salt"]), int(told["shards"])
-        self.upto = int(told["upto"])  # the greatest epoch of a version
-        self.timeless, self.deletes = bool(told["timeless"]), bool(told["deletes"])  # whether there are any
+        facts = json.loads((folder / "run.json").read_text())
+        self.count, self.salt, self.shards = int(facts["rows"]), int(facts["salt"]), int(facts["shards"])
+        self.upto = int(facts["upto"])  # the greatest epoch of a version
+        self.timeless, self.deletes = bool(facts["timeless"]), bool(facts["deletes"])  # whether there are any
         self.hashes: Hashes
         self.hashes, self.first, self.start, self.times, self.epochs, self.ops, self.latest = (
             np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ARRAYS
@@ -352,7 +352,7 @@ class Run:
             end[hit] = 0
             place += 1
         rows = np.flatnonzero(known)
-        for own, part in zip(self.keys, parts, strict=False):  # none where the hash alone tells
+        for own, part in zip(self.keys, parts, strict=False):  # none where the hash alone decides
             known[rows] &= same(own, found.take(rows), part, rows)
         found[~known] = NONE
         return found

@@ -123,9 +123,9 @@ class Runs:
         """The runs that are there, and the number of their shards; `landed`: when an epoch did (ms, UTC)."""
         found: dict[Span, int] = {}
         for name in os.listdir(self.folder) if self.folder.exists() else ():
-            told = _NAME.fullmatch(name)
-            if told and landed(int(told[2])) == int(told[3]):
-                found[int(told[1]), int(told[2])] = int(told[4])
+            parts = _NAME.fullmatch(name)
+            if parts and landed(int(parts[2])) == int(parts[3]):
+                found[int(parts[1]), int(parts[2])] = int(parts[4])
         return found
 
     def made(self, span: Span, shards: int | None, landed: int, files: Sequence[str]) -> list[Made]:
@@ -149,8 +149,8 @@ class Runs:
                     shutil.rmtree(other, ignore_errors=True)
         names = {Path(made.folder).name for made in used}
         for folder in self.folder.glob("*-*-*of*"):
-            told = re.match(r"(\d+)-(\d+)-", folder.name)
-            inside = told and any(made.after <= int(told[1]) and int(told[2]) <= made.upto for made in used)
+            parts = re.match(r"(\d+)-(\d+)-", folder.name)
+            inside = parts and any(made.after <= int(parts[1]) and int(parts[2]) <= made.upto for made in used)
             if inside and folder.name not in names:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -54,9 +54,9 @@ def find(channels: Channels, name: Hashable) -> Channel:
     return channels[name]
 
 
-def tell_all(channels: Channels, words: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
+def input_all(channels: Channels, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
     """Take in several channels' last (watermark, idle), as one. Raises InvalidWatermark."""
-    found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in words.items()]
+    found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
     for channel, watermark, idle in found:
         channel.tell(watermark)
         channel.told_idle = idle

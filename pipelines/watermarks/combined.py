@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from tidegate.pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
+from tidegate.pipelines.watermarks.channels import all_idle, combine, find, input_all, named
 from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 
 
@@ -55,9 +55,9 @@ class CombinedWatermarkStatus:
         find(self._inputs, channel).told_idle = False
         return self._update()
 
-    def input_all(self, words: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
         """Several inputs emitted a watermark, and whether they are idle now, at the same moment."""
-        tell_all(self._inputs, words)
+        input_all(self._inputs, inputs)
         return self._update()
 
     def _update(self) -> bool:

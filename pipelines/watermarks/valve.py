@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from tidegate.pipelines.watermarks.channels import all_idle, combine, find, named, tell_all
+from tidegate.pipelines.watermarks.channels import all_idle, combine, find, input_all, named
 from tidegate.pipelines.watermarks.output import WatermarkOutput
 from tidegate.pipelines.watermarks.watermark import BEGINNING, Watermark
 
@@ -63,9 +63,9 @@ class StatusWatermarkValve:
         find(self._channels, channel).told_idle = False
         self._update()
 
-    def input_all(self, words: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
         """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
-        tell_all(self._channels, words)
+        input_all(self._channels, inputs)
         self._update()
 
     def _update(self) -> None:

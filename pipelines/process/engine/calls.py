@@ -103,8 +103,8 @@ def _no_timers(timestamp: int) -> None:
 def described(error: BaseException) -> str:
     """An exception on one line, with the line of the function that it came out of; files by their last name only."""
     # Through traceback, which knows of exceptions that raise when they are to be shown.
-    words = cut(str(traceback.TracebackException(type(error), error, None)), LONGEST)
-    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    message = cut(str(traceback.TracebackException(type(error), error, None)), LONGEST)
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_the_user(frame.filename)]
     return f"{what} ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else what
 
