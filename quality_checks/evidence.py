@@ -15,6 +15,7 @@ import pyarrow.types as pat
 
 from tidegate.pipelines.lake import StagedFile
 from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
 
@@ -96,7 +97,7 @@ class Evidence:
         if column not in footer.columns:
             return None
         # A footer counts what is inside of nested values, and not the values themselves.
-        with pq.ParquetFile(footer.at) as file:
+        with Location(footer.at).parquet() as file:
             return file.read([column]).column(column).null_count
 
     def rows(self, disposition: str) -> int:
@@ -144,12 +145,12 @@ def gather(staged: StagedEpoch) -> Evidence:
 
 def read_footer(path: Path, file: StagedFile) -> Footer:
     """The footer of one file. Raises FileNotFoundError, pa.ArrowInvalid, OSError."""
-    footer = pq.read_metadata(path)
+    footer = Location(path).footer()
     return Footer(
         path=file.path,
         at=path,
         disposition=file.disposition,
-        size=path.stat().st_size,
+        size=Location(path).size(),
         rows=footer.num_rows,
         columns={field.name: kind(field.type) for field in footer.schema.to_arrow_schema()},
         nulls=_nulls(footer),

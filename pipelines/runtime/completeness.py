@@ -15,11 +15,9 @@ import time
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
@@ -30,6 +28,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
@@ -118,7 +117,7 @@ def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str]
     wait=wait_random_exponential(multiplier=0.001, max=0.2),
     reraise=True,
 )
-def _published(path: Path, rows: list[Complete], at: int) -> bool:
+def _published(path: Address, rows: list[Complete], at: int) -> bool:
     table = delta_log.opened(path)
     if table is None:
         DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN)
@@ -131,14 +130,14 @@ def _published(path: Path, rows: list[Complete], at: int) -> bool:
     after = before | {key: {**row, "as_of": at} for key, row in given.items()}
     made = pa.Table.from_pylist([after[key] for key in sorted(after, key=lambda key: (key[0], key[1] or ""))], SCHEMA)
     name = f"{uuid.uuid4().hex}.parquet"
-    pq.write_table(made, path / name)
+    size = (Location(path) / name).write_parquet(made)
     stats = json.dumps({"numRecords": made.num_rows})
-    added = AddAction(name, (path / name).stat().st_size, {}, time.time_ns() // 1_000_000, True, stats)
+    added = AddAction(name, size, {}, time.time_ns() // 1_000_000, True, stats)
     gone = [Removal(str(file["path"]), int(str(file["size_bytes"])), {}) for file in files]
     try:
         commit(table, path, [added, *gone])
     except CommitFailedError:
-        (path / name).unlink(missing_ok=True)
+        (Location(path) / name).delete()
         raise
     return True
 
@@ -146,7 +145,7 @@ def _published(path: Path, rows: list[Complete], at: int) -> bool:
 def _stored(files: Sequence[str]) -> list[dict[str, Any]]:
     """The rows that files of the table have, their times in us, UTC."""
     numbers = pa.schema([field.with_type(pa.int64()) if field.type == _TIME else field for field in SCHEMA])
-    return [row for file in files for row in pq.ParquetFile(file).read().cast(numbers).to_pylist()]
+    return [row for file in files for row in Location(file).parquet().read().cast(numbers).to_pylist()]
 
 
 def _of_source(source: SourceStatus) -> Complete:

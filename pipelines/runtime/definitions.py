@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHel
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.sql import compile_script
@@ -197,7 +198,7 @@ class Definitions:
         target would stand there twice."""
         own = {insert_owner(item.id) for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
-        if not path.exists():
+        if not Location(path).is_there():
             return
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.table import Table
@@ -28,6 +27,7 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.location import dataset_of
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.runtime.accounting import in_quarantine
@@ -178,7 +178,7 @@ def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
 def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
     """The greatest rowtime (ms, UTC, rounded up) of rows of some epochs; None where none has one."""
     latest: int | None = None
-    for batch in ds.dataset(list(paths), format="parquet").to_batches(columns=["_rowtime"], filter=epochs.holds()):
+    for batch in dataset_of(list(paths)).to_batches(columns=["_rowtime"], filter=epochs.holds()):
         found = pc.max(batch["_rowtime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()  # type: ignore[attr-defined]
         latest = found if latest is None else max(latest, latest if found is None else found)
     return None if latest is None else max(-(-latest // 1000), 0)

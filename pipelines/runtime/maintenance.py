@@ -10,12 +10,12 @@ scheduled beside the pipeline: what a run works on just then is passed over, and
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,6 +28,7 @@ from tidegate.pipelines.lake import Lake, adopt, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.location import Location, folders_in
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, still_read_of, sweep, tidy, vacuum
 from tidegate.pipelines.progress import Progress
@@ -214,7 +215,8 @@ class Maintenance:
             )
         path = Stream(self.lake, table.name).path
         tidied = tidy(path, keep=self.keep, together=together)
-        shutil.rmtree(path / "_lookup", ignore_errors=True)  # copies of an older Tidegate
+        if (copies := Location(path) / "_lookup").is_there():  # of an older Tidegate
+            copies.delete_all()
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
@@ -262,6 +264,7 @@ class Maintenance:
             current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
             live = still_read_of(path, kept_out, keep=self.keep)
             for place in self.lake.staged_paths(target, insert).values():
-                finished = [folder for folder in place.glob("g*-e*-*") if not folder.name.startswith(current)]
+                attempts = (folder for folder in folders_in(place) if fnmatch(folder.name, "g*-e*-*"))
+                finished = [folder for folder in attempts if not folder.name.startswith(current)]
                 found.append(sweep(place, finished, live, keep=self.keep))
         return found

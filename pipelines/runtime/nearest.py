@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
+from tidegate.pipelines.lake.location import Address, Location, dataset_of
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
@@ -39,17 +38,17 @@ _AT = "_at"
 
 
 def missed_keys(
-    lake: Lake, joins: Sequence[KeyedJoin], staged_at: Path, plan: ReleasePlan, staged: StagedRow, most: int
+    lake: Lake, joins: Sequence[KeyedJoin], staged_at: Address, plan: ReleasePlan, staged: StagedRow, most: int
 ) -> list[MissedKey]:
     """Up to `most` keys of rows of an epoch, staged below `staged_at`, that have no match; each key once."""
-    folder = staged_at / staged.folder
-    files = [str(folder / file.path) for file in staged.of("quarantine") if (folder / file.path).exists()]
+    folder = Location(staged_at) / staged.folder
+    files = [str(folder / file.path) for file in staged.of("quarantine") if (folder / file.path).is_there()]
     # An adopted file lies where it was staged, so a published epoch is read the same way.
     if not files or most <= 0:
         return []
     found = pa.table({_AT: pa.array([], pa.int64())})
     for looked_at in (most * 20, MOST_LOOKED_AT):
-        rows = ds.dataset(files, format="parquet").head(
+        rows = dataset_of(files).head(
             looked_at,
             columns=["_reason", *PROBE_PLACE],
             filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
@@ -122,11 +121,11 @@ def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, plac
         & pc.field("_epoch").isin(epochs)
         & pc.field("_offset").isin(places["_offset"].unique())
     )
-    there = [path for path in files.paths if Path(path).exists()]
+    there = [path for path in files.paths if Location(path).is_there()]
     if not there or not columns <= {field.name for field in table.schema().fields}:
         return None
     read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
-    return ds.dataset(there, format="parquet").to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
+    return dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
 
 
 def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, decided, kept_out, removal, removed_upto
@@ -96,7 +96,7 @@ class QuarantineRetention(OldRows):
         wholes, rows = _Wholes(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
         there, looked_at = 0, 0
         for file in delta_log.data_files(opened, GENERATION, first - 1, last).paths:
-            found = ds.dataset(file, format="parquet")
+            found = Location(file).dataset()
             taken = found.count_rows(filter=wholes.holds())
             there, looked_at = there + taken, looked_at + (found.count_rows() if taken else 0)
         if there != rows:

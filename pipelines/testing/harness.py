@@ -25,6 +25,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
@@ -187,7 +188,7 @@ class Harness:
         return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]
 
     def _rows(self, path: Path, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
-        if not (path / "_delta_log").exists():
+        if not Location(path / "_delta_log").is_there():
             return []
         names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
         several = len(self.pipeline.inserts) > 1

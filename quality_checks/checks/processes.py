@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from tidegate.pipelines.connectors.table import severest_first
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing import violations as staged_violations
@@ -106,11 +106,11 @@ def state(evidence: Evidence) -> CheckResult:
     folder = staged.lake.state_path(staged.insert) / str(stored.get("folder"))
     problems = []
     for file in stored.get("files", ()):
-        path = Path(folder) / file["path"]
-        if not path.exists():
+        place = Location(folder) / file["path"]
+        if not place.is_there():
             problems.append(f"{file['path']} is gone")
-        elif path.stat().st_size != file["size"]:
-            problems.append(f"{file['path']} has {path.stat().st_size:,} bytes, {file['size']:,} were written")
+        elif place.size() != file["size"]:
+            problems.append(f"{file['path']} has {place.size():,} bytes, {file['size']:,} were written")
     if "folder" not in stored:
         problems.append("the epoch does not say where its state is")
     rows = sum(file["rows"] for file in stored.get("files", ()))

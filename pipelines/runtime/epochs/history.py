@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.location import folders_in
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -135,8 +136,8 @@ def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None
     owner = insert_owner(insert)
     last = lake.epochs.last(owner)
     application = lake.application(owner, "publish", last.generation if last else 1)
-    folders = sorted((lake.root / "targets").glob("*/_delta_log"))
-    return next((log.parent for log in folders if committed(log.parent, application) >= 0), None)
+    tables = sorted(lake.root / "targets" / found.name for found in folders_in(lake.root / "targets"))
+    return next((path for path in tables if committed(path, application) >= 0), None)
 
 
 def newest_epochs(lake: Lake, insert: str, target: Path | None, number: int = 1) -> list[ReleasedEpoch]:

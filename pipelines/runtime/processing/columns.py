@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
@@ -12,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
@@ -69,7 +69,7 @@ def _column(declaration: StateDeclaration) -> tuple[str, pa.DataType]:
     return declaration.name, arrow_type(parse_type(column_type(declaration)).spark)
 
 
-def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
+def ensure_state(path: Address, columns: StateColumns, name: str) -> None:
     """Make the table of a process's state, or let it grow to what is declared now.
 
     Raises LakeError that names a state whose type is another than the stored one.
@@ -78,7 +78,7 @@ def ensure_state(path: Path, columns: StateColumns, name: str) -> None:
     try:
         there = opened(path)
         if there is None:
-            path.mkdir(parents=True, exist_ok=True)
+            Location(path).make()
             DeltaTable.create(str(path), schema=Schema.from_arrow(wanted), mode="ignore")
             return
         stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}

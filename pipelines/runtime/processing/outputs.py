@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from tidegate.pipelines.connectors.table import Constraint, Table
@@ -16,6 +15,7 @@ from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, ke
 from tidegate.pipelines.joins.query import literal
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from tidegate.pipelines.process.errors import ProcessError
@@ -89,8 +89,8 @@ def counts(constraints: Sequence[Constraint]) -> list[tuple[str, str]]:
 def read_reports(folder: Path) -> list[dict[str, Any]]:
     """What the tasks of an epoch have reported, in their order."""
     texts: list[str] = []
-    for path in folder.glob(f"_disposition={REPORTS}/*.parquet"):
-        texts += pq.read_table(path, columns=["_reason"]).column("_reason").to_pylist()
+    for file in (Location(folder) / f"_disposition={REPORTS}").files(".parquet"):
+        texts += file.parquet().read(["_reason"]).column("_reason").to_pylist()
     return sorted(map(json.loads, texts), key=lambda report: report["task"])
 
 

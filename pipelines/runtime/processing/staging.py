@@ -21,6 +21,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.process.engine.rows import InputShape
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.errors import ProcessError
@@ -130,7 +131,7 @@ class ProcessStager:
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         tables.prepare(self.ready)  # now that it is known that no state is lost: its table must not be made anew
         name = new_attempt(plan)
-        (state.path / name).mkdir(parents=True)
+        Location(state.path / name).make()
         inputs = EpochInputs(tables, spark, plan, found)
         outputs = EpochOutputs(inputs, task_plan(inputs, state, state.path / name), name)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.process.engine.bucket import RowGroup
 from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
@@ -126,8 +127,8 @@ def state_before(on_lake: InsertOnLake, epoch: int, base: int) -> StateBefore:
             raise _lost(on_lake, path, f"it stands at epoch {there}, and epoch {last.epoch} is published")
     found = StateBefore(path, tuple(map(StateFiles.of, rows)))
     for file, _ in {group for groups in found.groups().values() for group in groups}:
-        if not Path(file).exists():
-            raise _lost(on_lake, path, f"{Path(file).relative_to(path)} is gone")
+        if not Location(file).is_there():
+            raise _lost(on_lake, path, f"{Location(file).below(Location(path))} is gone")
     return found
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
 from tidegate.pipelines.sql.model import Insert
@@ -63,7 +63,7 @@ def rows_of(
             & (pc.field("_reason") == kept.reason)
         )
         for path in files:
-            file = ds.dataset(path, format="parquet")
+            file = Location(path).dataset()
             there = [name for name in (*names, "_op", *PROBE_PLACE, PROBE) if name in file.schema.names]
             for row in python_rows(file.head(most - len(found), columns=there, filter=own)):
                 place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))

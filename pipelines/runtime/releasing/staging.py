@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import footers_of, surveyed
 from tidegate.pipelines.lake.lake import mark
+from tidegate.pipelines.lake.location import Location, folders_in
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
@@ -183,7 +183,7 @@ def ensure_quarantine(
 def make_places(lake: Lake, target: Table, insert: Insert) -> None:
     """Make the folders of an INSERT's staged files: that one is gone shows at a look (`refuse_lost_files`)."""
     for place in lake.staged_paths(target, insert).values():
-        place.mkdir(parents=True, exist_ok=True)
+        Location(place).make()
 
 
 def new_attempt(plan: ReleasePlan) -> str:
@@ -199,9 +199,9 @@ def sweep_attempts(lake: Lake, target: Table, insert: Insert, plan: ReleasePlan,
 
 def remove_attempts(place: Path, plan: ReleasePlan, keep: str) -> None:
     """The same in one place."""
-    for folder in place.glob(f"{folder_prefix(plan)}*"):
-        if folder.name != keep:
-            shutil.rmtree(folder)
+    for folder in folders_in(place):
+        if folder.name.startswith(folder_prefix(plan)) and folder.name != keep:
+            folder.delete_all()
 
 
 def folder_prefix(plan: ReleasePlan) -> str:

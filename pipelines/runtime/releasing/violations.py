@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import MASK, bits
+from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.parquet import python_rows, statistics_of
 
 LONGEST = 300
@@ -64,7 +65,7 @@ def null_samples(files: Iterable[Path], column: str, target: Table, most: int) -
     key = list(target.primary_key) or [column.name for column in target.physical_columns]
     texts: list[str] = []
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with Location(path).parquet() as file:
             for group in range(file.metadata.num_row_groups if len(texts) < most else 0):
                 rows = file.read_row_group(group, columns=list(dict.fromkeys([*key, column])))
                 rows = rows.filter(pc.is_null(rows.column(column))).slice(0, LOOKED_AT).select(key)  # type: ignore[attr-defined]
@@ -89,7 +90,7 @@ def _greatest(group: pq.RowGroupMetaData) -> int | None:
 def _violating(files: Iterable[Path], columns: list[str]) -> Iterator[tuple[Path, pa.Table]]:
     """The rows that violate something, row group by row group."""
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with Location(path).parquet() as file:
             if MASK not in file.schema_arrow.names:
                 continue
             for group in range(file.metadata.num_row_groups):

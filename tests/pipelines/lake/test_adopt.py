@@ -157,3 +157,15 @@ def test_a_footer_with_times_that_python_has_not_tells_no_bounds(tmp_path: Path)
     pq.write_table(pa.table({**FAR, "n": [1, 2]}), tmp_path / "a.parquet")
     footer = pq.read_metadata(tmp_path / "a.parquet")
     assert [column_bounds(footer, name) for name in (*FAR, "n")] == [None, None, None, (1, 2)]
+
+
+def test_files_are_named_from_the_table_s_own_folder_too(table: Path) -> None:
+    folder, files = staged(table)
+    named = [StagedFile(f"_staged/{folder.name}/{file.path}", "", file.size, file.rows, file.stats) for file in files]
+    (old,) = [file for file in live_files(table) if there_in(file) == {1}]
+    adopting.replace(table, table, named, [Path(old).name], note="in its place")
+    assert 1 not in {epoch for epoch, _ in there(table)}
+
+
+def there_in(file: str) -> set[int]:
+    return set(pq.read_table(file)["_epoch"].to_pylist())
