@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from tidegate.pipelines import commands
-from tidegate.pipelines.commands import Advised, NextCommand
+from tidegate.pipelines.commands import Advised, NextCommand, advice
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
 
 NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
@@ -90,13 +90,16 @@ def explain(error: BaseException, table: str, step: str, where: str) -> SourceEr
 
 
 def _next(typed: SourceError, fresh: NextCommand) -> Advised:
-    if typed.next_command == str(FRESH):
-        return fresh
+    """What to do next, for this table. What `typed` says may have come as text, its commands with it."""
+    text, anew, same = typed.next_command, str(FRESH), str(RETRY)
+    if text.endswith(anew):
+        return advice(text.removesuffix(anew), fresh)
     first, passing = (typed.first, typed.passing) if isinstance(typed, ReadError) else ("", True)
     again = f"{first}, then {AGAIN}" if first else AGAIN
     if passing:
-        return again
-    if typed.next_command == str(RETRY):
+        mend = text.removesuffix(same)
+        return mend + AGAIN if mend and mend != text else again
+    if text == same:
         return f"{again}; if it stops at the same place: " + fresh
     # What is mended now leaves the events as they were written.
     return typed.advice + "; then " + fresh

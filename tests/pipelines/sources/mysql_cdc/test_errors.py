@@ -5,15 +5,18 @@ And how they are found again behind Spark's.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tidegate.pipelines.commands import Commands, then
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc import errors as snapshot
-from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, STATE, ReadError, explain, find, resnapshot
+from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, RETRY, STATE, ReadError, explain, find, resnapshot
 from tidegate.pipelines.sources.mysql_cdc import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import MAX_FILE_NUMBER, offsets
-from tidegate.pipelines.sources.mysql_cdc.errors import ChecksumMismatch
+from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, ChecksumMismatch
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
 
@@ -26,6 +29,8 @@ KINDS: list[tuple[ReadError, str]] = [
     (binlog.UnknownEvent("type 250", next_command=FRESH), NEW),
     (binlog.BinlogPurged("gone", next_command=FRESH), NEW),
     (binlog.UnsupportedEvent("an old format", next_command="ALTER TABLE t FORCE"), f"ALTER TABLE t FORCE; then {NEW}"),
+    (binlog.UnreadableKey("no date", next_command=then(MEND_DATES, FRESH)), f"{MEND_DATES}, then: {NEW}"),
+    (snapshot.UnreadableKey("no date", next_command=then(MEND_DATES, RETRY)), f"{MEND_DATES}, then: {AGAIN}"),
     (binlog.ConnectionLost("reset"), AGAIN),
     (binlog.SpoolDamaged("a copy"), AGAIN),
     (binlog.BinlogRefused("denied"), f"give the grant back, then {AGAIN}"),
@@ -38,8 +43,8 @@ KINDS: list[tuple[ReadError, str]] = [
 
 
 @pytest.mark.parametrize("in_a_task", [False, True], ids=["raised here", "raised in a Spark task"])
-@pytest.mark.parametrize(("error", "then"), KINDS, ids=lambda part: type(part).__name__)
-def test_table_place_state_and_a_command_that_mends_it(error: ReadError, then: str, in_a_task: bool) -> None:
+@pytest.mark.parametrize(("error", "mends"), KINDS, ids=lambda part: type(part).__name__)
+def test_table_place_state_and_a_command_that_mends_it(error: ReadError, mends: str, in_a_task: bool) -> None:
     error = type(error)(error.what, where="binlog.000007:1234", state=error.state, next_command=error.advice)
     came: BaseException = error
     if in_a_task:  # Spark hands over a text
@@ -50,7 +55,10 @@ def test_table_place_state_and_a_command_that_mends_it(error: ReadError, then: s
     assert told.what == f"users: {error.what}"
     assert told.where == "binlog.000007:1234; binlog.000007:4 to 9000; 127.0.0.1:3306"
     assert told.state == STATE
-    assert told.next_command == then
+    assert told.next_command == mends
+    there = Commands(Path("/s.sql"), Path("/lake")).shown(told.advice)
+    assert "SCRIPT" not in there, "a command that came as text is a record again"
+    assert "TABLE " not in there.replace("ALTER TABLE", "")
 
 
 def test_what_has_nothing_to_do_with_the_server_is_not_explained() -> None:
