@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NoReturn
@@ -31,10 +31,11 @@ HELD_TAG = "tidegate/held"
 @dataclass(frozen=True)
 class Answer:
     """What a tick has found: why a run is to be started (empty where it would find nothing), and the INSERTs that it
-    leaves out: the gate holds their epochs, until a person has decided."""
+    leaves out: the gate holds their epochs, until a person has decided. `known`: whether the lake was asked who is."""
 
     reason: str
     held: tuple[str, ...] = ()
+    known: bool = False
 
 
 @dataclass
@@ -66,22 +67,28 @@ class Ticks:
         if now - last.create_timestamp.timestamp() >= self.rest.total_seconds():
             return replace(found, reason=f"the last run was {self.rest} ago, or longer")
         decided = {*json.loads(last.dagster_run.tags.get(HELD_TAG, "[]"))} - {*found.held}
-        if decided:
+        if decided and found.known:
             return replace(found, reason=f"the gate does not hold {', '.join(sorted(decided))} any more")
         return found
 
     def _asked(self) -> Answer:
         if self._asking is not None and self._asking.is_alive():
             return Answer("what was asked at an earlier tick has not been answered yet")
-        answers = list[Answer]()
-        self._asking = threading.Thread(target=lambda: answers.append(self._needed()), daemon=True)
+        answers = [Answer(f"there was no answer within {ANSWER_WITHIN_S:g} s")]
+
+        def ask() -> None:
+            for answer in self._answers(answers[0]):
+                answers.append(answer)
+
+        self._asking = threading.Thread(target=ask, daemon=True)
         self._asking.start()
         self._asking.join(ANSWER_WITHIN_S)
-        return answers[0] if answers else Answer(f"there was no answer within {ANSWER_WITHIN_S:g} s")
+        return answers[-1]
 
-    def _needed(self) -> Answer:
-        """What the lake and the sources say. Where they cannot be asked, the run will say why."""
-        held: tuple[str, ...] = ()
+    def _answers(self, none: Answer) -> Iterator[Answer]:
+        """What the lake says, as long as the sources have given no answer (`none`), then what they say, too. Where they
+        cannot be asked, the run will say why."""
+        found = Answer("")
         try:
             from tidegate.pipelines.lake import Lake
             from tidegate.pipelines.runtime.dry_run import needed
@@ -90,11 +97,14 @@ class Ticks:
             runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
             runner.spark = _no_spark
             held = tuple(name for name in self.inserts if runner.releasing(name).position().state == "held")
-            return Answer(needed(runner, self.tables, [name for name in self.inserts if name not in held]), held)
+            found = Answer("", held, known=True)
+            yield replace(found, reason=none.reason)
+            others = [name for name in self.inserts if name not in held]
+            yield replace(found, reason=needed(runner, self.tables, others))
         except TidegateError as error:
-            return Answer(error.what, held)
+            yield replace(found, reason=error.what)
         except Exception as error:  # noqa: BLE001 the run says what it is; by its type alone: it may hold a secret
-            return Answer(f"asking failed ({type(error).__name__})", held)
+            yield replace(found, reason=f"asking failed ({type(error).__name__})")
 
 
 def _no_spark() -> NoReturn:

@@ -18,7 +18,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
-from tidegate.assets.ticks import ANSWER_WITHIN_S, NOTHING_NEW, Answer, Ticks, rest_of
+from tidegate.assets.ticks import ANSWER_WITHIN_S, HELD_TAG, NOTHING_NEW, Answer, Ticks, rest_of
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
@@ -107,11 +107,7 @@ def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
     made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], requests: list[dg.RunRequest]
 ) -> None:
     """No run asks the gate again, so its check stays failed in Dagster; the sources go on landing."""
-    made.landed("clicks", 2, 1)
-    made.appended("clicks", 2)
-    plan = made.planned(2, 1, 2)
-    made.staged(plan, matched=1)
-    made.judged(plan, "no")
+    held(made)
     ran(made, history, dg.DagsterRunStatus.FAILURE)  # the run that was held
     assert tick() == "the job's last run did not succeed" + LEFT_OUT
     (request,) = requests
@@ -131,6 +127,15 @@ def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
     assert requests[-1].asset_selection is None, "the whole job"
     ran(made, history, dg.DagsterRunStatus.SUCCESS)
     assert newest_check(history, gate) != before
+
+
+def held(made: HandmadeLake) -> None:
+    """Let the gate hold an epoch."""
+    made.landed("clicks", 2, 1)
+    made.appended("clicks", 2)
+    plan = made.planned(2, 1, 2)
+    made.staged(plan, matched=1)
+    made.judged(plan, "no")
 
 
 def newest_check(history: dg.DagsterInstance, key: dg.AssetCheckKey) -> str | None:
@@ -235,6 +240,24 @@ def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
     finally:
         answer.set()
     assert ANSWER_WITHIN_S == 5
+
+
+def test_what_is_held_is_left_out_though_a_source_does_not_answer(
+    made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lake says what is held: else each run of a slow source would fail at the gate."""
+    held(made)
+    tagged = {HELD_TAG: '["enriched"]'}
+    history.create_run_for_job(
+        schedule_of(made)[0].get_job("handmade"), status=dg.DagsterRunStatus.SUCCESS, tags=tagged
+    )
+    asked, answer = threading.Event(), threading.Event()
+    monkeypatch.setattr(ScriptedSource, "ends", lambda self, position: asked.set() or (answer.wait() and {"to": 0}))
+    monkeypatch.setattr(threading.Thread, "join", lambda self, timeout=None: asked.wait())
+    try:
+        assert tick() == "there was no answer within 5 s" + LEFT_OUT
+    finally:
+        answer.set()
 
 
 def test_a_source_that_cannot_be_asked_is_one(tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
