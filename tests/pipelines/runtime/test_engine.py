@@ -31,6 +31,7 @@ from tidegate.pipelines.runtime import session
 
 session.java = lambda: "java"
 session.resolve = lambda *_, **__: []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run of the tests in the background ignores it
 if "interrupted" in sys.argv:  # as Dagster has it in the process of a run
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 session.start_session(master="local[1]")
