@@ -4,6 +4,7 @@ and its own lake, so that they can be pasted as they are."""
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -84,9 +85,9 @@ class Advice:
 
     @classmethod
     def of_stored(cls, text: str) -> Advice:
-        """What `stored` wrote. Older versions stored a sentence, which is taken as it is."""
+        """What `stored` wrote. Older versions stored a sentence, with SCRIPT or … where the script belongs."""
         if not text.startswith("["):
-            return advice(text)
+            return _of_sentence(text)
         parts = json.loads(text)
         return cls(
             tuple(
@@ -94,6 +95,22 @@ class Advice:
                 for part in parts
             )
         )
+
+
+_IN_A_SENTENCE = re.compile(
+    r"tidegate (run|status|verify|report|maintain|release|discard|reconcile|quarantine \w+)( SCRIPT| …)?"
+    r"((?: [^\s;,()]+)*)"
+)
+
+
+def _of_sentence(text: str) -> Advice:
+    parts: list[str | NextCommand] = []
+    end = 0
+    for found in _IN_A_SENTENCE.finditer(text):
+        verb, script, arguments = found.groups()
+        parts += [text[end : found.start()], NextCommand(verb, tuple(arguments.split()), script=bool(script))]
+        end = found.end()
+    return advice(*parts, text[end:])
 
 
 Advised = str | NextCommand | Advice

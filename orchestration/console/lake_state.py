@@ -72,7 +72,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
     yield from imbalances(found)
     for item in found.stuck:
         yield _red(f"\n{item.owner} is stuck since {moment(item.since)} UTC:", f" {item.what}")
-        if item.next:
+        if item.advice:
             yield Line(f"  next:  {commands.shown(item.advice)}")
     for name, builds in found.holding_back.items():
         text = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"

@@ -74,6 +74,18 @@ def test_advice_is_stored_and_read_back(what: Advised) -> None:
     assert Advice.of_stored(advice(what).stored()) == advice(what)
 
 
-@pytest.mark.parametrize("text", ["", "put it back, or: tidegate run SCRIPT --resnapshot u"])
+OLDER = "put it back, or: tidegate run SCRIPT --resnapshot u   (reads it anew); tidegate status"
+
+
+@pytest.mark.parametrize("text", ["", "look at it", OLDER])
 def test_what_an_older_version_stored_is_a_sentence(text: str) -> None:
     assert str(Advice.of_stored(text)) == text
+
+
+def test_commands_in_what_an_older_version_stored_can_be_pasted() -> None:
+    assert HERE.shown(Advice.of_stored(OLDER)) == (
+        "put it back, or: tidegate run '/s/a b.sql' --resnapshot u --lake /lake   (reads it anew); "
+        "tidegate status --lake /lake"
+    )
+    again = Advice.of_stored("tidegate run …   (reads the same range again)")
+    assert HERE.shown(again) == "tidegate run '/s/a b.sql' --lake /lake   (reads the same range again)"

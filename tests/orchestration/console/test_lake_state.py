@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,8 @@ from rich.console import Console
 from tests.assets.clicks import pipeline
 from tests.orchestration.control_rows import ControlRows
 from tidegate.orchestration.console.lake_state import lake_state
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import RUN, Commands, advice
+from tidegate.pipelines.lake import StuckRow
 from tidegate.pipelines.runtime.status import status
 
 MINUTE = 60_000
@@ -58,3 +60,15 @@ def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
     assert "Held: epoch 1 of enriched_click" in told
     assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in told
     assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines them)" in told
+
+
+def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> None:
+    rows = ControlRows(tmp_path / "lake")
+    rows.planned(rows.build, 1, 0)
+    stuck = [
+        StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored())
+        for name, command in (("clicks", RUN), ("users", ""))
+    ]
+    found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
+    told = [str(line) for line in lake_state(found, HERE)]
+    assert [line for line in told if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
