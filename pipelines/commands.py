@@ -13,6 +13,7 @@ from typing import Self
 
 OR_ELSE, THEN, AND, OR = ", or: ", ", then: ", " and ", "   or   "
 """What stands between something to do by hand and a command."""
+_LEADS = re.compile(r"(, or: |, then: |; then |; if [^;]*: | and |   or   )$")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class Advice:
         no such command."""
         for place, part in enumerate(self.parts):
             if isinstance(part, NextCommand) and chosen(part):
-                led = place > 0 and self.parts[place - 1] in (OR_ELSE, THEN, AND, OR)
-                return Advice(self.parts[: place - led])
+                *others, last = self.parts[:place] or ("",)
+                return advice(*others, _LEADS.sub("", last) if isinstance(last, str) else last)
         return None
 
     def reworded(self, change: Callable[[str], str]) -> Advice:

@@ -74,6 +74,23 @@ def test_advice_is_stored_and_read_back(what: Advised) -> None:
     assert Advice.of_stored(advice(what).stored()) == advice(what)
 
 
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        (resnapshot("u"), ""),
+        (either("put it back", resnapshot("u")), "put it back"),
+        (then("put it back", resnapshot("u", "anew") + "; or else"), "put it back"),
+        ("ALTER TABLE u FORCE; then " + resnapshot("u"), "ALTER TABLE u FORCE"),
+        ("run it again; if it stops at the same place: " + resnapshot("u"), "run it again"),
+        (either(RUN, resnapshot("u")), "tidegate run SCRIPT"),
+        (RUN, None),
+    ],
+)  # fmt: skip
+def test_what_is_to_be_done_without_a_command_that_would_be_refused(what: Advised, left: str | None) -> None:
+    found = advice(what).before(lambda command: "--resnapshot" in command.arguments)
+    assert (None if found is None else str(found)) == left
+
+
 OLDER = "put it back, or: tidegate run SCRIPT --resnapshot u   (reads it anew); tidegate status"
 
 
