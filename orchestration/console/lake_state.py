@@ -21,14 +21,14 @@ FAR_MS = 2**62
 def show(screen: Screen, found: LakeStatus) -> int:
     """Write the state as the screen wants it, and say with which exit status to leave: 1 where rows of an INSERT that
     nobody works on are in no place, or in two."""
-    screen.result(found.to_json(), *(() if screen.as_json else lake_state(found, screen.commands)))
+    screen.result(found.to_json(screen.commands), *(() if screen.as_json else lake_state(found, screen.commands)))
     return 1 if found.imbalanced else 0
 
 
 def plainly(found: LakeStatus, commands: Commands, *, as_json: bool) -> str | None:
     """The same as `show` writes to a file or a pipe; None where that needs Rich (`drawn`)."""
     if as_json:
-        return document(found.to_json())
+        return document(found.to_json(commands))
     lines = [drawn(item, FILE_WIDTH) for item in lake_state(found, commands)]
     return None if None in lines else "".join(f"{line}\n" for line in lines)
 

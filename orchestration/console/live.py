@@ -48,7 +48,7 @@ def _print(screen: Screen, look: Callable[[], LakeStatus]) -> None:
         screen.line(f"{error.what}: {error.where}", error=error.what, where=error.where)
         return
     if screen.as_json:
-        screen.out.file.write(json.dumps(found.to_json(), ensure_ascii=False, default=str) + "\n")
+        screen.out.file.write(json.dumps(found.to_json(screen.commands), ensure_ascii=False, default=str) + "\n")
         screen.out.file.flush()
         return
     for item in lake_state(found, screen.commands):

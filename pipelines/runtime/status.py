@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
@@ -163,11 +164,11 @@ class LakeStatus:
             if insert.rows is not None and not insert.rows.balanced and not insert.process and insert.holder is None
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+    def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
+        """The same as JSON values, what to do next as `commands` shows it."""
         found = asdict(self)
         for given, item in zip(found["stuck"], self.stuck, strict=True):
-            given["next"] = str(item.advice)
+            given["next"] = commands.shown(item.advice)
         for given, insert in zip(found["inserts"], self.inserts, strict=True):
             if insert.rows is not None:
                 given["rows"] |= {"published": insert.rows.published, "balanced": insert.rows.balanced}

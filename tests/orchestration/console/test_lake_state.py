@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from tests.assets.clicks import pipeline
 from tests.orchestration.control_rows import ControlRows
-from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.orchestration.console.lake_state import lake_state, plainly
 from tidegate.pipelines.commands import RUN, Commands, advice
 from tidegate.pipelines.lake import StuckRow
 from tidegate.pipelines.runtime.status import status
@@ -72,3 +73,5 @@ def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> 
     found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
     told = [str(line) for line in lake_state(found, HERE)]
     assert [line for line in told if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
+    as_json = json.loads(plainly(found, HERE, as_json=True) or "")
+    assert [item["next"] for item in as_json["stuck"]] == ["tidegate run clicks.sql --lake /data/lake", ""]
