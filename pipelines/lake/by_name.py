@@ -10,7 +10,7 @@ one has been removed, and a V + 1 that is not found has never been committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -182,40 +182,48 @@ def last_checkpoint(log: Location) -> int | None:
 def removed_since(root: Location, at: int, moment: int) -> set[str] | None:
     """The files that the log of the table at `root`, whose version is `at`, has taken out at `moment` (ms, UTC) or
     later, by their paths, decoded. A checkpoint leaves removals out once they are older than
-    'delta.deletedFileRetentionDuration' (a week). None where this takes more than MOST commits."""
+    'delta.deletedFileRetentionDuration' (a week). None where this takes more than MOST commits, or one of them
+    cannot be read."""
     import pyarrow.compute as pc  # upkeep alone needs it
 
     log, removed = root / "_delta_log", set[str]()
-    checkpoint = last_checkpoint(log)
-    for version in range(at, -1, -1):
-        if version == checkpoint:
-            stored = checkpoint_of(log, version).parquet().read(["remove.path", "remove.deletionTimestamp"])
-            made_at = pc.field("deletionTimestamp")
-            found = pa.Table.from_struct_array(stored["remove"].drop_null())
-            removed.update(map(unquote, found.filter((made_at >= moment) | made_at.is_null())["path"].to_pylist()))
-            break
-        if at - version > MOST:
-            return None
-        try:
-            actions = [json.loads(line) for line in file_of(log, version).read().splitlines()]
-        except FileNotFoundError:  # cleaned up
-            break
-        gone = [action["remove"] for action in actions if "remove" in action]
-        removed.update(unquote(file["path"]) for file in gone if (file.get("deletionTimestamp") or moment) >= moment)
-        made_at = _time_of(actions)
-        if made_at is not None and made_at < moment:
-            break
+    try:
+        checkpoint = last_checkpoint(log)
+        for version in range(at, -1, -1):
+            if version == checkpoint:
+                stored = checkpoint_of(log, version).parquet().read(["remove.path", "remove.deletionTimestamp"])
+                made_at = pc.field("deletionTimestamp")
+                found = pa.Table.from_struct_array(stored["remove"].drop_null())
+                removed.update(map(unquote, found.filter((made_at >= moment) | made_at.is_null())["path"].to_pylist()))
+                break
+            if at - version > MOST:
+                return None
+            actions = list(_actions(file_of(log, version).read()))
+            gone = [action["remove"] for action in actions if "remove" in action]
+            removed.update(
+                unquote(file["path"]) for file in gone if (file.get("deletionTimestamp") or moment) >= moment
+            )
+            made_at = _time_of(actions)
+            if made_at is not None and made_at < moment:
+                break
+    except _UNREADABLE:  # it has been cleaned up, and no checkpoint is known by its name that has what it had removed
+        return None
     return removed
 
 
 def committed_at(log: Location, version: int) -> int | None:
     """When a version was committed (ms, UTC), as its writer has it; None where it does not say."""
-    return _time_of(map(json.loads, file_of(log, version).read().splitlines()))
+    return _time_of(_actions(file_of(log, version).read()))
 
 
 def _time_of(actions: Iterable[Mapping[str, Any]]) -> int | None:
-    told = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    return told.get("inCommitTimestamp") or told.get("timestamp")
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return info.get("inCommitTimestamp") or info.get("timestamp")
+
+
+def _actions(commit: bytes) -> Iterator[dict[str, Any]]:
+    """The actions of a commit's file."""
+    return (json.loads(line) for line in commit.splitlines() if line)
 
 
 def read(root: Address) -> TableState | None:
@@ -278,7 +286,7 @@ class _Reading:
             text, there = file_of(log, version).read_tagged()
         except FileNotFoundError:
             return False
-        actions = [json.loads(line) for line in text.splitlines() if line]
+        actions = list(_actions(text))
         self._take(action for action in actions if "add" not in action)
         self._take(action for action in actions if "add" in action)
         self.at, self.seen = version, there

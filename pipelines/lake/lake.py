@@ -62,7 +62,7 @@ CommitRole = Literal[
     "verdict",
     "quarantine",
     "publish",
-    "heard",
+    "notified",
     "rejected",
     "state",
     "retention-time",

@@ -95,8 +95,12 @@ class Location:
     # --- a file --------------------------------------------------------------------------------------------------
 
     def is_there(self) -> bool:
-        """Whether there is such a file, or anything in such a folder."""
-        return os.path.exists(self._at)
+        """Whether there is such a file, or anything in such a folder. Raises OSError where the storage does not say."""
+        try:
+            os.stat(self._at)
+            return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def size(self) -> int:
         """Bytes."""
@@ -195,11 +199,11 @@ class Location:
     def make(self, mode: int = 0o777) -> None:
         """Make a folder where there is none, with those that it lies in; an object store has nothing to do."""
         try:
-            os.mkdir(self._at, mode)
-        except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                return os.mkdir(self._at, mode)
             os.makedirs(os.path.dirname(self._at), exist_ok=True)
             os.mkdir(self._at, mode)
-        except OSError:  # it is there, or the disk may only be read
+        except OSError:  # it is there, perhaps by another process just now, or the disk may only be read
             if not os.path.isdir(self._at):
                 raise
 

@@ -288,19 +288,23 @@ def sweep(staged: Address, finished: Sequence[Address], live: Collection[str] | 
 
 def live_files(path: Address) -> set[str]:
     """The addresses of the files that the table at `path` names now; none when there is no table."""
-    table, root = delta_log.opened(path), Location(path)
-    return set() if table is None else {str(root / unquote(file["path"])) for file in delta_log.files_of(table, "path")}
+    table = delta_log.opened(path)
+    return set() if table is None else _live(path, table)
+
+
+def _live(path: Address, table: delta_log.Table) -> set[str]:
+    return {str(Location(path) / unquote(file["path"])) for file in delta_log.files_of(table, "path")}
 
 
 def still_read(path: Address, keep: timedelta) -> set[str] | None:
     """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: somebody
-    may be reading them. None where the log is too long without a checkpoint: what it has removed is not known."""
+    may be reading them. None where the log does not say what it has removed (see `by_name.removed_since`)."""
     table = delta_log.opened(path)
     if table is None:
         return set()
-    since = int((time.time() - keep.total_seconds()) * 1000)
+    live, since = _live(path, table), int((time.time() - keep.total_seconds()) * 1000)
     removed = by_name.removed_since(Location(path), table.version(), since)
-    return None if removed is None else live_files(path) | {str(Location(path) / name) for name in removed}
+    return None if removed is None else live | {str(Location(path) / name) for name in removed}
 
 
 def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:

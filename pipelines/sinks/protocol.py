@@ -1,4 +1,4 @@
-"""What a target is to the runtime: a table that an INSERT's epochs are added to, each once, and who hears of them.
+"""What a target is to the runtime: a table that an INSERT's epochs are added to, each once, and who listens to them.
 
 Every target has a Delta table in its folder, which `TableSink` commits to and reads. A connector whose targets do more
 has a method `sink` (`MakesSinks`); what it returns is asked wherever an epoch is published or looked for.
@@ -56,9 +56,9 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class HearsEpochs(Protocol):
-    """A sink that does something with what was published. It hears of each epoch behind its commit, in order, at least
-    once: of one that a crash cut short, again."""
+class EpochListener(Protocol):
+    """A sink that does something with what was published. It is notified of each epoch after its commit, in order, at
+    least once: of one that a crash cut short, again."""
 
     def published(self, rows: DataFrame) -> None:
         """Called with the committed rows of one epoch (`Sink.read`); not for an epoch without rows. While this raises,

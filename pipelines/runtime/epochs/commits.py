@@ -16,7 +16,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.sinks.protocol import HearsEpochs, Sink
+from tidegate.pipelines.sinks.protocol import EpochListener, Sink
 
 LAST_COMMITS = "last-commits"
 """The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
@@ -112,9 +112,9 @@ class LogCommit(Commit):
 
 
 @dataclass(frozen=True)
-class HearingCommit(Commit):
-    """What a target does with a published epoch, and then its transaction, without rows, by which the next run knows
-    that this is done."""
+class NotifyCommit(Commit):
+    """Notifies a target of its published epoch, and then commits a transaction without rows, by which the next run
+    knows that this is done."""
 
     published: FileCommit
     spark: Callable[[], SparkSession]
@@ -124,15 +124,15 @@ class HearingCommit(Commit):
         return f"the epoch is published; what {self.published.table} does with it is done again by the next run"
 
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
-        sink, application = self.published.sink, heard_by(lake, plan)
+        sink, application = self.published.sink, notified_by(lake, plan)
         if sink.committed(application) >= plan.epoch:
             return 0
-        if isinstance(sink, HearsEpochs) and any(file.rows for file in self.published.files):
+        if isinstance(sink, EpochListener) and any(file.rows for file in self.published.files):
             sink.published(sink.read(self.spark(), plan.generation, plan.epoch - 1, plan.epoch))
         sink.adopt(self.published.folder, (), application=application, epoch=plan.epoch)
         return 0
 
 
-def heard_by(lake: Lake, plan: ReleasePlan) -> str:
-    """The transaction of a HearingCommit."""
-    return lake.application(insert_owner(plan.insert), "heard", plan.generation)
+def notified_by(lake: Lake, plan: ReleasePlan) -> str:
+    """The transaction of a NotifyCommit."""
+    return lake.application(insert_owner(plan.insert), "notified", plan.generation)

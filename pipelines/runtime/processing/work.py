@@ -67,7 +67,7 @@ class ProcessWork(EpochWork):
             self._state(plan, staged),
             target,
             *self._log(plan, staged),
-            *self._heard(target, *found[1::2]),
+            *self._notifications(target, *found[1::2]),
         ]
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:

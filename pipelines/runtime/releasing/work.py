@@ -19,7 +19,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan
-from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, HearingCommit, heard_by
+from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.faults import OfProcess, Point
@@ -28,7 +28,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.staging import Stager
-from tidegate.pipelines.sinks.protocol import HearsEpochs, TableSink, sink_of
+from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 
 
 class Stages(Protocol):
@@ -80,7 +80,7 @@ class EpochWork(ABC):
         """The last epoch of the plan's generation that has each of the commits that follow publishing."""
         lake = self.on_lake.lake
         sinks = [sink_of(target, lake.target_path(target)) for target in self.targets]
-        return [sink.committed(heard_by(lake, plan)) for sink in sinks if isinstance(sink, HearsEpochs)]
+        return [sink.committed(notified_by(lake, plan)) for sink in sinks if isinstance(sink, EpochListener)]
 
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
@@ -104,9 +104,9 @@ class EpochWork(ABC):
         folder = lake.staged_folder(target, insert, staged.folder, role)
         return FileCommit(role, target.name, sink, folder, files, point, always)
 
-    def _heard(self, *published: FileCommit) -> list[Commit]:
-        """What the targets that hear of their epochs do with this one."""
-        return [HearingCommit(commit, self.spark) for commit in published if isinstance(commit.sink, HearsEpochs)]
+    def _notifications(self, *published: FileCommit) -> list[Commit]:
+        """The commits that notify the targets which listen to their epochs."""
+        return [NotifyCommit(commit, self.spark) for commit in published if isinstance(commit.sink, EpochListener)]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class JoinWork(EpochWork):
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
-        return [quarantine, target, *self._heard(target)]
+        return [quarantine, target, *self._notifications(target)]
 
     def _instead_of(self, plan: BackfillPlan, role: Literal["publish", "quarantine"]) -> Epochs:
         """The epochs that a backfill's rows take the place of in one table, and how many rows those have there."""

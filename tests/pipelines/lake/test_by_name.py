@@ -14,6 +14,7 @@ from deltalake.schema import PrimitiveType
 
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.by_name import TableState
+from tidegate.pipelines.lake.location import Location
 
 COLUMNS = ("path", "size_bytes", "num_records", *(f"{k}.{c}" for k in ("min", "max", "null_count") for c in "itznsx"))
 
@@ -154,3 +155,28 @@ def test_a_bound_that_python_has_no_time_for_is_not_known(tmp_path: Path) -> Non
     table = by_name.read(tmp_path)
     assert table is not None
     assert [file["max.t"] for file in delta_log.files_of(table, "max.t")] == [None]
+
+
+def test_what_a_log_has_removed_is_known_or_not_and_never_in_part(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write_deltalake(tmp_path, rows(number), mode="append")
+    files = set(DeltaTable(tmp_path).get_add_actions()["path"].to_pylist())
+    DeltaTable(tmp_path).optimize.compact()
+
+    def since(moment: int, at: int = 3) -> set[str] | None:
+        return by_name.removed_since(Location(tmp_path), at, moment)
+
+    log = Location(tmp_path) / "_delta_log"
+    removal, committed = by_name.file_of(log, 3), by_name.committed_at(log, 3)
+    assert committed is not None
+    assert (since(committed - 60_000), since(committed + 60_000)) == (files, set())
+    actions = [json.loads(line) for line in removal.read().splitlines()]
+    for action in actions:  # a writer that says of nothing when it was
+        action.get("remove", {}).pop("deletionTimestamp", None)
+    removal.put("\n\n".join(json.dumps(each) for each in actions if "commitInfo" not in each).encode())
+    assert by_name.committed_at(log, 3) is None
+    assert since(committed + 60_000) == files
+    removal.put(b'{"remove": {"pa')
+    assert since(0) is None
+    by_name.file_of(log, 0).delete()
+    assert since(0, at=2) is None

@@ -151,6 +151,22 @@ def test_a_file_is_put_whole_and_a_new_one_once(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_what_the_storage_does_not_say_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"):
+        (Location(tmp_path) / ("x" * 300)).is_there()
+    (tmp_path / "file").touch()
+    assert not (Location(tmp_path) / "file" / "below").is_there()
+
+
+def test_a_folder_that_another_process_makes_meanwhile_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Location(tmp_path) / "a" / "b"
+    monkeypatch.setattr(location.os, "makedirs", lambda path, exist_ok: (tmp_path / "a" / "b").mkdir(parents=True))
+    folder.make()
+    assert folder.is_there()
+
+
 def test_a_folder_is_listed_in_pieces_and_deleted_where_it_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

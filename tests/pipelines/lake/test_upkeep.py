@@ -6,11 +6,15 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tidegate.pipelines.lake import by_name, upkeep
+from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.delta_log import bring_up_to_date
 from tidegate.pipelines.lake.upkeep import (
     SMALL_FILES,
@@ -127,6 +131,43 @@ def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_t
     assert left == {"_delta_log", "_staged", "notes.txt", Path(live.pop()).parent.name}
     assert len(_rows(tmp_path)) == 3 * SMALL_FILES
     assert sum(remove_dead(tmp_path / "_staged", set(), keep=timedelta(0), hidden=True, without="part")) == 1
+
+
+def test_what_another_runner_takes_out_between_two_looks_is_still_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _files(tmp_path, SMALL_FILES)
+    live, look = live_files(tmp_path), by_name.removed_since
+
+    def and_then_another_writes(*given: Any) -> set[str] | None:
+        found = look(*given)
+        put_together(tmp_path)
+        return found
+
+    monkeypatch.setattr(upkeep.by_name, "removed_since", and_then_another_writes)
+    assert live <= (still_read(tmp_path, timedelta(hours=1)) or set())
+    assert not live <= live_files(tmp_path)
+
+
+@pytest.mark.parametrize("by_delta_rs", [False, True])
+def test_what_is_still_read_are_the_files_of_the_disk_whatever_their_names(tmp_path: Path, by_delta_rs: bool) -> None:
+    _files(tmp_path, SMALL_FILES)
+    folder = tmp_path / "_data" / "in 100%25 ü+" / "g1-e1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"_epoch": [99], "n": [1], "x": [1.5]}), folder / "part=a%20b.parquet")
+    adopt(tmp_path, folder, survey(folder), application="a", epoch=1)
+    there = {str(path) for path in tmp_path.rglob("*.parquet")}
+    assert still_read(tmp_path, timedelta(hours=1)) == live_files(tmp_path) == there
+    if by_delta_rs:
+        DeltaTable(tmp_path).optimize.compact()
+    else:
+        assert put_together(tmp_path) == SMALL_FILES
+    gone = there - live_files(tmp_path)
+    assert str(folder / "part=a%20b.parquet") in gone
+    for _ in range(2):
+        assert (still_read(tmp_path, timedelta(hours=1)) or set()) == gone | live_files(tmp_path)
+        assert still_read(tmp_path, timedelta(hours=-1)) == live_files(tmp_path)
+        DeltaTable(tmp_path).create_checkpoint()
 
 
 def test_the_log_of_a_table_of_somebodys_own_is_kept_as_its_properties_say(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A third sink is a package and an entry point; it hears of each published epoch behind its commit, at least once."""
+"""A third sink is a package and an entry point; it is notified of each epoch after its commit, at least once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.sinks.print import CONNECTOR as PRINT
-from tidegate.pipelines.sinks.protocol import HearsEpochs, MakesSinks, Sink, TableSink, sink_of
+from tidegate.pipelines.sinks.protocol import EpochListener, MakesSinks, Sink, TableSink, sink_of
 
 NOTHING: Any = None
 
@@ -112,11 +112,11 @@ class Lake(HandmadeLake):
         return done
 
 
-def test_each_epoch_goes_through_the_sink_and_is_heard_of_once(tmp_path: Path, bell: BellConnector) -> None:
+def test_each_epoch_goes_through_the_sink_which_is_notified_once(tmp_path: Path, bell: BellConnector) -> None:
     lake = Lake(tmp_path)
     lake.judged_epoch(1, rows=3)
     assert lake.published_by(lake.runner()).rows == 3
-    assert bell.adopted == [("publish", 1), ("heard", 0)]
+    assert bell.adopted == [("publish", 1), ("notified", 0)]
     assert bell.rung == [(1, 0, 1)]
     assert lake.published_by(lake.runner()).rows == 0, "it was there"
     lake.runner()._own()
@@ -126,7 +126,7 @@ def test_each_epoch_goes_through_the_sink_and_is_heard_of_once(tmp_path: Path, b
     assert [sum("add" in action for action in actions) for actions in added] == [1, 0]
 
 
-def test_an_epoch_without_rows_is_not_heard_of(tmp_path: Path, bell: BellConnector) -> None:
+def test_an_epoch_without_rows_notifies_nobody(tmp_path: Path, bell: BellConnector) -> None:
     lake = Lake(tmp_path)
     lake.judged_epoch(1, rows=0)
     lake.published_by(lake.runner())
@@ -172,5 +172,5 @@ def test_the_sinks_of_the_house(tmp_path: Path) -> None:
         made = sink_of(table, tmp_path)
         assert isinstance(made, Sink)
         assert isinstance(made, TableSink)
-        assert isinstance(made, HearsEpochs) is (name == "print")
+        assert isinstance(made, EpochListener) is (name == "print")
         assert made.committed("nobody") == -1
