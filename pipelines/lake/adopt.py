@@ -138,10 +138,10 @@ def _adopted(
     if last == epoch:
         return 0
     require_whole(folder, files, epoch)
-    actions: list[AddAction | Removal] = [*additions(delta, folder, files)]
+    actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
     if instead_of is not None:
         old, kept = without(delta, folder, instead_of)
-        actions += [*additions(delta, folder, kept), *_removals(delta, old)]
+        actions += [*additions(delta, table, folder, kept), *_removals(delta, old)]
     commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
     found = there(table).transaction_version(application)
     if found != epoch:
@@ -199,7 +199,7 @@ def replace(
     table."""
     delta = there(table)
     actions: list[AddAction | Removal] = [
-        *additions(delta, folder, files, news=not same_rows),
+        *additions(delta, table, folder, files, news=not same_rows),
         *_removals(delta, old, news=not same_rows),
     ]
     commit(delta, table, actions, marks=marks, note=note)
@@ -250,13 +250,15 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
 
 
-def additions(delta: Table, folder: Address, files: Sequence[StagedFile], *, news: bool = True) -> list[AddAction]:
-    """What a commit says of files in `folder`, which lies inside the table. `news`: their rows are new to it."""
+def additions(
+    delta: Table, table: Address, folder: Address, files: Sequence[StagedFile], *, news: bool = True
+) -> list[AddAction]:
+    """What a commit says of files in `folder`, which lies inside the folder `table`. `news`: their rows are new to
+    it. (The root that delta-rs has of a table is no part of `folder` where there is a link on the way.)"""
     names, now = {field.name for field in delta.schema().fields}, _now()
-    root = root_of(delta)
     return [
         AddAction(
-            path=(Location(folder) / file.path).below(root),
+            path=(Location(folder) / file.path).below(Location(table)),
             size=file.size,
             partition_values={},
             modification_time=now,

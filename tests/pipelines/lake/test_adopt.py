@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
+from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.upkeep import live_files, still_read
@@ -66,6 +67,19 @@ def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
         DeltaTable(table).create_checkpoint()
         for commit in (table / "_delta_log").glob("*.json"):
             commit.unlink()
+
+
+@pytest.mark.parametrize("by_delta_rs", [False, True])
+def test_a_table_behind_a_link_adopts(table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool) -> None:
+    if by_delta_rs:
+        monkeypatch.setattr(delta_log.by_name, "read", lambda path: None)
+    link = table.parent / "link"
+    link.symlink_to(table)
+    folder, files = staged(link)
+    assert adopt(link, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2)) == 2
+    assert there(table) == REPLACED
+    there_are = {str(path) for path in link.rglob("*.parquet")}
+    assert still_read(link, timedelta(minutes=10)) == there_are
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])

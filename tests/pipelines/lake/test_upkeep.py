@@ -24,6 +24,8 @@ from tidegate.pipelines.lake.upkeep import (
     put_together,
     remove_dead,
     still_read,
+    still_read_of,
+    sweep,
     tidy,
 )
 
@@ -147,6 +149,29 @@ def test_what_another_runner_takes_out_between_two_looks_is_still_read(
     monkeypatch.setattr(upkeep.by_name, "removed_since", and_then_another_writes)
     assert live <= (still_read(tmp_path, timedelta(hours=1)) or set())
     assert not live <= live_files(tmp_path)
+
+
+def test_of_tables_that_adopt_from_one_folder_nothing_goes_until_all_of_them_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, one, other = timedelta(hours=1), tmp_path / "one", tmp_path / "other"
+    _files(one, 2)
+    assert still_read_of(one, other, keep=hour) == live_files(one), "the other has no row yet"
+    _files(other, 1)
+    assert still_read_of(one, other, keep=hour) == live_files(one) | live_files(other)
+    look = by_name.removed_since
+    monkeypatch.setattr(
+        upkeep.by_name, "removed_since", lambda root, *at: None if root.name == "one" else look(root, *at)
+    )
+    assert still_read_of(one, other, keep=hour) is None
+    folder = tmp_path / "staged" / "g1-e1-x"
+    folder.mkdir(parents=True)
+    (folder / "a.parquet").write_bytes(b"dead")
+    os.utime(folder / "a.parquet", (0, 0))
+    assert sweep(folder.parent, [folder], None, keep=hour).removed == 0
+    assert sweep(folder.parent, [folder], {str(folder / "a.parquet")}, keep=hour).removed == 0
+    assert sweep(folder.parent, [folder], set(), keep=hour).removed == 1
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("by_delta_rs", [False, True])
