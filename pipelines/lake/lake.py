@@ -50,7 +50,15 @@ def mark(quarantine: Path) -> None:
 
 
 def _made(control: Path) -> bool:
-    return any(Location(control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
+    try:
+        return any(Location(control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
+    except OSError as error:
+        raise LakeError(
+            f"whether there is a lake cannot be seen: {error.strerror}",
+            where=str(control),
+            state="nothing was changed",
+            next_command="give a lake that you may read: --lake DIR",
+        ) from error
 
 
 CommitRole = Literal[

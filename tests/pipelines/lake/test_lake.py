@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake
 
 
@@ -27,6 +28,13 @@ def test_what_is_not_a_target_is_its_owners_alone(tmp_path: Path, umask: int) ->
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lake").iterdir()}
     own = dict.fromkeys(("_control", "_scratch", "_quality", "state", "tables"), 0o700)
     assert modes == {**own, "targets": 0o777 & ~umask}
+
+
+def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_one_without_a_lake(tmp_path: Path) -> None:
+    assert Lake.found(tmp_path / "none") is None
+    with pytest.raises(LakeError, match="whether there is a lake cannot be seen: File name too long") as failed:
+        Lake.found(tmp_path / ("x" * 300))
+    assert failed.value.state == "nothing was changed"
 
 
 def test_a_lake_that_is_only_read_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
