@@ -209,6 +209,8 @@ def _committed_before(log: Location, version: int, moment: float) -> bool:
         at = by_name.committed_at(log, version)
     except FileNotFoundError:  # it has gone from the log before
         return True
+    except ValueError:  # damaged
+        at = None
     return by_name.file_of(log, version).written_before(moment) if at is None else at < moment * 1000
 
 

@@ -110,6 +110,16 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     assert opened.version() == last + 1
 
 
+def test_a_commit_that_is_damaged_is_as_old_as_its_file(tmp_path: Path) -> None:
+    """Its checkpoint has all that it said; upkeep of a running pipeline goes on."""
+    _files(tmp_path, 3)
+    DeltaTable(tmp_path).create_checkpoint()
+    last = DeltaTable(tmp_path).version()
+    (tmp_path / "_delta_log" / f"{last:020}.json").write_bytes(b'{"add": ')
+    assert sum(clean_log(tmp_path, keep=timedelta(hours=1))) == 0
+    assert sum(clean_log(tmp_path, keep=timedelta(0))) == last
+
+
 def test_a_log_without_a_checkpoint_stays(tmp_path: Path) -> None:
     _files(tmp_path, 5)
     assert sum(clean_log(tmp_path, keep=timedelta(0))) == 0
