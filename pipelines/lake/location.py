@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:  # what only looks at a log does without
@@ -130,29 +130,26 @@ class Location:
 
     def put(self, content: bytes) -> None:
         """Write a file, whole or not at all, whatever was there before."""
-        unfinished = self._unfinished()
-        try:
-            with open(unfinished, "wb") as file:
-                file.write(content)
+        with self._written_beside(content) as unfinished:
             os.replace(unfinished, self._at)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(unfinished)
 
     def put_new(self, content: bytes) -> None:
         """Write a file, whole or not at all. Raises FileExistsError where there is one, and OSError with one of
         `tidegate.pipelines.lake.commits.NO_LINKS` where the storage cannot tell."""
-        unfinished = self._unfinished()
+        with self._written_beside(content) as unfinished:
+            os.link(unfinished, self._at)
+
+    @contextmanager
+    def _written_beside(self, content: bytes) -> Iterator[str]:
+        """A file with this content in the same folder, which is gone afterwards under this name."""
+        unfinished = os.path.join(os.path.dirname(self._at), f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp")
         try:
             with open(unfinished, "wb") as file:
                 file.write(content)
-            os.link(unfinished, self._at)
+            yield unfinished
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(unfinished)
-
-    def _unfinished(self) -> str:
-        return os.path.join(os.path.dirname(self._at), f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp")
 
     def fetched_to(self, folder: Address) -> None:
         """Let a local folder have the file, to be read only: by a link, where it is local itself."""
