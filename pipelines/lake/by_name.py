@@ -182,8 +182,8 @@ def last_checkpoint(log: Location) -> int | None:
 def removed_since(root: Location, at: int, moment: int) -> set[str] | None:
     """The files that the log of the table at `root`, whose version is `at`, has taken out at `moment` (ms, UTC) or
     later, by their paths, decoded. A checkpoint leaves removals out once they are older than
-    'delta.deletedFileRetentionDuration' (a week). None where this takes more than MOST commits, or one of them
-    cannot be read."""
+    'delta.deletedFileRetentionDuration' (a week; of control tables `delta_log.BRIEF`). None where this takes more than
+    MOST commits, or one of them cannot be read."""
     import pyarrow.compute as pc  # upkeep alone needs it
 
     log, removed = root / "_delta_log", set[str]()

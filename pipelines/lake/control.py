@@ -82,7 +82,7 @@ class ControlTable(Generic[R]):
                 schema=self.record.schema,
                 mode="ignore",
                 partition_by=["owner"],
-                configuration={**delta_log.OWN, "delta.checkpointInterval": "100"},
+                configuration={**delta_log.OWN, **delta_log.BRIEF, "delta.checkpointInterval": "100"},
             )
             return self.create()
         if not self._wide:

@@ -55,6 +55,10 @@ OWN = {"delta.logRetentionDuration": "interval 7 days"}
 """How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits,
 which nobody reads as a history."""
 
+BRIEF = {"delta.deletedFileRetentionDuration": "interval 20 minutes"}
+"""Of tables whose dead files go after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a file that was
+removed. Delta's default, a week, makes 600,000 removals of a commit a second, which every checkpoint writes again."""
+
 PLAIN_READER, MAPPING_READER = 1, 2
 """The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
 other names there; from the next one on, features are listed one by one."""

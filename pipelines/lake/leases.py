@@ -343,7 +343,11 @@ def _open(path: Location) -> delta_log.Table:
 
         path.make()
         DeltaTable.create(
-            str(path), schema=_SCHEMA, mode="ignore", partition_by=["owner"], configuration={**delta_log.OWN}
+            str(path),
+            schema=_SCHEMA,
+            mode="ignore",
+            partition_by=["owner"],
+            configuration={**delta_log.OWN, **delta_log.BRIEF},
         )
         return _open(path)
     return table

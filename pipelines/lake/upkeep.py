@@ -214,6 +214,14 @@ def _committed_before(log: Location, version: int, moment: float) -> bool:
     return by_name.file_of(log, version).written_before(moment) if at is None else at < moment * 1000
 
 
+def forget_removals_soon(path: Address) -> None:
+    """Give a table that an older Tidegate made the properties `delta_log.BRIEF`; its next checkpoint is small then.
+    Raises DeltaError where another runner commits in between."""
+    table = delta_log.opened(path)
+    if table is not None and not delta_log.BRIEF.items() <= table.metadata().configuration.items():
+        DeltaTable(str(path)).alter.set_table_properties(delta_log.BRIEF, post_commithook_properties=NO_CLEANING)
+
+
 def log_keep(path: Address, keep: timedelta) -> timedelta | None:
     """How long the log of a table is kept that people may read too: what its own properties say; `keep` where they say
     nothing; None (for ever) where that is not understood, or cleaning is off."""

@@ -120,7 +120,7 @@ def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str]
 def _published(path: Address, rows: list[Complete], at: int) -> bool:
     table = delta_log.opened(path)
     if table is None:
-        DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN)
+        DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN | delta_log.BRIEF)
         return _published(path, rows, at)
     files = delta_log.files_of(table, "path", "size_bytes")
     given = {(row.name, row.insert): asdict(row) for row in rows}

@@ -30,6 +30,7 @@ from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
     clean_log,
+    forget_removals_soon,
     log_keep,
     put_together,
     remove_dead,
@@ -201,6 +202,7 @@ class Upkeep:
         for path in (*control, self.lake.completeness_path):
             if not DeltaTable.is_deltatable(str(path)):
                 continue
+            forget_removals_soon(path)
             for _ in remove_dead(path, still_read(path, keep), keep=keep, hidden=True):
                 yield
             for _ in clean_log(path, keep=keep):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,8 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow
+from tidegate.pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.upkeep import live_files, remove_dead
 
 
 def row(owner: str, epoch: int, generation: int = 1, **plan: object) -> EpochRow:
@@ -208,6 +210,25 @@ def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:
     DeltaTable(table.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
     assert len((table.path / "_delta_log").files(".json")) == 131
+
+
+def test_a_reader_of_an_older_version_reads_all_rows_or_says_that_files_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep removes what was put together ten minutes ago, and its next checkpoint does not list it any more."""
+    table: ControlTable[EpochRow] = ControlTable(tmp_path, EpochRow)
+    _many(table, *((1, epoch, 1) for epoch in range(1, 61)))
+    rows, held = table.rows("t"), delta_log.opened(table.path)
+    table.compact()
+    with monkeypatch.context() as patched:  # another process that does not look at the log again
+        patched.setattr(delta_log, "opened", lambda *_: held)
+        assert ControlTable(tmp_path, EpochRow).rows("t") == rows
+    assert sum(remove_dead(table.path, live_files(table.path), keep=timedelta(0), hidden=True)) == 60
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_log, "opened", lambda *_: held)
+        with pytest.raises(LakeError, match="No such file"):
+            ControlTable(tmp_path, EpochRow).rows("t")
+    assert table.rows("t") == ControlTable(tmp_path, EpochRow).rows("t") == rows
 
 
 DAMAGE = {

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from tests.cases import at_length
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
-from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.records import EpochRow, Record
 from tidegate.pipelines.lake.stream import with_sums
@@ -434,6 +435,43 @@ def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_p
         assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
     made.landed("clicks", 301, ROWS)
     assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
+
+
+def listed_removals(path: Path) -> int:
+    """The removals in a checkpoint of a table as it is now."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    stored = pq.ParquetFile(path / "_delta_log" / f"{table.version():020}.checkpoint.parquet")
+    return len(stored.read(["remove.path"])["remove"].drop_null())
+
+
+def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes_from_their_next_upkeep_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour ago 60 files were put together; a week of them was listed."""
+    monkeypatch.setattr(delta_log, "BRIEF", {})  # an older version made the lake
+    made = HandmadeLake(tmp_path)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() - 3_600 * 10**9)
+    for epoch in range(1, 61):
+        _grow(made, epoch, epoch)
+    for table in made.lake.control_tables:
+        table.compact()
+    monkeypatch.undo()
+    tables = {path: listed_removals(path) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
+    assert min(tables.values()) >= 60
+    before, identity = made.lake.epochs.rows(made.owner), made.lake.id
+    upkeep(made, Lake(tmp_path))
+    assert {path: listed_removals(path) for path in tables} == dict.fromkeys(tables, 0)
+    fresh = Lake(tmp_path)
+    assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
+    versions = [DeltaTable(path).version() for path in tables]
+    upkeep(made, fresh)
+    assert [DeltaTable(path).version() for path in tables] == versions
+    young = HandmadeLake(tmp_path / "young")
+    _grow(young, 1, 1)
+    for path in (young.lake.epochs.path, young.lake.watermarks.path):
+        assert delta_log.BRIEF.items() <= DeltaTable(path).metadata().configuration.items()
 
 
 def test_upkeep_that_fails_is_said_and_tried_again_later(
