@@ -162,7 +162,8 @@ class Generation:
 
     def log_epoch(self, row: WatermarkRow) -> None:
         """Write an epoch's log row, with the sums up to itself: from here on it has landed. Once, however repeated."""
-        row = with_sums(self.stream.lake, row)
+        sums = self.sums(row.epoch - 1) + Sums.of(row)
+        row = replace(row, sums=sums.stored())
         self.stream.lake.watermarks.append([row], application=self.application("watermark"), version=row.epoch)
 
     # --- its rows ------------------------------------------------------------------------------------------------
@@ -224,12 +225,6 @@ class Sums:
     def stored(self) -> Mapping[str, int]:
         """As a log row has it."""
         return {"epochs": self.epochs, "rows": self.rows, "late": self.late, "rejected": self.rejected}
-
-
-def with_sums(lake: Lake, row: WatermarkRow) -> WatermarkRow:
-    """A log row that is about to be written, with the sums up to itself."""
-    before = Stream(lake, row.owner).generation(row.generation).sums(row.epoch - 1)
-    return replace(row, sums=(before + Sums.of(row)).stored())
 
 
 @dataclass(frozen=True)

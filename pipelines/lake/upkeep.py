@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,8 +27,13 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.commits import NO_CLEANING
+from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import bounded
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.connectors.table import Table
+    from tidegate.pipelines.sql.model import Insert
 
 SMALL_FILES = 16
 """A table with fewer files than this is left as it is; in pieces, with fewer of about one size."""
@@ -321,6 +327,13 @@ def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
     """The same of several tables that adopt files from one folder."""
     found = [still_read(path, keep) for path in paths]
     return None if None in found else {name for names in found for name in names or ()}
+
+
+def staged_by(layout: Layout, target: Table, insert: Insert, keep: timedelta) -> Iterator[tuple[Path, set[str] | None]]:
+    """The folders in which an INSERT stages rows for a target, each with the files that the target and the quarantine,
+    which adopt from both, still read (see `still_read`)."""
+    live = still_read_of(layout.target_path(target), layout.quarantine_path(target, insert), keep=keep)
+    yield from ((place, live) for place in layout.staged_paths(target, insert).values())
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.location import Location, folders_in
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, still_read_of, sweep, tidy, vacuum
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, staged_by, sweep, tidy, vacuum
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
@@ -257,13 +257,11 @@ class Maintenance:
         path = self.lake.target_path(target)
         found: list[Tidied | None] = [tidy(path, keep=self.keep)]
         for insert in inserts:
-            kept_out = self.lake.quarantine_path(target, insert)
-            found.append(tidy(kept_out, keep=self.keep))
+            found.append(tidy(self.lake.quarantine_path(target, insert), keep=self.keep))
             newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
             # Those before it are over: it was planned once they were published, or in the place of one.
             current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
-            live = still_read_of(path, kept_out, keep=self.keep)
-            for place in self.lake.staged_paths(target, insert).values():
+            for place, live in staged_by(self.lake, target, insert, self.keep):
                 attempts = (folder for folder in folders_in(place) if fnmatch(folder.name, "g*-e*-*"))
                 finished = [folder for folder in attempts if not folder.name.startswith(current)]
                 found.append(sweep(place, finished, live, keep=self.keep))

@@ -34,8 +34,8 @@ from tidegate.pipelines.lake.upkeep import (
     log_keep,
     put_together,
     remove_dead,
+    staged_by,
     still_read,
-    still_read_of,
 )
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
@@ -274,9 +274,7 @@ class Upkeep:
             return
         newest = folder_prefix(stored_plan(row))
         for target in map(self.pipeline.table, insert.outputs):
-            tables = self.lake.target_path(target), self.lake.quarantine_path(target, insert)
-            live = still_read_of(*tables, keep=self.keep)
-            for place in self.lake.staged_paths(target, insert).values():
+            for place, live in staged_by(self.lake, target, insert, self.keep):
                 for _ in remove_dead(place, live, keep=self.keep, hidden=True, without=newest):
                     yield
 

@@ -31,6 +31,7 @@ from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.advances import DraftSplits
 from tidegate.pipelines.runtime.landing.alignment import Members
+from tidegate.pipelines.runtime.landing.computed import committed_rows
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.watermark_log import strategy_of
@@ -220,7 +221,7 @@ class Observer:
         self.trace.doing = f"landing of {_name(seen.stored)}"
         self._advance(ends, crash_at="source.appended")
         runner = self._runner()
-        rows = runner.own.rows(self.spark, seen.stored)
+        rows = committed_rows(runner.stream.generation(seen.stored.generation), self.spark, seen.stored)
         seen.committed = _rows(rows)
         for _ in range(2):
             with self._opened() as (source, context):

@@ -18,6 +18,7 @@ from tidegate.pipelines.frames import given
 from tidegate.pipelines.functions import UserFunction, used_in
 from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.stream import Generation
 from tidegate.pipelines.sources.delivered import as_declared
 from tidegate.pipelines.spark_versions import over_arrays
 
@@ -34,6 +35,11 @@ def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[U
 def plan_instant(stored: StoredStep) -> Column:
     """The plan's instant, which stands for every "now" of a step."""
     return F.expr(given(f"timestamp_millis({stored.planned_at}L)"))
+
+
+def committed_rows(own: Generation, spark: SparkSession, stored: StoredStep) -> DataFrame:
+    """The rows of a step that are in its table, with the plan's instant for a watermark that names it."""
+    return own.rows(spark, stored.epoch - 1, stored.epoch).withColumn("_instant", plan_instant(stored))
 
 
 def stored_as_delivered(table: Table) -> bool:

@@ -16,10 +16,10 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions.function import failure
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.stream import Generation
 from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.watermarks import WatermarkError
 
 
@@ -81,22 +81,22 @@ def place(stored: StoredStep) -> str:
 
 
 @contextmanager
-def reading(own: SourceTable, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
+def reading(own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
     """Raise what watermarks, Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark
     SQL that the table's strategy evaluates."""
     try:
         yield
     except WatermarkError as error:
         raise SourceError(
-            f"{own.name}: {error.what}",
+            f"{table.name}: {error.what}",
             where=place(stored),
-            state=UNLOGGED if own.holds(stored) else _UNREAD,
+            state=UNLOGGED if own.committed >= stored.epoch else _UNREAD,
             next_command=error.advice + "; then run the same command again: it goes on at this epoch",
         ) from error
     except TidegateError:
         raise
     except ENGINE as error:
-        raise _explained(error, own, source, stored, watermark) from error
+        raise _explained(error, own, table, source, stored, watermark) from error
 
 
 def releasing(lake: Lake, table: str) -> list[str]:
@@ -146,10 +146,10 @@ def _anew(table: str, inserts: str) -> str:
 
 
 def _explained(
-    error: BaseException, own: SourceTable, source: Source, stored: StoredStep, watermark: str | None
+    error: BaseException, own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None
 ) -> TidegateError:
     what, where, mend = first_line(error), place(stored), remedy(str(error))
-    of_function, failed = failure(error), failed_expression(error, own.table, watermark)
+    of_function, failed = failure(error), failed_expression(error, table, watermark)
     if of_function is not None:
         what, mend = of_function, "mend the function"
     elif failed is not None:
@@ -160,8 +160,8 @@ def _explained(
     elif isinstance(source, ExplainsFailures) and (explained := source.explain(error, stored)) is not None:
         return explained
     return SourceError(
-        f"{own.name}: {what}",
+        f"{table.name}: {what}",
         where=where,
-        state=UNLOGGED if own.holds(stored) else _UNREAD,
+        state=UNLOGGED if own.committed >= stored.epoch else _UNREAD,
         next_command=mend + f", {AGAIN}",
     )

@@ -65,7 +65,7 @@ def _written(writers: list[EpochWriter]) -> list[Writing]:
     try:
         return [partial(_as_it_is, written) for written in together(writers)] if writers else []
     except (TidegateError, *ENGINE) as error:
-        names = ", ".join(writer.own.name for writer in writers)
+        names = ", ".join(writer.table.name for writer in writers)
         log.warning("%s cannot be written together, so each is alone: %s", names, first_line(error))
         return [writer.by_spark for writer in writers]
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.protocol import Json, PlanRequest, SourceContext, SourcePosition
 from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.landing import alignment
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
 from tidegate.pipelines.watermarks.watermark import milliseconds
@@ -25,7 +26,8 @@ far it may overshoot where its source cannot tell times."""
 class Membership:
     """A table under its strategy's alignment. Where that names no group, nothing holds the table back."""
 
-    own: SourceTable
+    stream: Stream
+    table: Table
     members: alignment.Members
     strategy: WatermarkStrategy
     clock: Clock
@@ -34,7 +36,7 @@ class Membership:
         """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
         if self.strategy.alignment is None:
             return None
-        splits = stored_splits(self.own.generation(generation).last)
+        splits = stored_splits(self.stream.generation(generation).last)
         return self._position(self.strategy.alignment, self.clock(), splits)
 
     def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
@@ -53,7 +55,7 @@ class Membership:
             max_rows=None if written is None else int(written),
         )
         stands = self.now(context.generation)
-        phases = connector(self.own.table.connector).spec.phases
+        phases = connector(self.table.connector).spec.phases
         if stands is None or (not position.flipped and phases(context.options)):
             return request
         most = ALIGNED_ROWS if request.max_rows is None and stands.reach is not None else request.max_rows
@@ -63,7 +65,7 @@ class Membership:
 
     def stops(self, request: PlanRequest, generation: int) -> bool:
         """Whether the group holds back all splits that the table has."""
-        splits = counting(stored_splits(self.own.generation(generation).last)) if request.blocked else ()
+        splits = counting(stored_splits(self.stream.generation(generation).last)) if request.blocked else ()
         return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
 
     def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
@@ -84,4 +86,4 @@ class Membership:
     ) -> alignment.GroupPosition:
         generator = self.strategy.generator_factory()
         delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
-        return alignment.group_position(self.members, self.own.name, aligned, at, splits, next_rowtimes, delay)
+        return alignment.group_position(self.members, self.table.name, aligned, at, splits, next_rowtimes, delay)

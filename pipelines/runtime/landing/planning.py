@@ -18,14 +18,15 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, SourceError
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
 from tidegate.pipelines.runtime.landing.failures import place
 from tidegate.pipelines.runtime.landing.membership import Membership
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, splits_after
 from tidegate.pipelines.watermarks import WatermarkStrategy
@@ -37,7 +38,8 @@ _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 class EpochPlanner:
     """Plans the epochs of one source table."""
 
-    own: SourceTable
+    stream: Stream
+    table: Table
     strategy: WatermarkStrategy
     membership: Membership
     clock: Clock
@@ -55,7 +57,7 @@ class EpochPlanner:
         step = planned.step or self._quiet(context.generation, position, blocked, planned.held, instant)
         if step is None:
             return None
-        rowtimes = next_rowtimes_of(self.own.generation(context.generation).last)
+        rowtimes = next_rowtimes_of(self.stream.generation(context.generation).last)
         # Of a split that was not asked for, what was known of its next row still holds.
         known = {split: at for split, at in rowtimes.items() if split in request.blocked}
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
@@ -65,8 +67,8 @@ class EpochPlanner:
         planned: object = source.plan(request)
         if not isinstance(planned, Planned):
             raise SourceError(
-                f"the connector '{self.own.table.connector}' planned {type(planned).__name__}, which is no Planned",
-                where=self.own.name,
+                f"the connector '{self.table.connector}' planned {type(planned).__name__}, which is no Planned",
+                where=self.table.name,
                 state=_UNPLANNED,
                 next_command="install a version of its package for this Tidegate   (docs/connectors.md)",
             )
@@ -80,17 +82,17 @@ class EpochPlanner:
             return None
         planned = StoredStep(step, context.generation, next_epoch(position), instant)
         number = self.definition() if self.definition else None
-        row = source_row(self.own.name, planned.generation, planned.epoch, instant, step, number)
-        application = self.own.lake.application(self.own.name, "plan", planned.generation)
-        with explained(self.own.name, place(planned), _UNPLANNED):
-            stands = self.own.lake.epochs.settle(row, application=application)
+        row = source_row(self.table.name, planned.generation, planned.epoch, instant, step, number)
+        application = self.stream.lake.application(self.table.name, "plan", planned.generation)
+        with explained(self.table.name, place(planned), _UNPLANNED):
+            stands = self.stream.lake.epochs.settle(row, application=application)
         if stands is None or stands.digest != row.digest:
             raise ConcurrentRun(
-                f"epoch {planned.epoch} of {self.own.name} was planned by another runner",
+                f"epoch {planned.epoch} of {self.table.name} was planned by another runner",
                 state="its plan stands, nothing was read by this run",
                 next_command=STATUS,
             )
-        faults.point("source.planned", self.own.name)
+        faults.point("source.planned", self.table.name)
         if self.definition:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not
             self.definition()
         return stored_step(stands)
@@ -105,7 +107,7 @@ class EpochPlanner:
     ) -> Step | None:
         """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
         has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
-        last = self.own.generation(generation).last
+        last = self.stream.generation(generation).last
         if position.previous is None or last is None:
             return None
         step = replace(position.previous.step, flips=False, quiet=True, blocked=blocked)
@@ -115,7 +117,7 @@ class EpochPlanner:
             return None
         step = replace(step, summary="no rows: idle")
         planned = StoredStep(step, generation, last.epoch + 1, instant)
-        time = EpochTime(self.own.table, self.strategy, last, instant)
+        time = EpochTime(self.table, self.strategy, last, instant)
         before = {split.split: split.idle for split in stored_splits(last)}
         after = splits_after(time, planned, Landed(), (), SignalEmit(self.clock), instant)
         return step if any(split.idle and not before.get(split.split) for split in after) else None

@@ -25,19 +25,19 @@ from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing.advances import Advance, DraftSplits, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
-from tidegate.pipelines.runtime.landing.computed import functions_of, register
+from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.jobs import alone
 from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.opening import context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask
@@ -64,17 +64,17 @@ class SourceRunner:
     definitions: Definitions | None = None
 
     @cached_property
-    def own(self) -> SourceTable:
-        return SourceTable(self.lake, self.table)
+    def stream(self) -> Stream:
+        return Stream(self.lake, self.table.name)
 
     @cached_property
     def membership(self) -> Membership:
-        return Membership(self.own, self.members, self.strategy, self.clock)
+        return Membership(self.stream, self.table, self.members, self.strategy, self.clock)
 
     @cached_property
     def planner(self) -> EpochPlanner:
         number = partial(self.definitions.number, self.table.name) if self.definitions else None
-        return EpochPlanner(self.own, self.strategy, self.membership, self.clock, number)
+        return EpochPlanner(self.stream, self.table, self.strategy, self.membership, self.clock, number)
 
     def advance(
         self,
@@ -119,7 +119,7 @@ class SourceRunner:
 
         with self.opened(generation) as (source, context):
             position = position_of(context, self.lake)
-            left_over = unfinished(position, self.own.generation(generation).last)
+            left_over = unfinished(position, self.stream.generation(generation).last)
             if left_over is not None:
                 yield from land(left_over)
                 position = position_of(context, self.lake)
@@ -133,7 +133,9 @@ class SourceRunner:
                 yield from land(planned)
                 position = position_of(context, self.lake)
             aligned = self.membership.now(generation)
-        return Advance(self.table.name, generation, tuple(epochs), self.own.generation(generation).last, aligned, limit)
+        return Advance(
+            self.table.name, generation, tuple(epochs), self.stream.generation(generation).last, aligned, limit
+        )
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
         """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError, and
@@ -143,7 +145,7 @@ class SourceRunner:
         name, generation = self.table.name, self._generation(resnapshot)
         with self.opened(generation, DraftSplits) as (source, context):
             position = position_of(context, self.lake)
-            left_over = unfinished(position, self.own.generation(generation).last)
+            left_over = unfinished(position, self.stream.generation(generation).last)
             if left_over is not None:
                 return SourceDraft(name, generation, left_over.epoch, left_over.step, True)
             source.preflight(position)
@@ -170,13 +172,14 @@ class SourceRunner:
                 splits=kept(context.splits),
                 peers=self.peers,
                 spark=self.spark,
-                earlier_rows=lambda step: self.own.generation(step.generation).at(self.spark(), step.epoch - 1),
+                earlier_rows=lambda step: self.stream.generation(step.generation).at(self.spark(), step.epoch - 1),
             )
             with opened(context) as source:
                 yield source, context
 
     def _land(self, source: Source, stored: StoredStep) -> Generator[EpochWriter, Writing, LandedEpoch]:
-        before = self.own.generation(stored.generation).last
+        own = self.stream.generation(stored.generation)
+        before = own.last
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
         signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
@@ -185,15 +188,15 @@ class SourceRunner:
         spark = self.spark()
         self._prepare(spark)
         signal.offer(source)
-        with reading(self.own, source, stored, time.expression):
+        with reading(own, self.table, source, stored, time.expression):
             if time.processing_time:
                 signal.before_first_record()
             aligned = self.strategy.alignment is not None
-            counted = yield from EpochWriter(self.own, stored, time, spark, source, aligned).commit()
-            rows = cache(lambda: self.own.rows(spark, stored) if counted.rows else None)
+            counted = yield from EpochWriter(own, self.table, stored, time, spark, source, aligned).commit()
+            rows = cache(lambda: committed_rows(own, spark, stored) if counted.rows else None)
             landed = time.with_own_watermarks(source.landed(stored, rows() if asks_rows(source) else None))
         faults.point("source.landed", self.table.name)
-        with reading(self.own, source, stored, time.expression):
+        with reading(own, self.table, source, stored, time.expression):
             emitted = landed.watermarks is not None
             passes = time.passes(rows, counted.tally, stored, emitted=emitted)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
@@ -204,18 +207,18 @@ class SourceRunner:
 
     def _prepare(self, spark: SparkSession) -> None:
         """Make the table, or check that it is what is declared; let Spark know the functions of its columns."""
-        if self.own.path not in self.ready:
+        if self.stream.path not in self.ready:
             added = self.definitions.added(self.table.name) if self.definitions else ()
             columns = lake_rows.stored_columns(self.table)
-            lake_rows.ensure_table(self.own.path, columns, self.table.name, whole=True, added=added)
-            self.ready.add(self.own.path)
+            lake_rows.ensure_table(self.stream.path, columns, self.table.name, whole=True, added=added)
+            self.ready.add(self.stream.path)
         register(spark, functions_of(self.table, self.functions))
 
     def _log(self, stored: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""
         row = self.membership.logged(row, stored.step.next_rowtimes)
         with explained(row.owner, place(stored), UNLOGGED):
-            self.own.generation(row.generation).log_epoch(row)
+            self.stream.generation(row.generation).log_epoch(row)
         faults.point("source.watermarked", self.table.name)
         flipped = row.flip_epoch == row.epoch
         return LandedEpoch(row.generation, row.epoch, row.rows, stored.step.phase, stored.step.summary, flipped)

@@ -22,15 +22,16 @@ from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.protocol import ReadsAlone, Source, StoredStep, WritesFiles
 from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.lake.stream import Generation
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.landing.computed import computed, plan_instant, stored_as_delivered
+from tidegate.pipelines.runtime.landing.computed import committed_rows, computed, plan_instant, stored_as_delivered
 from tidegate.pipelines.runtime.landing.rejected import Rejected
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.runtime.watermark_log import EpochTime
 from tidegate.pipelines.runtime.watermark_log.builtin import Tally, ends_of_files, ends_of_rows, merged
 from tidegate.pipelines.sources.arrow_types import arrow_type
@@ -76,7 +77,8 @@ class EpochWriter:
     """Commits the rows of one step of one table. `time` says what to count of them, `aligned` whether the next tables'
     plans look at what of it has landed."""
 
-    own: SourceTable
+    own: Generation
+    table: Table
     stored: StoredStep
     time: EpochTime
     spark: SparkSession
@@ -86,30 +88,29 @@ class EpochWriter:
     def commit(self) -> Generator[EpochWriter, Writing, Counted]:
         """Commit the step's rows, unless an earlier run has; what there is of them. Where Spark has to read them, it
         yields itself, and is sent how they are written."""
-        if self.own.holds(self.stored):
+        if self.own.committed >= self.stored.epoch:
             return self._counted_again()
         written = self._by_source()
         if written is None:
             writing = yield self
             written = writing()
-        faults.point("source.written", self.own.name)
+        faults.point("source.written", self.table.name)
         adopt(self.own.path, written.folder, written.files, application=self._application, epoch=self.stored.epoch)
-        faults.point("source.appended", self.own.name)
+        faults.point("source.appended", self.table.name)
         return written.counted
 
     @property
     def alone(self) -> bool:
         """Whether no other table's rows are written by the same job: a first read, which may be of any size, and what
         the next table's plan depends on."""
-        table = self.own.table
-        phases = connector(table.connector).spec.phases(table.options)
+        phases = connector(self.table.connector).spec.phases(self.table.options)
         if self.aligned or self.stored.epoch == 1 or (phases and self.stored.step.phase == "bounded"):
             return True
         return isinstance(self.source, ReadsAlone) and self.source.reads_alone(self.stored)
 
     @property
     def _application(self) -> str:
-        return self.own.generation(self.stored.generation).application("data")
+        return self.own.application("data")
 
     def _folder(self) -> Path:
         generation, epoch = self.stored.generation, self.stored.epoch
@@ -117,22 +118,22 @@ class EpochWriter:
 
     @cached_property
     def _types(self) -> dict[str, str]:
-        return lake_rows.stored_columns(self.own.table)
+        return lake_rows.stored_columns(self.table)
 
     @cached_property
     def _rejected(self) -> Rejected:
-        return Rejected(self.own.lake, self.own.table, self.stored)
+        return Rejected(self.own.stream.lake, self.table, self.stored)
 
     def _read(self) -> DataFrame:
         """The step's rows, as the lake stores them: what is rejected is kept apart, columns are computed. There may be
         more columns, in another order, where the source gives all of them as they are stored."""
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
-        if stored_as_delivered(self.own.table) and self.own.table.watermark is None:
+        if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}
             stored = _spelled(lake_rows.ddl(self._types))
             if given.items() >= {name: kind for name, kind in stored.items() if name not in TAGS}.items():
                 return rows
-        return computed(rows, self.own.table, self.stored)
+        return computed(rows, self.table, self.stored)
 
     def _kept_out(self) -> int | None:
         return self._rejected.keep(lambda: self.source.read(self.spark, self.stored))
@@ -140,7 +141,7 @@ class EpochWriter:
     def by_spark(self) -> Written:
         """Written by Spark, in a job of their own, and counted on the way."""
         generation, epoch = self.stored.generation, self.stored.epoch
-        observed = Observation(f"landed {self.own.name} {generation} {epoch}")
+        observed = Observation(f"landed {self.table.name} {generation} {epoch}")
         rows = self._read()
         seen, counts = self.time.counted(rows.withColumn("_instant", plan_instant(self.stored)))
         seen = seen.observe(observed, *map(F.expr, TALLY), *counts)
@@ -174,7 +175,7 @@ class EpochWriter:
     def _by_source(self) -> Written | None:
         """The files of a step that its source writes itself; None where it does not, or where Spark has to look at
         each row: to compute a column of it, or its watermark."""
-        plain = stored_as_delivered(self.own.table) and self.time.processing_time
+        plain = stored_as_delivered(self.table) and self.time.processing_time
         if not plain or not isinstance(self.source, WritesFiles):
             return None
         folder = self._folder()
@@ -193,7 +194,7 @@ class EpochWriter:
     def _counted_again(self) -> Counted:
         """Of rows that an earlier run has committed."""
         kept_out = self._rejected.kept(self.spark)
-        rows, counts = self.time.counted(self.own.rows(self.spark, self.stored))
+        rows, counts = self.time.counted(committed_rows(self.own, self.spark, self.stored))
         tally = rows.agg(*map(F.expr, TALLY), *counts, *ends_of_rows()).collect()[0].asDict()
         return Counted(tally, kept_out)
 

@@ -17,7 +17,6 @@ from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import never_signalling, ways_out
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner
-from tidegate.pipelines.runtime.landing.source_table import SourceTable
 from tidegate.pipelines.sql import SqlError, compile_script
 
 POINTS = {
@@ -57,7 +56,7 @@ def test_what_to_do_about_one_that_cannot_be_loaded(name: str, remedy: str) -> N
 def test_a_plan_as_older_connectors_returned_it_is_refused_by_name(returned: Step | None) -> None:
     table = compile_script("CREATE TABLE t (a INT) WITH ('connector' = 'scripted')").table("t")
     nothing: Any = None
-    planner = EpochPlanner(SourceTable(nothing, table), nothing, nothing, system_clock)
+    planner = EpochPlanner(nothing, table, nothing, nothing, system_clock)
     source: Any = SimpleNamespace(plan=lambda request: returned)
     with pytest.raises(SourceError, match=f"the connector 'scripted' planned {type(returned).__name__}") as caught:
         planner._planned(source, nothing)

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from tidegate.pipelines.lake import Lake, WatermarkRow
-from tidegate.pipelines.lake.stream import Stream, with_sums
+from tidegate.pipelines.lake.stream import Stream
 
 EPOCHS = 12
 
 
 def landed(lake: Lake, epoch: int, summed: bool, generation: int = 1) -> None:
     row = WatermarkRow("t", generation, epoch, 1_000 * epoch, 10 * epoch, 0, False, late=epoch % 3, rejected=epoch % 2)
-    row = with_sums(lake, row) if summed else row
-    lake.watermarks.append([row], application=f"t/{generation}", version=epoch)
+    own = Stream(lake, "t").generation(generation)
+    if summed:
+        own.log_epoch(row)
+    else:
+        lake.watermarks.append([row], application=own.application("watermark"), version=epoch)
 
 
 WITH_SUMS = {

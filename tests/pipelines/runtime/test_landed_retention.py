@@ -25,7 +25,7 @@ from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.stream import Removed, Stream, with_sums
+from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
@@ -107,8 +107,7 @@ class ByHand:
             pq.write_table(rows, folder / "0.parquet")
             adopt(path, folder, survey(folder), application=lake.application(table, "data", 1), epoch=epoch)
         row = WatermarkRow(table, 1, epoch, at, len(times), 0, False, flip_epoch=1, flipped_at=0)
-        application = lake.application(table, "watermark", 1)
-        lake.watermarks.append([with_sums(lake, row)], application=application, version=epoch)
+        Stream(lake, table).generation(1).log_epoch(row)
 
     def plan(
         self, insert: str, epoch: int, after: int, upto: int, of: type[ReleasePlan] | None = None, **more: Any

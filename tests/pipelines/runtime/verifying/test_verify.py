@@ -16,7 +16,7 @@ from tests.copies import copy_of
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.stream import with_sums
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
 from tidegate.pipelines.testing import Harness
@@ -96,8 +96,7 @@ def _truncate(harness: Harness, table: str) -> None:
     )
     application = lake.application(table, "data", 1)
     lake_rows.append(frame, lake.table_path(table), application=application, generation=1, epoch=epoch)
-    told = with_sums(lake, replace(last, epoch=epoch, rows=1, truncated=True, sums=None))
-    lake.watermarks.append([told], application=lake.application(table, "watermark", 1), version=epoch)
+    Stream(lake, table).generation(1).log_epoch(replace(last, epoch=epoch, rows=1, truncated=True, sums=None))
 
 
 def _verify(harness: Harness, insert: str = "kept") -> VerifyReport:
