@@ -8,8 +8,7 @@ import typer
 
 from tidegate.orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.failures import reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import Screen, reported
 
 EPILOG = examples("tidegate demo", "tidegate demo --rows 100000 --clicks 50000", "tidegate demo --json")
 

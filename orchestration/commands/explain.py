@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.orchestration.commands.options import AsJson, Debug, Script, examples
-from tidegate.orchestration.console.failures import FAILED, reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import FAILED, Screen, reported
 
 EPILOG = examples(
     "tidegate explain pipeline.sql",

@@ -19,7 +19,7 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.commands.run import runner
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(

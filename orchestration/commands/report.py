@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, Script, examples, screen_of
-from tidegate.orchestration.console.failures import reported
+from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(

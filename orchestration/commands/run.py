@@ -26,8 +26,7 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.commands.signals import stopped_by_signals
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.failures import FAILED, reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import FAILED, Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(

@@ -11,8 +11,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, examples, screen_of
-from tidegate.orchestration.console.failures import reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:

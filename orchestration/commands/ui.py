@@ -16,8 +16,7 @@ import typer
 from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, examples
 from tidegate.orchestration.commands.signals import asked_to_end
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.failures import reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from tidegate.orchestration.console.failures import as_data
 from tidegate.orchestration.console.grid import grid
+from tidegate.orchestration.console.screen import as_data
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick

@@ -12,6 +12,7 @@ from tidegate.pipelines.process.contexts import (
     StateManager,
     TwoOutputNonPartitionedContext,
     TwoOutputPartitionedContext,
+    WatermarkManager,
 )
 from tidegate.pipelines.process.errors import (
     BroadcastReadOnly,
@@ -25,7 +26,7 @@ from tidegate.pipelines.process.errors import (
     UndeclaredWatermark,
     WrongValue,
 )
-from tidegate.pipelines.process.extension import EventTimeExtension
+from tidegate.pipelines.process.extension import EventTimeExtension, WrappedProcessFunction
 from tidegate.pipelines.process.functions import (
     Collector,
     EventTimeProcessFunction,
@@ -70,8 +71,6 @@ from tidegate.pipelines.process.watermarks.declarations import (
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
 )
-from tidegate.pipelines.process.watermarks.manager import WatermarkManager
-from tidegate.pipelines.process.wrapped import WrappedProcessFunction
 
 if TYPE_CHECKING:
     from tidegate.pipelines.process.local import Arrived, LocalRun

@@ -1,11 +1,11 @@
-"""What a process function is handed beside a record: its key and state, and where watermarks go."""
+"""What a process function is handed beside a record: its key, its state, and where it emits watermarks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidegate.pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState
+from tidegate.pipelines.process.errors import InvalidDeclaration, NotKeyed, UndeclaredState, UndeclaredWatermark
 from tidegate.pipelines.process.state.declared import StateDeclaration, described
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
@@ -15,7 +15,40 @@ from tidegate.pipelines.process.state.stores import (
     ReducingState,
     ValueState,
 )
-from tidegate.pipelines.process.watermarks.manager import WatermarkManager
+from tidegate.pipelines.process.watermarks.combining import by_identifier
+from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
+
+
+class WatermarkManager:
+    """Sends watermarks to the outputs of a process function.
+
+    Args:
+        declarations: What the function may emit.
+        send: Where it goes.
+    """
+
+    def __init__(
+        self, declarations: Iterable[WatermarkDeclaration], send: Callable[[GeneralizedWatermark], None]
+    ) -> None:
+        self._declared = by_identifier(declarations)
+        self._send = send
+
+    def emit_watermark(self, watermark: GeneralizedWatermark) -> None:
+        """Send `watermark` to every output.
+
+        Raises:
+            UndeclaredWatermark: Its name is not among the function's declarations.
+            InvalidDeclaration: It is none, or of another type than its declaration.
+        """
+        if not isinstance(watermark, GeneralizedWatermark):
+            raise InvalidDeclaration(f"{watermark!r} is no watermark: make one with new_watermark of its declaration")
+        declaration = self._declared.get(watermark.identifier)
+        if declaration is None:
+            raise UndeclaredWatermark(watermark.identifier, sorted(self._declared))
+        if type(declaration.new_watermark(watermark.value)) is not type(watermark):  # type: ignore[arg-type]
+            raise InvalidDeclaration(f"watermark {watermark.identifier!r} was declared as another type")
+        self._send(watermark)
+
 
 State = ValueState | ListState | MapState | ReducingState | BroadcastState
 

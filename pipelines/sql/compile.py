@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.inserts.select import SelectCompiler
+from tidegate.pipelines.sql.inserts.joins import SelectCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline

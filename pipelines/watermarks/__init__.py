@@ -6,7 +6,11 @@ and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 """
 
 from tidegate.pipelines.watermarks.alignment import AlignmentCoordinator
-from tidegate.pipelines.watermarks.combined import CombinedWatermarkStatus
+from tidegate.pipelines.watermarks.combining import (
+    CombinedWatermarkStatus,
+    StatusWatermarkValve,
+    WatermarkOutputMultiplexer,
+)
 from tidegate.pipelines.watermarks.errors import (
     GeneratorError,
     InvalidWatermark,
@@ -21,13 +25,11 @@ from tidegate.pipelines.watermarks.generators import (
     SourceWatermarks,
     StatefulGenerator,
     WatermarkGenerator,
+    WithIdleness,
 )
-from tidegate.pipelines.watermarks.idleness import WithIdleness
-from tidegate.pipelines.watermarks.multiplexer import WatermarkOutputMultiplexer
 from tidegate.pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
 from tidegate.pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
 from tidegate.pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
-from tidegate.pipelines.watermarks.valve import StatusWatermarkValve
 from tidegate.pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
 
 __all__ = [

@@ -16,8 +16,8 @@ from tidegate.pipelines.watermarks.generators import (
     NoWatermarks,
     SourceWatermarks,
     WatermarkGenerator,
+    WithIdleness,
 )
-from tidegate.pipelines.watermarks.idleness import WithIdleness
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
 TimestampAssigner = Callable[[Any, int], int]

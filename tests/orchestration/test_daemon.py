@@ -25,8 +25,8 @@ from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
 from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
+from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SECRETS = (b"hunter2", b"T0KEN", b"reader-secret")

@@ -36,7 +36,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep
 from tidegate.pipelines.sql import compile_script
 
 MINUTE = 60_000

@@ -127,7 +127,7 @@ def test_a_table_that_is_written_to_meanwhile_is_no_difference(runner: Runner, d
 
 def test_a_truncate_meanwhile_reads_all_of_it_again(runner: Runner, database: Database, monkeypatch):
 
-    from tidegate.pipelines.sources.cdc.compare import TableComparison
+    from tidegate.pipelines.sources.cdc.snapshot import TableComparison
 
     high = TableComparison.high
     calls: list[int] = []

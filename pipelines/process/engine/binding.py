@@ -13,9 +13,11 @@ from tidegate.pipelines.process.contexts import (
     PartitionedContext,
     State,
     StateManager,
+    WatermarkManager,
 )
 from tidegate.pipelines.process.engine.outputs import ListCollector
 from tidegate.pipelines.process.errors import InvalidDeclaration, NotWrapped
+from tidegate.pipelines.process.extension import WrappedProcessFunction
 from tidegate.pipelines.process.functions import (
     EventTimeProcessFunction,
     OneInputStreamProcessFunction,
@@ -50,8 +52,6 @@ from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     WatermarkDeclaration,
 )
-from tidegate.pipelines.process.watermarks.manager import WatermarkManager
-from tidegate.pipelines.process.wrapped import WrappedProcessFunction
 
 KINDS = (
     OneInputStreamProcessFunction,

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.process.engine.arrow_values import conformed, list_values, python_values
 from tidegate.pipelines.process.engine.epoch import KeyState
+from tidegate.pipelines.process.engine.rows import conformed, list_values, python_values
 from tidegate.pipelines.process.errors import WrongValue
 from tidegate.pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
 from tidegate.pipelines.process.state.declared import KeyedStateDeclaration

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.pipelines.process.engine.arrow_values import python_values
 from tidegate.pipelines.process.engine.binding import shape_of, unwrapped
 from tidegate.pipelines.process.engine.bucket import (
     BROADCAST_BUCKET,
@@ -40,7 +39,7 @@ from tidegate.pipelines.process.engine.bucket import (
 )
 from tidegate.pipelines.process.engine.epoch import Entries, KeyState, TaskRun
 from tidegate.pipelines.process.engine.outputs import OutputColumns
-from tidegate.pipelines.process.engine.rows import InputShape, Rows
+from tidegate.pipelines.process.engine.rows import InputShape, Rows, python_values
 from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.errors import WrongValue, cut, shown
 from tidegate.pipelines.process.values import record_type

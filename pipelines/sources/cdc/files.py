@@ -27,7 +27,7 @@ from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_fil
 from tidegate.pipelines.sources.cdc.changelog import ARROW, cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
 from tidegate.pipelines.sources.cdc.errors import NotWritten
-from tidegate.pipelines.sources.cdc.rows import by_chunk
+from tidegate.pipelines.sources.cdc.snapshot import by_chunk
 
 _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 

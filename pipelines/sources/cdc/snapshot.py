@@ -1,17 +1,98 @@
-"""The bounded phase: all chunks are planned at once, read in batches, and over at the greatest of their cuts."""
+"""The bounded phase: all chunks are planned at once, read in batches as frames of Spark, one task a chunk, and over at
+the greatest of their cuts. A comparison with the table as it is now reads the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic
 
-from tidegate.pipelines.connectors.protocol import Json, SourceContext
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidegate.pipelines.connectors.protocol import Json, LogPlace, SourceContext, StoredStep
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.cdc.chunks import Bound, Chunk, SnapshotKey, chunk_name, chunks_between
-from tidegate.pipelines.sources.cdc.database import S, SourceTable
-from tidegate.pipelines.sources.cdc.errors import resnapshot
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
+from tidegate.pipelines.sources.cdc.chunks import WHOLE, Bound, Chunk, SnapshotKey, chunk_name, chunks_between
+from tidegate.pipelines.sources.cdc.database import (
+    ChunkReader,
+    Column,
+    Database,
+    P,
+    Position,
+    S,
+    SourceTable,
+)
+from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
+from tidegate.pipelines.syntax.types import quoted
+
+
+def read_chunks(spark: SparkSession, reader: ChunkReader) -> DataFrame:
+    """The rows of the chunks: SOURCE_COLUMNS, and the columns in their canonical types.
+
+    Reading happens when the rows are written; the read view of a chunk is opened by its own task. An error then comes
+    as Spark's, with its whole text inside; `errors.find` gets the typed one back.
+    """
+    columns = {**SOURCE_COLUMNS, **{quoted(column.name): column.canonical.spark for column in reader.columns}}
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    count = len(reader.chunks)
+    return by_chunk(spark, reader.read, count, schema, count)
+
+
+def by_chunk(
+    spark: SparkSession, rows: Callable[[int], Iterable[pa.RecordBatch]], count: int, schema: str, tasks: int
+) -> DataFrame:
+    """The `rows` of `count` chunks, by number; each of so many tasks has every `tasks`-th one. `schema` is Spark's DDL.
+
+    What `rows` connects with travels inside the task: its password is in no plan and no option.
+    """
+    tasks = max(tasks, 1)
+
+    def chunk_by_chunk(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for first in batch.column(0).to_pylist():
+                for number in range(first, count, tasks):
+                    yield from rows(number)
+
+    return spark.range(0, tasks, 1, tasks).mapInArrow(chunk_by_chunk, schema)
+
+
+def declared_rows(
+    rows: DataFrame, table: Table, columns: Sequence[Column], place: tuple[str, str], time_zone: str
+) -> DataFrame:
+    """`rows` with the declared columns of `table` in their declared types and order. `columns` describe what `rows`
+    has. `place`: the database's and the table's name on the server; `time_zone`: where an instant becomes local."""
+    source = {column.name: column for column in columns}
+    values = [_value(column, source, place, time_zone) for column in table.physical_columns]
+    return rows.select(*SOURCE_COLUMNS, *values)
+
+
+def _value(column: DeclaredColumn, source: dict[str, Column], place: tuple[str, str], time_zone: str) -> SparkColumn:
+    if column.metadata == "database_name":
+        value = F.when(F.col("_op") != "t", F.lit(place[0]))
+    elif column.metadata == "table_name":
+        value = F.when(F.col("_op") != "t", F.lit(place[1]))
+    elif column.metadata == "op_ts":
+        value = F.when(F.col("_op") != "r", F.col("_rowtime"))
+    else:
+        have = source[column.name].canonical
+        value = F.expr(cast_to_declared(quoted(column.name), have, column.spark_type, time_zone))
+    return value.cast(column.spark_type).alias(column.name)
+
+
+def empty_rows(spark: SparkSession, table: Table) -> DataFrame:
+    """No rows, of the same columns."""
+    names = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in table.physical_columns}}
+    return empty_frame(spark, StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in names.items())))
+
 
 STEP_ROWS = 1_000_000
 """Rows of chunks in one step, about: 1M rows took 2.8 s in one step, 3.0 s in two, 3.6 s in four."""
@@ -63,3 +144,85 @@ def cuts_of(context: SourceContext, where: str) -> list[Json]:
                 next_command=resnapshot(context.table.name),
             )
     return [row["cut"] for row in rows]
+
+
+class TableComparison(Generic[P]):
+    """`tidegate.pipelines.connectors.protocol.Comparison`. `found` is the table as the server has it.
+
+    Raises SourceError where the changelog is no image of the table.
+    """
+
+    def __init__(self, source: Database[P, Any, Any], found: SourceTable) -> None:
+        self._source, self._found = source, found
+        self._settings, self._table = source.settings, source.context.table
+        if self._settings.mode != "initial":
+            raise SourceError(
+                f"the changelog of {self._table.name} is no image of the table: 'scan.startup.mode' is "
+                f"{self._settings.mode}, so it holds only what changed, or what was there, at some time",
+                where=self._settings.where,
+                state="nothing was read",
+                next_command="reconcile tables of 'scan.startup.mode' = 'initial' (the default)",
+            )
+        self._rule = source.cut_rule()
+        self.exact = self._rule.exact
+        self._described: Sequence[Column] = declared_columns(found, self._table)
+        self.columns = [column.name for column in self._table.physical_columns if column.metadata is None]
+        gone = sorted({*self.columns} - {column.name for column in self._described})
+        if gone:
+            raise SourceError(
+                f"the table has no column {', '.join(gone)} any more, and the changelog says what was in it",
+                where=self._settings.where,
+                state="nothing was read",
+                next_command=resnapshot(self._table.name) + ", after the column is taken out of the script",
+            )
+
+    def low(self) -> LogPlace:
+        with self._source.session.cursor() as cursor:
+            return _place(self._rule.start(cursor))
+
+    def high(self) -> LogPlace:
+        with self._source.session.cursor() as cursor:
+            return _place(self._rule.after(cursor))
+
+    def after(self, step: StoredStep) -> LogPlace:
+        return _place(self._source.position_after(step))
+
+    def batches(self, spark: SparkSession) -> Iterator[tuple[DataFrame, int, int]]:
+        with self._source.session.cursor() as cursor:
+            chunks = chunks_between([None, *self._source.bounds(cursor, self._found)])
+        for first in range(0, len(chunks), STEP_CHUNKS):
+            batch = chunks[first : first + STEP_CHUNKS]
+            yield self._declared(read_chunks(spark, self.reader(batch))), first + len(batch), len(chunks)
+
+    def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
+        condition = "TRUE" if keys is None else self.condition(keys)
+        return self._declared(read_chunks(spark, self.reader([WHOLE], condition)))
+
+    def explain(self, error: BaseException) -> SourceError | None:
+        return explain(error, self._table.name, "reading the table again", self._settings.where)
+
+    def reader(self, chunks: Sequence[Chunk], condition: str | None = None) -> ChunkReader:
+        """Reads these chunks as they are now; with a `condition` (the server's SQL) the rows that it holds for."""
+        return self._source.chunk_reader(self._described, self._found.snapshot_key, chunks, condition=condition)
+
+    def _declared(self, rows: DataFrame) -> DataFrame:
+        place, zone = self._settings.place, self._settings.time_zone
+        declared = declared_rows(rows, self._table, self._described, place, zone)
+        return declared.select("_seq", *[quoted(name) for name in self.columns])
+
+    def condition(self, keys: Sequence[Mapping[str, Any]]) -> str:
+        """The server's SQL that holds for the rows with these keys; for all rows where keys cannot be written."""
+        names, quote = list(self._table.primary_key), self._source.quote
+        literals = [{name: self._source.literal(self._found, name, key[name]) for name in names} for key in keys]
+        if any(literal is None for key in literals for literal in key.values()):
+            return "TRUE"
+        if len(names) == 1:
+            listed = ", ".join(str(key[names[0]]) for key in literals)
+            return f"{quote(names[0])} IN ({listed})" if literals else "FALSE"
+        terms = [" AND ".join(f"{quote(name)} = {key[name]}" for name in names) for key in literals]
+        return " OR ".join(f"({term})" for term in terms) or "FALSE"
+
+
+def _place(position: Position) -> LogPlace:
+    file, place = position.order
+    return LogPlace(file, place, str(position))

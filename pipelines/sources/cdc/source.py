@@ -27,17 +27,19 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.sources.cdc.chunks import Chunk, chunk_name
-from tidegate.pipelines.sources.cdc.compare import TableComparison
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Database, L, P, S, Session, Settings, SnapshotStep
 from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
 from tidegate.pipelines.sources.cdc.files import Files, Span, file_columns, spans_of, write_chunks
-from tidegate.pipelines.sources.cdc.rows import declared_rows, empty_rows, read_chunks
 from tidegate.pipelines.sources.cdc.snapshot import (
+    TableComparison,
     chunks_of,
     cuts_of,
     declared_columns,
+    declared_rows,
+    empty_rows,
     new_splits,
     next_batch,
+    read_chunks,
 )
 
 

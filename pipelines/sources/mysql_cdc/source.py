@@ -51,11 +51,17 @@ from tidegate.pipelines.sources.mysql_cdc.log import (
     with_number,
 )
 from tidegate.pipelines.sources.mysql_cdc.options import parse
-from tidegate.pipelines.sources.mysql_cdc.plan import first_piece, next_piece, start_position
+from tidegate.pipelines.sources.mysql_cdc.plan import (
+    BinlogStep,
+    MysqlSnapshotStep,
+    first_piece,
+    next_piece,
+    start_position,
+    step_of,
+)
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, preflight, refused
 from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import MysqlCutRule, cut_rule, status_position
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery, Work, reader
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, MysqlSnapshotStep, step_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
 from tidegate.pipelines.watermarks import Watermark
 

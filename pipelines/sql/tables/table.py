@@ -13,9 +13,8 @@ from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler
+from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
 from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
-from tidegate.pipelines.sql.tables.keys import KeyCompiler
 from tidegate.pipelines.sql.tables.metadata import declarable
 from tidegate.pipelines.sql.tables.source_time import is_call
 from tidegate.pipelines.sql.tables.suite import SuiteCompiler

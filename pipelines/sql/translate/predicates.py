@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
 from tidegate.pipelines.sql.operators import compared
-from tidegate.pipelines.sql.translate.constants import written_as
+from tidegate.pipelines.sql.translate.operands import written_as
 from tidegate.pipelines.sql.translate.walker import Walker
 from tidegate.pipelines.sql.values import Value, spark_string
 from tidegate.pipelines.syntax.source import Span

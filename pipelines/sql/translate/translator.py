@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.translate import calls, computed, constants, names, predicates
+from tidegate.pipelines.sql.translate import computed, operands, predicates
 from tidegate.pipelines.sql.translate.walker import Rules, Walker
 from tidegate.pipelines.syntax.statements import CastTo, Known, TypedLiteral
 
@@ -15,15 +15,15 @@ class Translator(Walker):
     """Translates expressions of the dialect; a node without a rule is not part of it."""
 
     rules: ClassVar[Rules] = {
-        exp.Literal: constants.literal,
-        exp.Null: constants.null,
-        exp.Boolean: constants.boolean,
-        exp.HexString: constants.octets,
-        TypedLiteral: constants.moment,
-        exp.Interval: constants.interval,
-        exp.Column: names.path,
-        exp.Dot: names.path,
-        exp.Bracket: names.element,
+        exp.Literal: operands.literal,
+        exp.Null: operands.null,
+        exp.Boolean: operands.boolean,
+        exp.HexString: operands.octets,
+        TypedLiteral: operands.moment,
+        exp.Interval: operands.interval,
+        exp.Column: operands.path,
+        exp.Dot: operands.path,
+        exp.Bracket: operands.element,
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), predicates.comparison),
         exp.NullSafeEQ: predicates.distinct,
         exp.NullSafeNEQ: predicates.distinct,
@@ -42,6 +42,6 @@ class Translator(Walker):
         exp.Case: computed.case,
         CastTo: computed.cast_to,
         exp.Array: computed.array,
-        exp.Anonymous: calls.call,
+        exp.Anonymous: computed.call,
         Known: lambda walker, tree, span: tree.meta["value"],
     }

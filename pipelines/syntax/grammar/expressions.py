@@ -1,15 +1,202 @@
-"""Scalar expressions: sqlglot's operators over atoms of our own."""
+"""Scalar expressions: sqlglot's operators, and what stands between them: literals, columns, calls, CASE, INTERVAL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import ClassVar
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 
-from tidegate.pipelines.syntax.grammar.atoms import AtomGrammar
+from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.calls import UNITS, CallGrammar
 from tidegate.pipelines.syntax.source import span_of
-from tidegate.pipelines.syntax.statements import spanned
+from tidegate.pipelines.syntax.statements import TypedLiteral, spanned
+
+NO_PARENTHESES = (
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIME",
+    "CURRENT_DATABASE",
+)
+FUNCTION_NAMES = (*NAMES, TokenType.LEFT, TokenType.RIGHT)
+
+
+class AtomGrammar(CallGrammar):
+    """sqlglot's operators come down to `_parse_type` for their operands."""
+
+    short_intervals = False
+    """Whether INTERVAL may be left out behind + and -, as FLIP-66 writes it in a watermark: `rowtime - '5' SECOND`."""
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr:
+        first = self._curr
+        found = self._atom(first)
+        while True:
+            if self._match(TokenType.L_BRACKET):
+                index = self._argument()
+                self.need_sign(TokenType.R_BRACKET, "]")
+                found = self.at(first, exp.Bracket(this=found, expressions=[index]))
+            elif self._curr.token_type == TokenType.DOT:
+                self._advance()
+                name = self.name("a field's name")
+                identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
+                found = self.at(first, exp.Dot(this=found, expression=identifier))
+            else:
+                return found
+
+    def _atom(self, first: Token) -> exp.Expr:
+        kind = first.token_type
+        special = ATOMS.get(kind)
+        if special is not None:
+            return special(self, first)
+        if kind in FUNCTION_NAMES and self._next.token_type == TokenType.L_PAREN:
+            return self._call(first)
+        if kind == TokenType.VAR:
+            return self._word(first)
+        if kind == TokenType.IDENTIFIER:
+            return self._column()
+        if kind == TokenType.DOT and self._next.token_type == TokenType.NUMBER:
+            self._advance(2)
+            return self.at(first, exp.Literal.number(f"0.{self._prev.text}"))
+        if kind == TokenType.STAR:
+            self.expected("an expression", "`*` must be alone in a SELECT list")
+        if kind == TokenType.SELECT:
+            self._no_subquery()
+        if first and kind != TokenType.IDENTIFIER and first.text.isidentifier():
+            self.expected("an expression", f"`{first.text}` is a reserved word: a column of this name needs backquotes")
+        self.expected("an expression")
+
+    def _word(self, first: Token) -> exp.Expr:
+        word = first.text.upper()
+        quoted_next = self._next.token_type == TokenType.STRING
+        if quoted_next and word in ("DATE", "TIMESTAMP"):
+            self._advance()
+            return self.at(first, TypedLiteral(this=self._literal("a literal"), kind=word))
+        if quoted_next and word in ("TIME", "TIMESTAMP_LTZ", "N", "U"):
+            self.refuse(span_of(first), f"{word} literals are not supported", "write a plain string, or CAST one")
+        if word in NO_PARENTHESES and self._next.token_type != TokenType.DOT:
+            self._advance()
+            return self.at(first, exp.Anonymous(this=first.text, expressions=[]))
+        if word == "ARRAY" and self._next.token_type == TokenType.L_BRACKET:
+            self._advance()
+            return self.at(first, exp.Array(expressions=self._in_brackets()))
+        if word == "MAP" and self._next.token_type == TokenType.L_BRACKET:
+            self._advance()
+            return self.at(first, exp.Anonymous(this="MAP", expressions=self._in_brackets()))
+        return self._column()
+
+    def _column(self) -> exp.Expr:
+        name = self.name("a column")
+        if self._curr.token_type == TokenType.STRING and self._is_connected():
+            self.refuse(self.here(), f"there are no `{name.text}'…'` literals", "write a plain string")
+        identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
+        return spanned(exp.Column(this=identifier), name.span)
+
+    def _in_brackets(self) -> list[exp.Expr]:
+        self.need_sign(TokenType.L_BRACKET, "[")
+        items: list[exp.Expr] = []
+        while self._curr.token_type != TokenType.R_BRACKET:
+            items.append(self._argument())
+            if not self._match(TokenType.COMMA):
+                break
+        self.need_sign(TokenType.R_BRACKET, "]")
+        return items
+
+    def _number_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if self._curr.token_type == TokenType.VAR and self._is_connected():
+            self.refuse(
+                self.since(first).to(self.here()), "a name must not begin with a digit", "write it in backquotes"
+            )
+        return self.at(first, exp.Literal.number(first.text))
+
+    def _string_atom(self, first: Token) -> exp.Expr:
+        moved = self._prev and self._prev.token_type in (TokenType.DASH, TokenType.PLUS)
+        if moved and self._unit_is(self._next):
+            if self.short_intervals:
+                return self._interval(first)
+            span = span_of(first).to(span_of(self._next))
+            self.refuse(span, "an interval begins with INTERVAL", f"write INTERVAL {self.source.shown(span)}")
+        self._advance()
+        if self._curr.token_type == TokenType.STRING:
+            self.expected("an operator", "strings are joined by ||")
+        return self.at(first, exp.Literal.string(first.text))
+
+    def _hex_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if len(first.text) % 2:
+            self.refuse(span_of(first), "the binary literal ends in the middle of a byte", "write pairs of digits")
+        return self.at(first, exp.HexString(this=first.text))
+
+    def _constant_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        if first.token_type == TokenType.NULL:
+            return self.at(first, exp.Null())
+        return self.at(first, exp.Boolean(this=first.token_type == TokenType.TRUE))
+
+    def _paren_atom(self, first: Token) -> exp.Expr:
+        if self._next.token_type in (TokenType.SELECT, TokenType.VALUES, TokenType.WITH):
+            self._advance()
+            self._no_subquery()
+        items = self.listed(self._argument)
+        if len(items) > 1:
+            return self.at(first, exp.Anonymous(this="ROW", expressions=items))
+        return self.at(first, exp.Paren(this=items[0]))
+
+    def _exists_atom(self, first: Token) -> exp.Expr:
+        self.refuse(span_of(first), "EXISTS is not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time")
+
+    def _no_subquery(self) -> None:
+        self.refuse(
+            self.here(), "subqueries are not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time"
+        )
+
+    def _case_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        subject = None if self._curr.token_type == TokenType.WHEN else self._argument()
+        branches: list[exp.Expr] = []
+        while self.take("WHEN"):
+            condition = self._argument()
+            self.need("THEN")
+            branches.append(exp.If(this=condition, true=self._argument()))
+        if not branches:
+            self.expected("`WHEN`")
+        default = self._argument() if self.take("ELSE") else None
+        if not self.take("END"):
+            self.expected("`WHEN`, `ELSE` or `END`")
+        return self.at(first, exp.Case(this=subject, ifs=branches, default=default))
+
+    def _interval_atom(self, first: Token) -> exp.Expr:
+        self._advance()
+        return self._interval(first)
+
+    def _unit_is(self, token: Token) -> bool:
+        return token.token_type == TokenType.VAR and token.text.upper().removesuffix("S") in UNITS
+
+    def _interval(self, first: Token) -> exp.Expr:
+        """What follows INTERVAL."""
+        negative = self._match(TokenType.DASH)
+        amount = self.text("the interval's value in quotes", "for example INTERVAL '5' SECOND")
+        unit = self._unit(UNITS, "the interval's unit")
+        until = self._unit(UNITS, "the interval's unit") if self.take("TO") else None
+        value = spanned(exp.Literal.string(f"-{amount.text}" if negative else amount.text), amount.span)
+        span: exp.Expr = exp.IntervalSpan(this=unit, expression=until) if until else unit
+        return self.at(first, exp.Interval(this=value, unit=span))
+
+
+ATOMS: dict[TokenType, Callable[[AtomGrammar, Token], exp.Expr]] = {
+    TokenType.NUMBER: AtomGrammar._number_atom,
+    TokenType.STRING: AtomGrammar._string_atom,
+    TokenType.HEX_STRING: AtomGrammar._hex_atom,
+    TokenType.NULL: AtomGrammar._constant_atom,
+    TokenType.TRUE: AtomGrammar._constant_atom,
+    TokenType.FALSE: AtomGrammar._constant_atom,
+    TokenType.L_PAREN: AtomGrammar._paren_atom,
+    TokenType.CASE: AtomGrammar._case_atom,
+    TokenType.INTERVAL: AtomGrammar._interval_atom,
+    TokenType.EXISTS: AtomGrammar._exists_atom,
+}
 
 
 class ExpressionGrammar(AtomGrammar):

@@ -32,7 +32,7 @@ from tidegate.pipelines.connectors.protocol import Step, Unread
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep
+from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep
 
 MINUTE = 60_000
 NOW = 1_000 * MINUTE

@@ -14,8 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
-from tidegate.orchestration.console.failures import reported
-from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.runtime.judging import ask

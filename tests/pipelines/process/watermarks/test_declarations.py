@@ -14,10 +14,10 @@ from tidegate.pipelines.process import (
     WatermarkDeclarations,
     WatermarkHandlingStrategy,
 )
+from tidegate.pipelines.process.contexts import WatermarkManager
 from tidegate.pipelines.process.errors import UndeclaredWatermark
 from tidegate.pipelines.process.watermarks.combining import WatermarkCombiner, by_identifier
 from tidegate.pipelines.process.watermarks.declarations import BoolCombine, LongCombine
-from tidegate.pipelines.process.watermarks.manager import WatermarkManager
 
 MIN = WatermarkDeclarations.new_builder("min").type_long().combine_function_min().build()
 MAX = WatermarkDeclarations.new_builder("max").type_long().combine_function_max().build()

@@ -15,7 +15,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Comparable, SourceContext, SourcePosition
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import WHOLE
-from tidegate.pipelines.sources.cdc.compare import TableComparison
+from tidegate.pipelines.sources.cdc.snapshot import TableComparison
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 

@@ -18,7 +18,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, Bi
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import MAX_FILE_NUMBER, offsets
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, ChecksumMismatch
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
-from tidegate.pipelines.sources.mysql_cdc.steps import BinlogStep, step_of
+from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep, step_of
 
 NEW = str(resnapshot("users"))
 OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"

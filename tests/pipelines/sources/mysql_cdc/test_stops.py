@@ -26,11 +26,11 @@ from tidegate.pipelines.sources.cdc.database import SnapshotStep
 from tidegate.pipelines.sources.cdc.errors import AGAIN
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.errors import ViewTooOld
+from tidegate.pipelines.sources.mysql_cdc.plan import step_of
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
-from tidegate.pipelines.sources.mysql_cdc.steps import step_of
 
 CHUNK = "scan.incremental.snapshot.chunk.size"
 

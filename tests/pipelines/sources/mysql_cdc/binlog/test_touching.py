@@ -12,8 +12,8 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import PieceEnd, Running, TableName, end_of_piece, touching
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from tidegate.pipelines.sources.mysql_cdc.binlog.touching import PieceEnd, Running, TableName, end_of_piece, touching
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 

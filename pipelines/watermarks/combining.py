@@ -1,0 +1,284 @@
+"""The watermarks of several channels as one: the valve of an input, the combined status of an operator, the
+multiplexer of a source's splits. They differ in the channels that count; the rule is one.
+
+Source: FLIP-326, changes 6 and 7, and its chart of two channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.watermarks.output import WatermarkOutput
+from tidegate.pipelines.watermarks.watermark import BEGINNING, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+
+
+@dataclass
+class Channel:
+    """The last word of one channel. One in processing time counts as active, whatever it said of idleness."""
+
+    timestamp: int = MIN_TIMESTAMP
+    use_processing_time: bool = False
+    told_idle: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return self.told_idle and not self.use_processing_time
+
+    def tell(self, watermark: Watermark) -> None:
+        """Take in `watermark`, which ends idleness. One that would turn time back changes nothing else."""
+        self.told_idle = False
+        if watermark.use_processing_time:
+            self.use_processing_time = True
+        elif not self.use_processing_time:
+            self.timestamp = max(self.timestamp, watermark.timestamp)
+
+
+Channels = dict[Hashable, Channel]
+
+
+def named(channels: int | Iterable[Hashable]) -> Channels:
+    """Fresh channels: `channels` is how many (they are called 0, 1, …), or their names."""
+    if isinstance(channels, bool) or (isinstance(channels, int) and channels < 1):
+        raise InvalidWatermark(f"the number of channels is at least 1, not {channels!r}")
+    names = list(range(channels)) if isinstance(channels, int) else list(channels)
+    if not names or len(set(names)) < len(names):
+        raise InvalidWatermark(f"channels need names of their own, not {names!r}")
+    return {name: Channel() for name in names}
+
+
+def find(channels: Channels, name: Hashable) -> Channel:
+    """The channel called `name`. Raises InvalidWatermark."""
+    if name not in channels:
+        raise InvalidWatermark(f"there is no channel {name!r}; there are {', '.join(map(repr, channels))}")
+    return channels[name]
+
+
+def input_all(channels: Channels, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
+    """Take in several channels' last (watermark, idle), as one. Raises InvalidWatermark."""
+    found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
+    for channel, watermark, idle in found:
+        channel.tell(watermark)
+        channel.told_idle = idle
+
+
+def all_idle(channels: Channels) -> bool:
+    """Whether the whole stream is idle."""
+    return bool(channels) and all(channel.idle for channel in channels.values())
+
+
+def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Watermark | None:
+    """The stream's new watermark; None if it does not move beyond `last`.
+
+    All channels in processing time: processing time. Else the minimum over the active channels in event time, with
+    `aligned_only` over those of them that have reached `last`. If every channel in event time is idle, or passed over,
+    the stream holds: idleness may pass over a channel in event time, it may never open the gate.
+    """
+    if last.use_processing_time or not channels:
+        return None
+    if all(channel.use_processing_time for channel in channels.values()):
+        return PROCESSING_TIME
+    counted = [
+        channel.timestamp
+        for channel in channels.values()
+        if not channel.use_processing_time
+        and not channel.idle
+        and not (aligned_only and channel.timestamp < last.timestamp)
+    ]
+    lowest = min(counted, default=MIN_TIMESTAMP)
+    return Watermark(lowest) if lowest > last.timestamp else None
+
+
+class StatusWatermarkValve:
+    """Tells `output` the watermark of an input, which never goes back and never passes a channel that counts.
+
+    A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
+    passed over until then. When all channels are idle the input is idle, and its last watermark stays. A channel in
+    processing time counts as active and as "now"; only when all channels are in processing time the input is, and it
+    stays so. A watermark that would turn its own channel's time back is ignored; it ends idleness all the same. What
+    `output` refuses (its clock is behind) is emitted again at the next input of any channel.
+
+    Args:
+        channels: How many channels (they are called 0, 1, …), or their names.
+        output: Told each new watermark once, and idleness when it changes.
+        last: The last output, to go on from it; `input_all` then restores what each channel had emitted.
+
+    Raises:
+        InvalidWatermark: No channels; and from the methods, an unknown channel.
+    """
+
+    def __init__(
+        self, channels: int | Iterable[Hashable], output: WatermarkOutput, last: Watermark = BEGINNING
+    ) -> None:
+        self._channels = named(channels)
+        self._output = output
+        self._last = last
+        self._idle = False
+
+    @property
+    def watermark(self) -> Watermark:
+        """The last output; (MIN_TIMESTAMP, false) before the first."""
+        return self._last
+
+    @property
+    def idle(self) -> bool:
+        """Whether all channels are idle."""
+        return self._idle
+
+    def input_watermark(self, channel: Hashable, watermark: Watermark) -> None:
+        """`channel` emitted `watermark`; it is active from here on."""
+        find(self._channels, channel).tell(watermark)
+        self._update()
+
+    def input_idle(self, channel: Hashable) -> None:
+        """`channel` turned idle."""
+        find(self._channels, channel).told_idle = True
+        self._update()
+
+    def input_active(self, channel: Hashable) -> None:
+        """`channel` came back from idle."""
+        find(self._channels, channel).told_idle = False
+        self._update()
+
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
+        """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
+        input_all(self._channels, inputs)
+        self._update()
+
+    def _update(self) -> None:
+        idle = all_idle(self._channels)
+        if idle != self._idle:
+            (self._output.mark_idle if idle else self._output.mark_active)()
+            self._idle = idle
+        watermark = combine(self._channels, self._last, aligned_only=True)
+        if watermark is not None:
+            self._output.emit_watermark(watermark)
+            self._last = watermark
+
+
+class CombinedWatermarkStatus:
+    """Knows the watermark over all inputs, which never goes back and never passes an active input.
+
+    Unlike in the valve, an input that comes back from idle behind the watermark is not passed over: the watermark
+    stays until that input has caught up. An input in processing time counts as active and as "now"; only when all
+    inputs are in processing time the combination is, and it stays so.
+
+    Args:
+        inputs: How many inputs (they are called 0, 1, …), or their names.
+        last: The last watermark, to go on from it; `input_all` then restores what each input had emitted.
+
+    Raises:
+        InvalidWatermark: No inputs; and from the methods, an unknown input.
+    """
+
+    def __init__(self, inputs: int | Iterable[Hashable], last: Watermark = BEGINNING) -> None:
+        self._inputs = named(inputs)
+        self._last = last
+
+    @property
+    def watermark(self) -> Watermark:
+        """The watermark as of now; (MIN_TIMESTAMP, false) at first, (MIN_TIMESTAMP, true) in processing time."""
+        return self._last
+
+    @property
+    def idle(self) -> bool:
+        """Whether all inputs are idle."""
+        return all_idle(self._inputs)
+
+    def input_watermark(self, channel: Hashable, watermark: Watermark) -> bool:
+        """Input `channel` emitted `watermark`; it is active from here on. True if `.watermark` moved."""
+        find(self._inputs, channel).tell(watermark)
+        return self._update()
+
+    def input_idle(self, channel: Hashable) -> bool:
+        """Input `channel` turned idle. True if `.watermark` moved."""
+        find(self._inputs, channel).told_idle = True
+        return self._update()
+
+    def input_active(self, channel: Hashable) -> bool:
+        """Input `channel` came back from idle. True if `.watermark` moved."""
+        find(self._inputs, channel).told_idle = False
+        return self._update()
+
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
+        """Several inputs emitted a watermark, and whether they are idle now, at the same moment."""
+        input_all(self._inputs, inputs)
+        return self._update()
+
+    def _update(self) -> bool:
+        watermark = combine(self._inputs, self._last, aligned_only=False)
+        if watermark is not None:
+            self._last = watermark
+        return watermark is not None
+
+
+class WatermarkOutputMultiplexer:
+    """Tells `output` the minimum over the active splits, which never goes back.
+
+    A new split holds the watermark until it has caught up. What an immediate output gets may move the watermark at
+    once; what a deferred one gets counts from the next `on_periodic_emit`, or from the next emission of an immediate
+    one. So does the leaving of a split. The source turns to processing time when all its splits have; a split that is
+    registered later does not turn it back.
+    """
+
+    def __init__(self, output: WatermarkOutput) -> None:
+        self._output = output
+        self._splits: Channels = {}
+        self._last = BEGINNING
+        self._idle = False
+
+    def register(self, split: Hashable) -> None:
+        """Add `split`, active, with no watermark yet. Raises InvalidWatermark if it is there already."""
+        if split in self._splits:
+            raise InvalidWatermark(f"split {split!r} is registered already")
+        self._splits[split] = Channel()
+
+    def unregister(self, split: Hashable) -> bool:
+        """Remove `split`, so that it no longer holds the watermark. False if it was not there."""
+        return self._splits.pop(split, None) is not None
+
+    def immediate_output(self, split: Hashable) -> WatermarkOutput:
+        """An output of `split` that acts at once. Raises InvalidWatermark if it is not registered."""
+        return _SplitOutput(find(self._splits, split), self, immediate=True)
+
+    def deferred_output(self, split: Hashable) -> WatermarkOutput:
+        """An output of `split` that waits for `on_periodic_emit`. Raises InvalidWatermark if it is not registered."""
+        return _SplitOutput(find(self._splits, split), self, immediate=False)
+
+    def on_periodic_emit(self) -> None:
+        """Combine what all splits have said, and emit to the output what changed. What the output refuses (its clock is
+        behind) is emitted again the next time."""
+        idle = all_idle(self._splits)
+        if idle != self._idle:
+            (self._output.mark_idle if idle else self._output.mark_active)()
+            self._idle = idle
+        watermark = combine(self._splits, self._last, aligned_only=False)
+        if watermark is not None:
+            self._output.emit_watermark(watermark)
+            self._last = watermark
+
+
+class _SplitOutput:
+    """The output of one split. Still harmless after the split has been unregistered."""
+
+    def __init__(self, channel: Channel, multiplexer: WatermarkOutputMultiplexer, *, immediate: bool) -> None:
+        self._channel = channel
+        self._multiplexer = multiplexer
+        self._immediate = immediate
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        self._channel.tell(watermark)
+        self._changed()
+
+    def mark_idle(self) -> None:
+        self._channel.told_idle = True
+        self._changed()
+
+    def mark_active(self) -> None:
+        self._channel.told_idle = False
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._immediate:
+            self._multiplexer.on_periodic_emit()
