@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import quote
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from tidegate.assets.names import ADDS_UP, GATE, identifier
-from tidegate.assets.text import in_short, markdown_table, records
+from tidegate.assets.text import facts_of, in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.model import Insert
@@ -106,23 +108,121 @@ def results(
             yield _result(spec, verdict.passed, {"summary": unknown, "epoch": verdict.epoch})
 
 
-def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckEvaluation]:
+def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckResult]:
     """Of an epoch's results those that are worse than what the run has shown so far: in Dagster they take its place.
     `ranks` (0 passed, 1 with a warning, 2 failed) remembers the worst by check; an unknown one is new."""
     for result in found:
-        assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+        assert result.check_name is not None
         rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
         if rank > ranks.get(result.check_name, -1):
             ranks[result.check_name] = rank
-            yield dg.AssetCheckEvaluation(
-                asset_key=result.asset_key,
-                check_name=result.check_name,
-                passed=result.passed,
-                severity=result.severity,
-                metadata=result.metadata,
-                description=result.description,
-                blocking=result.check_name == GATE,
+            yield result
+
+
+def evaluation(
+    result: dg.AssetCheckResult, of: AssetCheckEvaluationTargetMaterializationData | None = None
+) -> dg.AssetCheckEvaluation:
+    """A result as an event by itself; `of` is the materialisation of the staged asset that it judges."""
+    assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+    return dg.AssetCheckEvaluation(
+        asset_key=result.asset_key,
+        check_name=result.check_name,
+        passed=result.passed,
+        severity=result.severity,
+        metadata=result.metadata,
+        target_materialization_data=of,
+        description=result.description,
+        blocking=result.check_name == GATE,
+    )
+
+
+def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Results as events of no run, which Dagster shows as those of the staged asset's newest materialisation."""
+    for result in found:
+        assert result.asset_key is not None
+        newest = _materialization(instance, result.asset_key)
+        yield evaluation(result, newest)
+
+
+def shown(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The result that Dagster shows of a check; None where it shows none, or that a run is in progress or has not come
+    to it.
+
+    Dagster shows the newest record alone, and that only of the asset's newest materialisation. A record is as old as
+    its run: it is made when the run is, as `planned`, and the result is written into it.
+    """
+    record = _newest(instance, check)
+    found = result_of(record)
+    if record is None or found is None:
+        return None
+    newest, judged = _materialization(instance, check.asset_key), found.target_materialization_data
+    if newest is None or newest.run_id == record.run_id:
+        return found
+    current = newest.timestamp < record.create_timestamp if judged is None else judged.storage_id == newest.storage_id
+    return found if current else None
+
+
+def unshown(
+    instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = ""
+) -> list[dg.AssetCheckEvaluation]:
+    """Of the results of the newest judged epoch those that Dagster does not show, to be reported as of no run.
+
+    One that fails is to be seen whatever runs are queued. One that passes takes the place of another one, and leaves
+    it to a run that is queued or under way to say so. What the run `run_id` has stored itself is not reported again
+    where nothing newer hides it.
+    """
+    hidden = []
+    for result in found:
+        assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+        key = dg.AssetCheckKey(result.asset_key, result.check_name)
+        record, now = _newest(instance, key), shown(instance, key)
+        if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
+            continue
+        fails = not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
+        if fails or (record is not None and not _is_awaited(instance, record)):
+            hidden.append(result)
+    return list(reported(instance, hidden))
+
+
+def _newest(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> AssetCheckExecutionRecord | None:
+    return instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+
+
+def result_of(record: AssetCheckExecutionRecord | None) -> dg.AssetCheckEvaluation | None:
+    """What a record says; None of one that is planned."""
+    event = record.event.dagster_event if record and record.event else None
+    found = event.event_specific_data if event else None
+    return found if isinstance(found, dg.AssetCheckEvaluation) else None
+
+
+def _materialization(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The newest one of an asset."""
+    records = instance.fetch_materializations(key, limit=1).records
+    return next(
+        (
+            AssetCheckEvaluationTargetMaterializationData(
+                storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
             )
+            for record in records
+        ),
+        None,
+    )
+
+
+def _is_awaited(instance: dg.DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
+    """Whether a run that is not over is to give the result."""
+    run = instance.get_run_by_id(record.run_id) if result_of(record) is None else None
+    return run is not None and not run.is_finished
+
+
+def _same(one: dg.AssetCheckEvaluation, other: dg.AssetCheckEvaluation) -> bool:
+    """Whether two results say the same: both passed, or both failed (or warned) on the same epoch."""
+    if (one.passed, one.severity) != (other.passed, other.severity):
+        return one.passed and other.passed
+    facts = [facts_of(found.metadata) for found in (one, other)]
+    return one.passed or all(facts[0].get(name) == facts[1].get(name) for name in ("plan", "epoch"))
 
 
 def _result(

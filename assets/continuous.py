@@ -6,12 +6,16 @@ is seen, then one a minute and target at most, with all epochs since. A verdict 
 What Dagster's own runs publish they show themselves. So nothing is reported that its history has, from a run or from
 another code location, nor while a run of Dagster holds the INSERT's lease: it is about to report. The cursor only keeps
 a look that finds no news from asking the history.
+
+What the gate holds is failed in Dagster whatever runs are queued, and not any more once it is decided, by whom ever: as
+long as an epoch is held, and until Dagster has shown what took its place, each look compares the newest record of the
+check with the lake.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, takewhile
 from pathlib import Path
@@ -19,12 +23,12 @@ from typing import Any, Self
 
 import dagster as dg
 
-from tidegate.assets.checks import results, worse
+from tidegate.assets.checks import reported, results, shown, unshown
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
 from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, gated
-from tidegate.assets.text import values_of
+from tidegate.assets.text import facts_of, values_of
 from tidegate.pipelines.commands import VERIFY, Commands
 from tidegate.pipelines.errors import LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, VerdictRow
@@ -38,6 +42,8 @@ from tidegate.pipelines.runtime.gate import GateVerdict
 
 PACE_S = 60.0
 """A target is materialised at most so often."""
+UNKNOWN = "?"
+"""What was shown as held last, where the cursor does not say."""
 AT_ONCE = 1_000
 """Epochs that are added up for one materialisation; of more than that only the last one is described."""
 
@@ -126,7 +132,7 @@ def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -
     events: list[Event] = []
     for target in targets(context.repository_def, pipelines):
         key = target.published.to_user_string()
-        known = before.get(key, Reported())
+        known = before.get(key, Reported(held=UNKNOWN))
         try:
             if target.lake not in lakes:
                 lakes[target.lake] = Lake.found(target.lake)
@@ -165,14 +171,22 @@ class _Look:
             if published > known.place and self._may_be_reported(known):
                 events += self._published(known.place, self._plan(newest, published[1]))
                 known = replace(known, generation=published[0], epoch=published[1], at=self.now)
-        if newest.epoch <= published[1]:
+        if newest.epoch <= published[1] and (events or not known.held):
             return events, known
         verdict = self._of(self.lake.verdicts, newest)
-        if verdict is None or verdict.passed or newest.digest == known.held or self._run_of_dagster():
+        if verdict is None or (newest.digest != known.held and self._run_of_dagster()):
             return events, known
-        if self._shown_as_held() != newest.digest:
-            events += self._checked(verdict, "held")
-        return events, replace(known, held=newest.digest)
+        if not verdict.passed:
+            kept = [event for event in events if isinstance(event, dg.AssetMaterialization)]
+            hidden = unshown(self.instance, self._results(verdict, "held"))
+            return [*kept, *hidden], replace(known, held=newest.digest)
+        return (events, known) if events or not known.held else self._decided(verdict, known)
+
+    def _decided(self, verdict: VerdictRow, known: Reported) -> tuple[list[Event], Reported]:
+        """What was held is not any more: whoever has decided it, Dagster shows so."""
+        found = unshown(self.instance, self._results(verdict, "passed"))
+        gate = shown(self.instance, dg.AssetCheckKey(self.target.staged, GATE))
+        return [*found], known if found or gate is None else replace(known, held="")
 
     def _may_be_reported(self, known: Reported) -> bool:
         """Whether the last materialisation is as long ago as it has to be."""
@@ -188,20 +202,10 @@ class _Look:
         event = self.instance.get_latest_materialization_event(self.target.published)
         if event is None or event.asset_materialization is None:
             return known
-        facts = _facts(event.asset_materialization.metadata)
-        shown = int(facts.get("generation", generation)), int(facts.get("epoch", 0))
-        newer = replace(known, generation=shown[0], epoch=shown[1], at=event.timestamp)
-        return known if shown <= known.place else newer
-
-    def _shown_as_held(self) -> str:
-        """The digest of the plan of the last verdict that Dagster has, if that holds its epoch."""
-        key = dg.AssetCheckKey(self.target.staged, GATE)
-        record = self.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-        event = record.event.dagster_event if record and record.event else None
-        shown = event.event_specific_data if event else None
-        if not isinstance(shown, dg.AssetCheckEvaluation) or shown.passed:
-            return ""
-        return str(_facts(shown.metadata).get("plan", ""))
+        facts = facts_of(event.asset_materialization.metadata)
+        place = int(facts.get("generation", generation)), int(facts.get("epoch", 0))
+        newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
+        return known if place <= known.place else newer
 
     def _plan(self, newest: ReleasePlan, epoch: int) -> ReleasePlan:
         if epoch >= newest.epoch:
@@ -226,9 +230,10 @@ class _Look:
         quarantine = Places(self.target.path, self.target.insert).quarantine
         whole = plan.epoch - first < AT_ONCE
         waiting = waiting_rows(self.lake, plan.probe, plan, published=True)
-        shown = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.path, quarantine)
+        found = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.path, quarantine)
         warned = next((row for row in verdicts if GateVerdict.of(row).warnings), verdicts[0])
-        return [dg.AssetMaterialization(self.target.published, metadata=shown), *self._checked(warned, "passed")]
+        checks = reported(self.instance, self._results(warned, "passed"))
+        return [dg.AssetMaterialization(self.target.published, metadata=found), *checks]
 
     def _epochs(self, table: ControlTable[Any], plan: ReleasePlan, first: int) -> list[Any]:
         """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
@@ -239,12 +244,6 @@ class _Look:
         rows = table.rows(self.target.owner, generation=plan.generation, epoch=plan.epoch)
         return next((row for row in rows if row.plan_digest == plan.digest), None)
 
-    def _checked(self, verdict: VerdictRow, state: str) -> Sequence[dg.AssetCheckEvaluation]:
+    def _results(self, verdict: VerdictRow, state: str) -> Iterator[dg.AssetCheckResult]:
         """The results of the staged asset's checks, as a run has them."""
-        return list(worse(results(self.target.checks, GateVerdict.of(verdict), state, self.target.commands), {}))
-
-
-def _facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What metadata says, by name, with its folded details."""
-    values = values_of(metadata)
-    return {**values, **values.get("details", {})}
+        return results(self.target.checks, GateVerdict.of(verdict), state, self.target.commands)

@@ -2,12 +2,12 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
-from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, results, shown_apart, worse
+from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, shown_apart, unshown, worse
 from tidegate.assets.failures import never_again
 from tidegate.assets.names import GATE, Names, pool
 from tidegate.assets.presentation import Presentation
@@ -49,6 +49,7 @@ def staged_asset(
     failure. A held epoch fails the gate's check, again, until the config says what becomes of it.
     """
     spec, commands = staged_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
+    checks = check_specs(spec.key, shown_apart(pipeline, insert))
 
     @dg.multi_asset(
         name=names.op(spec.key),
@@ -58,23 +59,34 @@ def staged_asset(
         **look.steps.options(pool(lake, insert.id)),
     )
     @look.executed(names, "staged")
-    def stage(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
+    def stage(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[dg.MaterializeResult]:
         from tidegate.assets.metadata import of_held, of_staged, of_waiting
         from tidegate.pipelines.runtime.epochs.position import Waiting
 
         with runner_of(context, pipeline, names, commands) as runner:
             releasing = runner.releasing(insert.id)
             _decide(releasing, config)
-            if releasing.position().state == "held":
-                metadata = of_held(releasing, commands)
-            else:
-                staged = runner.stage(insert.id)
-                metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
-                if not isinstance(staged, Waiting):
-                    runner.hand_on(insert.id)
-            return dg.MaterializeResult(asset_key=spec.key, metadata=metadata)
+            position = releasing.position()
+            if position.state == "held":
+                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_held(releasing, commands))
+                assert position.verdict is not None
+                _show(context, results(checks, GateVerdict.of(position.verdict), "held", commands))
+                return
+            staged = runner.stage(insert.id)
+            metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
+            if not isinstance(staged, Waiting):
+                runner.hand_on(insert.id)
+            yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata)
 
     return stage
+
+
+def _show(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, found: Iterable[dg.AssetCheckResult]
+) -> None:
+    """Report once more what the records of newer runs, or of no run, would hide in Dagster."""
+    for hidden in unshown(context.instance, found, context.run.run_id):
+        context.instance.report_runless_asset_event(hidden)
 
 
 def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
@@ -124,7 +136,9 @@ def gate_checks(
                 runner.hand_on(insert.id)
             asked = [spec for spec in specs if spec.key in context.selected_asset_check_keys]
             position = runner.releasing(insert.id).position()
-            yield from results(asked, verdict, position.state, commands)
+            found = [*results(asked, verdict, position.state, commands)]
+            yield from found
+            _show(context, found)
             if verdict is not None and not verdict.passed:
                 if any(spec.name == GATE for spec in asked):
                     raise held(insert, position)
@@ -238,8 +252,10 @@ def _published(
     ranks = dict[str, int]()
 
     def judged(verdict: GateVerdict) -> None:
-        for evaluation in worse(results(specs, verdict, releasing.position().state, commands), ranks):
-            context.log_event(evaluation)  # type: ignore[arg-type] it takes them, and does not say so
+        found = [*worse(results(specs, verdict, releasing.position().state, commands), ranks)]
+        for result in found:
+            context.log_event(evaluation(result))  # type: ignore[arg-type] it takes them, and does not say so
+        _show(context, found)
 
     if before.verdict is not None:
         passed = results(specs, GateVerdict.of(before.verdict), "published", commands)

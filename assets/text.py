@@ -38,6 +38,12 @@ def values_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
+def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What metadata says, by name, with its folded details."""
+    values = values_of(metadata)
+    return {**values, **values.get("details", {})}
+
+
 def records(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """A table inside of `details`."""
     found = [dict(zip(headers, row, strict=True)) for row in rows[:SHOWN_ROWS]]

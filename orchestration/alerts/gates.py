@@ -10,7 +10,9 @@ import dagster as dg
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from tidegate.assets.checks import result_of
 from tidegate.assets.names import GATE
+from tidegate.assets.text import facts_of
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, positions, run_link
@@ -26,6 +28,8 @@ from tidegate.pipelines.text import seconds
 logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
+_RECORDS = 20
+"""Newest records of a check, of which some are of no run: as often as runs were queued, it is reported again."""
 _SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
@@ -65,7 +69,7 @@ def held_epoch(
         counts=reasons(staged),
         keys=_keys(lake, watched, plan, staged, options) if staged and key not in known else (),
         positions=_pinned(lake, plan),
-        run=_judging_run(watched, instance, options.dagster_url),
+        run=_judging_run(watched, instance, options.dagster_url, row.digest),
         next=commands,
         details={
             "insert": watched.insert,
@@ -124,11 +128,16 @@ def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
     return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
 
 
-def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str) -> str:
-    """The newest run that asked the gate (none where a process outside of Dagster did); else the pipeline's newest."""
+def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str, digest: str) -> str:
+    """The newest run that found this plan held (none where a process outside of Dagster did); else the pipeline's
+    newest."""
     key = dg.AssetCheckKey(watched.staged, GATE)
-    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    return run_link(url, record.run_id) if record else last_run(instance, watched.pipeline, url, watched.staged)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=_RECORDS)
+    if not records:
+        return last_run(instance, watched.pipeline, url, watched.staged)
+    found = ((record.run_id, result_of(record)) for record in records)
+    runs = (run for run, result in found if run and result and facts_of(result.metadata).get("plan") == digest)
+    return run_link(url, next(runs, records[0].run_id))
 
 
 def _epochs(lake: Lake, watched: WatchedInsert, generation: int, since: int) -> list[ReleasedEpoch]:

@@ -40,12 +40,17 @@ class Daemon:
 
     def look(self, later: float = 10.0) -> list[Any]:
         """One look, `later` seconds after the last one; what it reports."""
+        events = self.looked(later)
+        for event in events:
+            self.instance.report_runless_asset_event(event)
+        return events
+
+    def looked(self, later: float = 10.0) -> list[Any]:
+        """What a look reports, before it is stored."""
         self.now += later
         repository = self.definitions.get_repository_def()
         context = dg.build_sensor_context(self.instance, cursor=self.cursor, repository_def=repository)
         found = look(context, {"clicks", "damaged"}, self.now)
-        for event in found.asset_events:
-            self.instance.report_runless_asset_event(event)
         self.cursor = found.cursor
         return list(found.asset_events)
 

@@ -1,18 +1,27 @@
 """A held epoch as Dagster shows it. All of it is in the control tables, so no Spark session is started."""
 
+import asyncio
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.events import RunFailureReason
+from dagster._core.execution.api import execute_run_iterator
 from dagster._core.execution.retries import auto_reexecution_should_retry_run
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from tests.assets.clicks import pipeline
+from tests.assets.test_continuous import Daemon, checked
+from tests.pipelines.runtime.handmade import no_spark
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.checks import check_names
-from tidegate.assets.names import Names
+from tidegate.assets.names import GATE, Names
+from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.runtime.epochs import Pin, StreamPlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, StreamPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
 from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -95,3 +104,156 @@ def test_a_held_gate_is_not_tried_again_in_a_run_from_the_asset_graph(tmp_path: 
         assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.STEP_FAILURE)
         assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.RUN_EXCEPTION)
         assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.UNKNOWN)
+
+
+@dataclass
+class Page:
+    """What Dagster's pages show of the gate of `hold`, by Dagster's own rules, beside a daemon that looks."""
+
+    lake: Path
+    daemon: Daemon
+    gate: dg.AssetCheckKey = dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), GATE)
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        return self.daemon.instance
+
+    @property
+    def job(self) -> dg.JobDefinition:
+        return self.daemon.definitions.resolve_job_def("clicks")
+
+    def run(self) -> dg.DagsterRun:
+        """A run of the pipeline that has not begun."""
+        return self.instance.create_run_for_job(self.job)
+
+    def execute(self, run: dg.DagsterRun) -> None:
+        """Take a run out of the queue."""
+        list(execute_run_iterator(InMemoryJob(self.job), self.started(run), self.instance))
+
+    def started(self, run: dg.DagsterRun) -> dg.DagsterRun:
+        found = self.instance.get_run_by_id(run.run_id)
+        assert found is not None
+        return found
+
+    def shown(self) -> str:
+        async def ask() -> str:
+            context = LoadingContextForTest(self.instance)
+            record = await AssetCheckExecutionRecord.gen(context, self.gate)
+            if record is None or not await record.targets_latest_materialization(context):
+                return "NOTHING"
+            return (await record.resolve_status(context)).value
+
+        return asyncio.run(ask())
+
+    def decided(self) -> None:
+        """Outside of Dagster a person has discarded what is held."""
+        lake, insert = Lake(self.lake), pipeline("block").insert("enriched_click")
+        (held,) = (stored_plan(row) for row in lake.epochs.rows(insert_owner(insert.id)))
+        plan = replace(held, epoch=2, kind="discard", supersedes=1)
+        name = insert_owner(insert.id)
+        lake.epochs.append([plan.row()], application=lake.application(name, "plan", 1), version=2)
+        lake.staged.append(
+            [StagedRow(name, 1, 2, plan.digest, 0, "g1-e2", [], {"rows": 3}, {})],
+            application=lake.application(name, "stage", 1),
+            version=2,
+        )
+        row = GateVerdict(insert.id, 1, 2, plan.digest, True, (), ()).row(1_700_000_000_000)
+        lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=2)
+
+
+@pytest.fixture
+def page(tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Page:
+    """One whose gate holds an epoch, which a run has found."""
+    monkeypatch.setattr(TidegateResource, "session", lambda *_: no_spark())
+    hold(pipeline("block"), tmp_path / "lake")
+    found = Page(tmp_path / "lake", Daemon(tmp_path / "lake", instance))
+    found.execute(found.run())
+    assert found.shown() == "FAILED"
+    return found
+
+
+def test_a_held_gate_stays_red_whatever_is_queued(page: Page):
+    for number in (1, 2):
+        page.run()
+        assert page.shown() == "IN_PROGRESS", "until the sensor looks"
+        assert [event.check_name for event in page.daemon.look()] == [GATE]
+        assert page.shown() == "FAILED"
+        assert page.daemon.look() == [], f"once for the run: {number}"
+    page.daemon.cursor = None
+    assert page.daemon.look() == []
+
+
+@pytest.mark.parametrize("looks", ["while it is queued", "never"])
+@pytest.mark.parametrize(
+    "end", ["staged alone, by another run", "judged", "cancelled in the queue", "failed in the queue"]
+)
+def test_a_held_gate_is_red_however_a_run_ends(page: Page, end: str, looks: str):
+    """The step that shows that it is held is seen although the sensor's word is newer, and although the asset has been
+    materialised since; of a run without this step the sensor says it again."""
+    run = page.run()
+    if looks != "never":
+        page.daemon.look()
+    if end == "staged alone, by another run":
+        dg.materialize(
+            list(page.daemon.definitions.assets or []),  # type: ignore[arg-type]
+            selection=dg.AssetSelection.assets(page.gate.asset_key).without_checks(),
+            resources=page.daemon.definitions.resources,
+            instance=page.instance,
+        )
+    elif end == "judged":
+        page.execute(run)
+    elif end == "cancelled in the queue":
+        page.instance.report_run_canceled(page.started(run))
+    else:
+        page.instance.report_run_failed(page.started(run))
+    if end in ("staged alone, by another run", "judged") or looks != "never":
+        assert page.shown() == "FAILED", "at once"
+    page.daemon.look()
+    assert page.shown() == "FAILED"
+    assert page.daemon.look() == []
+
+
+def test_a_decision_outside_of_dagster_turns_it_green(page: Page):
+    """Also where a person had started a run that is not the schedule's, and where it was never seen as held."""
+    page.run()
+    page.daemon.look()
+    page.decided()
+    page.daemon.look()
+    assert page.shown() == "SUCCEEDED"
+    assert page.daemon.look() == []
+    late = Daemon(page.lake, page.instance)
+    assert checked(late.look()) == []
+
+
+def test_a_sensor_that_was_off_shows_the_decision(page: Page):
+    page.decided()
+    assert page.shown() == "FAILED"
+    page.daemon.look()
+    assert page.shown() == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("behind", ["nothing", "another run", "another run, of which was looked"])
+def test_a_decision_turns_it_green_at_once_in_the_run_that_finds_it(page: Page, behind: str):
+    """Though its own record is older than what hides it; but for a run that is to judge again."""
+    run = page.run()
+    if behind != "nothing":
+        page.run()
+    if behind != "another run":
+        page.daemon.look()
+    page.decided()
+    page.execute(run)
+    assert page.shown() == ("IN_PROGRESS" if behind == "another run" else "SUCCEEDED")
+
+
+def test_what_a_slower_location_still_reports_as_held_is_made_good(page: Page):
+    """Two code locations look at one lake; one of them has looked before the decision, and reports after it."""
+    other = Daemon(page.lake, page.instance)
+    page.run()
+    late = other.looked()
+    page.decided()
+    page.daemon.look()
+    for event in late:
+        page.instance.report_runless_asset_event(event)
+    assert page.shown() == "FAILED"
+    other.look()
+    assert page.shown() == "SUCCEEDED"
