@@ -17,7 +17,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -190,7 +190,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "quarantine": f"the quarantine of {insert.id}",
     }
     upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
-    kept = kept_out(history_of(lake, pipeline, insert)) if upto else []
+    kept = quarantined_by_epoch(lake, pipeline, insert) if upto else []
     thinned = {
         "probe": probe.removed.rows or 0,
         "quarantine": sum(item.rows for item in removed(kept, upto)),

@@ -15,7 +15,6 @@ from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
     from tidegate.pipelines.runtime.releasing.insert_runner import Published
@@ -108,13 +107,13 @@ def _taken(
 ) -> Sequence[Published]:
     """Do it, and report it in the metadata of the op's output."""
     from tidegate.assets.metadata import table_rows
-    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen
+    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, quarantined_by_epoch
 
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
     insert = _insert(pipeline, config.target)
-    wanted = chosen(insert, _quarantined(runner.lake, pipeline, insert), request)
+    wanted = chosen(insert, quarantined_by_epoch(runner.lake, pipeline, pipeline.insert(insert)), request)
     done = () if config.dry_run else runner.out_of_quarantine(insert, as_shown(request, wanted), on_unmatched)
-    after = _quarantined(runner.lake, pipeline, insert)
+    after = quarantined_by_epoch(runner.lake, pipeline, pipeline.insert(insert))
     context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
     if any(item.rows for item in done):
         path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
@@ -176,13 +175,6 @@ def _requeues(done: Sequence[Published]) -> list[Published]:
 def _claimed(requeues: Sequence[Published]) -> int:
     """How many quarantined rows they took."""
     return sum(lot.rows for item in requeues for lot in item.plan.claims)
-
-
-def _quarantined(lake: Lake, pipeline: Pipeline, insert: str) -> list[QuarantinedRows]:
-    from tidegate.pipelines.runtime.epochs.history import history_of
-    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
-
-    return kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
 
 
 def _insert(pipeline: Pipeline, target: str) -> str:

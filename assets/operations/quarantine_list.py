@@ -42,9 +42,8 @@ class QuarantineListConfig(OperationConfig):
 
 
 def _show(started: Started, config: QuarantineListConfig) -> int:
-    from tidegate.pipelines.runtime.epochs.history import history_of
     from tidegate.pipelines.runtime.nearest import nearest_keys
-    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+    from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     lake, pipeline = started.runner.lake, started.runner.pipeline
@@ -52,7 +51,7 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     rows: list[tuple[str, QuarantinedRow]] = []
     keys: list[tuple[str, QuarantinedRow, MissedKey]] = []
     for insert in _inserts(pipeline, config.target):
-        kept = kept_out(history_of(lake, pipeline, pipeline.insert(insert)))
+        kept = quarantined_by_epoch(lake, pipeline, pipeline.insert(insert))
         own = [item for item in kept if _wanted(item, config)]
         lots += [(insert, item) for item in own]
         most = max(config.limit, 0) - len(rows)

@@ -30,7 +30,6 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
     from tidegate.pipelines.sql.model import Insert
     from tidegate.pipelines.sql.pipeline import Pipeline
 
@@ -99,13 +98,18 @@ def list_(
     Reads the lake's control tables in well under a second, without Spark or Java.
     """
     from tidegate.orchestration.console.quarantined import listing, of_listing
+    from tidegate.pipelines.runtime.accounting import sums_of
+    from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
-        found = {item.id: _quarantined(folder, pipeline, item) for item in wanted}
-        screen.result(of_listing(found), *listing(found, by_epoch, screen.commands))
+        if as_json:
+            screen.result(of_listing({item.id: quarantined_by_epoch(folder, pipeline, item) for item in wanted}))
+            return
+        found = {item.id: sums_of(folder, pipeline, item, by_epoch=by_epoch) for item in wanted}
+        screen.result({}, *listing(found, screen.commands))
 
 
 @app.command(epilog=SHOW_EPILOG)
@@ -126,7 +130,7 @@ def show(
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for, removed, removed_upto
+    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for, quarantined_by_epoch, removed, removed_upto
     from tidegate.pipelines.runtime.quarantine.rows import rows_of
 
     screen = screen_of(script, lake, as_json, debug)
@@ -135,7 +139,7 @@ def show(
         found = _insert(pipeline, insert)
         wanted = [
             item
-            for item in _quarantined(folder, pipeline, found)
+            for item in quarantined_by_epoch(folder, pipeline, found)
             if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
         ]
         upto = removed_upto(folder, found, folder.quarantine_path(pipeline.table(found.target), found))
@@ -218,12 +222,12 @@ def _take(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
     from tidegate.orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, refuse_process
+    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, quarantined_by_epoch, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)
     refuse_process(found)
-    wanted = chosen(found.id, _quarantined(folder, pipeline, found), request)
+    wanted = chosen(found.id, quarantined_by_epoch(folder, pipeline, found), request)
     if dry_run:
         screen.result(of_taken(found.id, request, wanted, None), *would_take(found.id, request, wanted))
         return
@@ -262,13 +266,6 @@ def _insert(pipeline: Pipeline, name: str) -> Insert:
     if name not in known:
         raise typer.BadParameter(f"the script has no INSERT {name}; it has {', '.join(known)}")
     return pipeline.insert(name)
-
-
-def _quarantined(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
-    from tidegate.pipelines.runtime.epochs.history import history_of
-    from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
-
-    return kept_out(history_of(lake, pipeline, insert))
 
 
 def _who() -> str:

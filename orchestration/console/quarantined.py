@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from rich.console import RenderableType
@@ -13,7 +12,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, QuarantinedSum, summed
 from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.pipeline import MissedKey
@@ -35,7 +34,7 @@ def of_listing(found: Mapping[str, Sequence[QuarantinedRows]]) -> dict[str, Any]
     }
 
 
-def _totals(kept: Sequence[QuarantinedRows]) -> dict[str, int]:
+def _totals(kept: Sequence[QuarantinedRows] | Sequence[QuarantinedSum]) -> dict[str, int]:
     return {state: sum(item.rows for item in kept if item.state == state) for state in _STATES}
 
 
@@ -59,9 +58,7 @@ def _of_taken(item: QuarantinedRows) -> dict[str, Any] | None:
     return {**taken, **({"by": who.by, "because": who.because} if who else {})}
 
 
-def listing(
-    found: Mapping[str, Sequence[QuarantinedRows]], by_epoch: bool, commands: Commands = AS_WRITTEN
-) -> Iterator[RenderableType]:
+def listing(found: Mapping[str, Sequence[QuarantinedSum]], commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
     """The same for people: what is in quarantine first, then what became of the rest."""
     for insert, kept in found.items():
         totals = _totals(kept)
@@ -71,45 +68,34 @@ def listing(
             own = [item for item in kept if item.state == state]
             if own:
                 yield ""
-                yield _table(own, state, by_epoch)
+                yield _table(own, state)
         if totals["open"]:
             yield escape(f"\n  next:  {commands.shown(NextCommand('quarantine show', (insert,)))}")
         yield ""
 
 
-def _table(kept: Sequence[QuarantinedRows], state: str, by_epoch: bool) -> RenderableType:
+def _table(found: Sequence[QuarantinedSum], state: str) -> RenderableType:
     after = {"open": (), "released": ("by epoch",), "discarded": ("by", "because")}[state]
     shown = grid(_STATES[state], "rows", "epoch", "first (UTC)", "last", *after, right=("rows",))
-    for group in _groups(kept, by_epoch)[:SHOWN_EPOCHS]:
-        first, last = group[0], group[-1]
-        epochs = str(first.epoch) if len(group) == 1 else f"{first.epoch} to {last.epoch} ({len(group)})"
-        rows, until = sum(item.rows for item in group), moment(last.at) if len(group) > 1 else ""
-        shown.add_row(
-            escape(first.short), number(rows), epochs, moment(first.at), until, *map(escape, _after(first, state))
-        )
-    if len(_groups(kept, by_epoch)) > SHOWN_EPOCHS:
+    for item in sorted(found, key=lambda item: (item.reason, item.taken, item.first))[:SHOWN_EPOCHS]:
+        (first, at), (last, until) = item.first, item.last
+        epochs, until = (str(first), "") if item.epochs == 1 else (f"{first} to {last} ({item.epochs})", moment(until))
+        more = map(escape, _after(item, state))
+        shown.add_row(escape(item.reason), number(item.rows), epochs, moment(at), until, *more)
+    if len(found) > SHOWN_EPOCHS:
         shown.add_row("…", "", "", "", "", *("" for _ in after))
     return shown
 
 
-def _groups(kept: Sequence[QuarantinedRows], by_epoch: bool) -> list[list[QuarantinedRows]]:
-    """By reason and by who has taken them; with `by_epoch`, each by itself."""
-
-    def group(item: QuarantinedRows) -> tuple[Any, ...]:
-        return (item.short, item.taken.epoch if item.taken else 0, item.epoch if by_epoch else 0)
-
-    return [list(items) for _, items in groupby(sorted(kept, key=group), key=group)]
-
-
-def _after(item: QuarantinedRows, state: str) -> tuple[str, ...]:
+def _after(item: QuarantinedSum, state: str) -> tuple[str, ...]:
+    epoch, at = item.taken
     if state == "open":
         return ()
-    if item.taken is None:
+    if not epoch:
         return ("", "its held epoch was discarded")
     if state == "released":
-        return (f"{item.taken.epoch}, {moment(item.taken.instant)}",)
-    who = item.request
-    return (f"{who.by}, {moment(item.taken.instant)}", who.because) if who else ("", "")
+        return (f"{epoch}, {moment(at)}",)
+    return (f"{item.by}, {moment(at)}", item.because) if item.by else ("", "")
 
 
 def of_rows(
@@ -188,7 +174,7 @@ def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Quarantine
         return
     verb = "discard" if request.discards else "join again"
     yield escape(f"{insert}: this would {verb} {counted(sum(item.rows for item in wanted), 'row')}.")
-    yield _table(wanted, "open", by_epoch=False)
+    yield _table(summed(map(QuarantinedSum.of, wanted)), "open")
 
 
 def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published]) -> Iterator[RenderableType]:

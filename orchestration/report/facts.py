@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.table import Table
@@ -11,7 +12,7 @@ from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.runtime.accounting import left_waiting
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
 from tidegate.pipelines.sql.model import Insert
@@ -55,10 +56,11 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class InsertFacts:
-    """One INSERT with all of its epochs, oldest first. `left`: how many rows each of the last LAST_OUTCOMES has left
-    waiting, None where that is not known; `waiting`: how many wait now."""
+    """One INSERT, how many epochs were `planned`, and the last LAST_OUTCOMES of them, oldest first. `left`: how many
+    rows each of these has left waiting, None where that is not known; `waiting`: how many wait now."""
 
     insert: Insert
+    planned: int
     epochs: tuple[ReleasedEpoch, ...]
     left: tuple[int | None, ...]
     waiting: int
@@ -82,7 +84,7 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts
         SourceFacts(
             table=pipeline.table(item.table),
             status=item,
-            log=_thinned(Stream(lake, item.table).generation(item.generation).log()),
+            log=tuple(Stream(lake, item.table).generation(item.generation).sampled(MOST_POINTS)),
             phases=_phases(lake, item),
             cuts=_cuts(lake, item),
         )
@@ -90,19 +92,14 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts
     )
     waiting = {item.insert: item.rows.waiting if item.rows else 0 for item in found.inserts}
     inserts = tuple(_insert(lake, pipeline, insert, waiting[insert.id]) for insert in pipeline.inserts)
-    alerts = lake.alerts.rows(pipeline.name)
-    return Facts(pipeline, found, sources, inserts, tuple(reversed(alerts[-LAST_ALERTS:])))
+    alerts = islice(lake.alerts.newest_first(pipeline.name), LAST_ALERTS)
+    return Facts(pipeline, found, sources, inserts, tuple(alerts))
 
 
 def _insert(lake: Lake, pipeline: Pipeline, insert: Insert, waiting: int) -> InsertFacts:
-    epochs = tuple(history_of(lake, pipeline, insert))
-    return InsertFacts(insert, epochs, tuple(left_waiting(lake, epochs[-LAST_OUTCOMES:])), waiting)
-
-
-def _thinned(log: list[WatermarkRow]) -> tuple[WatermarkRow, ...]:
-    step = -(-len(log) // MOST_POINTS) or 1
-    kept = log[::step]
-    return tuple(kept if not log or kept[-1] is log[-1] else [*kept, log[-1]])
+    epochs = newest_epochs(lake, insert.id, target_of(lake, pipeline, insert.id), LAST_OUTCOMES)
+    planned = epochs[-1].plan.epoch if epochs else 0
+    return InsertFacts(insert, planned, tuple(epochs), tuple(left_waiting(lake, epochs)), waiting)
 
 
 def _phases(lake: Lake, source: SourceStatus) -> tuple[Phase, ...]:

@@ -99,11 +99,11 @@ def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
     if insert.process is not None:
         shown = insert.windowed.table.kind if insert.windowed else insert.process.shape.name
-        return [insert.id, shown, f"{counted(len(found.epochs), 'epoch')} planned"]
+        return [insert.id, shown, f"{counted(found.planned, 'epoch')} planned"]
     if not insert.joins:
         return [insert.id, "no join"]
     kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))
-    return [insert.id, f"{kinds} join by {insert.time} time", f"{counted(len(found.epochs), 'epoch')} planned"]
+    return [insert.id, f"{kinds} join by {insert.time} time", f"{counted(found.planned, 'epoch')} planned"]
 
 
 def _gate_lines(status: InsertStatus) -> list[str]:

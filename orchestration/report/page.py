@@ -9,7 +9,7 @@ from importlib.resources import files
 from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
 from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, resolving
-from tidegate.pipelines.pictures import LAST_OUTCOMES, OUTCOMES_KEY, STYLE, outcomes
+from tidegate.pipelines.pictures import OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.text import counted, moment, why
@@ -282,12 +282,12 @@ def _verdicts(facts: Facts) -> str:
 
 
 def _of_insert(item: InsertFacts) -> str:
-    shown = item.epochs[-LAST_OUTCOMES:]
+    shown = item.epochs
     rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
     headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
     key = legend(OUTCOMES_KEY)
-    many = len(item.epochs)
-    title = f"{item.insert.id}: {counted(many, 'epoch')}" + (f", the last {len(shown)}" if many > len(shown) else "")
+    many, last = item.planned, f", the last {len(shown)}" if item.planned > len(shown) else ""
+    title = f"{item.insert.id}: {counted(many, 'epoch')}{last}"
     drawn = outcomes(shown, item.left, item.waiting)
     return f"<h3>{escape(title)}</h3>{drawn}{key}" + table(headers, rows, (4, 5, 6, 7))
 

@@ -126,6 +126,15 @@ class Generation:
         """The log rows of its epochs from `since` on and up to `upto`, in order."""
         return self.stream.lake.watermarks.rows(self.stream.name, generation=self.number, since=since, upto=upto)
 
+    def sampled(self, most: int) -> list[WatermarkRow]:
+        """The log rows of about `most` epochs that lie evenly, in order, the last of them the newest epoch; of no more
+        epochs, all."""
+        newest = self.last.epoch if self.last is not None else 0
+        if newest <= most:
+            return self.log()
+        found = map(self.epoch, [*range(1, newest, -(-newest // most)), newest])
+        return [row for row in found if row is not None]
+
     def sums(self, upto: int | None = None) -> Sums:
         """The sums over its landed epochs; over those up to one.
 

@@ -9,13 +9,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs
-from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, kept_out, undecided
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
+from tidegate.pipelines.runtime.quarantine.quarantined import (
+    QuarantinedSum,
+    Undecided,
+    kept_out,
+    quarantined_by_epoch,
+    summed,
+    undecided,
+)
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sql.model import Insert
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,9 @@ class Done:
     """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
     published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
     there is none of them. `undecided`: what lies in quarantine; `decisions`: the last epochs that have released or
-    discarded rows of it, with their instants (ms, UTC), DECISIONS at most. Both None where a checkpoint of an older
-    lake does not have them."""
+    discarded rows of it, with their instants (ms, UTC), DECISIONS at most; `sums`: all that was ever quarantined. Each
+    None where a checkpoint of an older lake does not have it, `sums` also where more than DECISIONS epochs have
+    decided."""
 
     released: int = 0
     matched: int = 0
@@ -82,26 +95,30 @@ class Done:
     in_time: int | None = None
     undecided: tuple[Undecided, ...] | None = ()
     decisions: tuple[tuple[int, int], ...] | None = ()
+    sums: tuple[QuarantinedSum, ...] | None = ()
 
     @classmethod
     def of(cls, row: LedgerRow) -> Done:
         """Read back from a checkpoint."""
-        found, more = row.sums.get("undecided"), row.sums.get("decisions")
+        found, more, sums = (row.sums.get(name) for name in ("undecided", "decisions", "sums"))
         items = [] if found is None else [{**item, "needed": _pairs(item["needed"])} for item in found]
         return cls(
             **{
                 **row.sums,
                 "undecided": None if found is None else tuple(Undecided(**item) for item in items),
                 "decisions": None if more is None else tuple((epoch, at) for epoch, at in more),
+                "sums": None if sums is None else tuple(QuarantinedSum(**item | _instants(item)) for item in sums),
             }
         )
 
     def __add__(self, other: Done) -> Done:
-        left, decisions = None, None
+        left, decisions, sums = None, None, None
         if self.undecided is not None and other.undecided is not None:
             left = undecided([*self.undecided, *other.undecided])
         if self.decisions is not None and other.decisions is not None:
             decisions = tuple(sorted({*self.decisions, *other.decisions}))[-DECISIONS:]
+        if self.sums is not None and other.sums is not None and len(decisions or ()) < DECISIONS:
+            sums = summed([*self.sums, *other.sums])
         return Done(
             max(self.released, other.released),
             self.matched + other.matched,
@@ -112,7 +129,13 @@ class Done:
             None if self.in_time is other.in_time is None else (self.in_time or 0) + (other.in_time or 0),
             left,
             decisions,
+            sums,
         )
+
+    @property
+    def of_older_lake(self) -> bool:
+        """Whether a checkpoint that it comes from lacks what a newer Tidegate stores."""
+        return self.undecided is None or (self.sums is None and len(self.decisions or ()) < DECISIONS)
 
 
 DECISIONS = 500
@@ -138,7 +161,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     quarantined, again = Counter[str](), Counter[str]()
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
     left, decisions = list[Undecided](), set[tuple[int, int]]()
-    for item in kept_out(epochs):
+    kept = kept_out(epochs)
+    for item in kept:
         if isinstance(item.plan, ProcessPlan):  # rows of its function's own
             continue
         if item.state == "released":
@@ -160,6 +184,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         sum(in_time) if in_time else None,
         undecided(left),
         tuple(sorted(decisions))[-DECISIONS:],
+        summed(map(QuarantinedSum.of, kept)) if len(decisions) < DECISIONS else None,
     )
 
 
@@ -182,7 +207,7 @@ def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_
         return False
     upto = None if looked_back or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
     before, epochs = _since_checkpoint(lake, insert, target, upto)
-    if before.undecided is None:  # it is of an older lake
+    if before.of_older_lake:
         before, epochs, upto = Done(), history(lake, insert, target), None
     settled = epochs if epochs and upto is None and epochs[-1].published else epochs[:-1]
     if not settled:
@@ -235,7 +260,16 @@ def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpo
 def in_quarantine(lake: Lake, insert: str, target: Path | None) -> Done:
     """What all epochs of an INSERT have done with rows, with `undecided` and `decisions` known."""
     before, epochs = _since_checkpoint(lake, insert, target)
-    return before + done_by(epochs) if before.undecided is not None else done_by(history(lake, insert, target))
+    return done_by(history(lake, insert, target)) if before.of_older_lake else before + done_by(epochs)
+
+
+def sums_of(lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False) -> Sequence[QuarantinedSum]:
+    """All that an INSERT has ever quarantined, summed, or `by_epoch`."""
+    found = None if by_epoch else in_quarantine(lake, insert.id, target_of(lake, pipeline, insert.id)).sums
+    if found is not None:
+        return found
+    each = [QuarantinedSum.of(item) for item in quarantined_by_epoch(lake, pipeline, insert)]
+    return each if by_epoch else summed(each)
 
 
 def where_rows_are(
@@ -310,6 +344,10 @@ def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
 
 def _pairs(needed: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
     return {pin: (time, epoch) for pin, (time, epoch) in needed.items()}
+
+
+def _instants(item: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(item[name]) for name in ("first", "last", "taken")}
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

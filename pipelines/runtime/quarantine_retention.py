@@ -21,8 +21,13 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.runtime.accounting import DECISIONS, in_quarantine
-from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, decided, kept_out, removal, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import (
+    QuarantinedRows,
+    decided,
+    quarantined_by_epoch,
+    removal,
+    removed_upto,
+)
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained, few
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
@@ -84,7 +89,7 @@ class QuarantineRetention(OldRows):
         known = len(decisions) < DECISIONS or min(decisions)[0] <= before
         if known and not any(epoch > before and at <= oldest for epoch, at in decisions):
             return []
-        return decided(kept_out(history_of(self.lake, self.pipeline, insert)))
+        return decided(quarantined_by_epoch(self.lake, self.pipeline, insert))
 
     def _removed(
         self, insert: Insert, path: Path, opened: delta_log.Table, going: Sequence[QuarantinedRows], upto: int

@@ -27,8 +27,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
 from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
@@ -181,7 +180,7 @@ class Harness:
         """The rows that the gate of an INSERT keeps out, with `_reason`; not those that were released since."""
         found = self.pipeline.insert(insert)
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
-        kept = kept_out(history_of(self.lake, self.pipeline, found))
+        kept = quarantined_by_epoch(self.lake, self.pipeline, found)
         there = {(item.epoch, item.reason) for item in kept if item.state != "released"}
         rows = self._rows(path, found, "true", extra=("_reason", "_epoch"))
         still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]

@@ -15,17 +15,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.model import Insert
+    from tidegate.pipelines.sql.pipeline import Pipeline
 
 DISCARDED = "discarded"
 """The reason of rows whose held epoch was discarded."""
@@ -35,6 +36,9 @@ _TIMELESS = "time-null"
 _KEYLESS = "key-null@"
 _BEYOND = "beyond-retention@"
 _ALWAYS = (DISCARDED, _TIMELESS)
+
+
+State = Literal["open", "released", "discarded"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class QuarantinedRows:
         return self.plan.instant
 
     @property
-    def state(self) -> Literal["open", "released", "discarded"]:
+    def state(self) -> State:
         if self.taken is not None:
             return "discarded" if self.taken.discards else "released"
         return "discarded" if self.reason == DISCARDED else "open"
@@ -131,6 +135,55 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
             for place in own[first:last]:
                 found[place] = replace(found[place], taken=plan)
     return found
+
+
+def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
+    """All that an INSERT has ever quarantined, each epoch and reason by itself: every epoch is read. Where sums are
+    enough, `accounting.in_quarantine` has them."""
+    return kept_out(history_of(lake, pipeline, insert))
+
+
+@dataclass(frozen=True)
+class QuarantinedSum:
+    """What epochs have quarantined for one reason, and what one epoch, or none, has decided about since.
+
+    Attributes:
+        first, last: the first and the last of the `epochs`, each with its instant (ms, UTC).
+        taken: the epoch that has released or discarded the rows, and its instant; (0, 0) where none has.
+        by, because: who asked for that, and why; empty where nobody did.
+    """
+
+    state: State
+    reason: str
+    rows: int
+    epochs: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    taken: tuple[int, int] = (0, 0)
+    by: str = ""
+    because: str = ""
+
+    @classmethod
+    def of(cls, item: QuarantinedRows) -> Self:
+        """Of one epoch."""
+        at, who = (item.epoch, item.at), item.request
+        taken = (item.taken.epoch, item.taken.instant) if item.taken else (0, 0)
+        asked = (who.by, who.because) if who else ()
+        return cls(item.state, item.short, item.rows, 1, at, at, taken, *asked)
+
+    def __add__(self, other: Self) -> Self:
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        rows, epochs = self.rows + other.rows, self.epochs + other.epochs
+        return replace(self, rows=rows, epochs=epochs, first=first, last=last)
+
+
+def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
+    """The same, added up where they are of one reason, and the same epoch has decided about them."""
+    sums: dict[tuple[str, tuple[int, int], str], QuarantinedSum] = {}
+    for item in found:
+        key = (item.reason, item.taken, item.state)
+        sums[key] = sums[key] + item if key in sums else item
+    return tuple(sums[key] for key in sorted(sums))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark
+from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow, delta_log
@@ -42,6 +43,7 @@ from tidegate.pipelines.runtime.accounting import (
     in_quarantine,
     left_waiting,
     newest_of,
+    sums_of,
     where_rows_are,
 )
 from tidegate.pipelines.runtime.epochs import (
@@ -61,7 +63,13 @@ from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Compaction, Maintenance
-from tidegate.pipelines.runtime.quarantine.quarantined import Undecided, undecided
+from tidegate.pipelines.runtime.quarantine.quarantined import (
+    QuarantinedSum,
+    Undecided,
+    quarantined_by_epoch,
+    summed,
+    undecided,
+)
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.retention import Retention
@@ -371,6 +379,31 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
+
+
+def test_a_report_and_the_list_of_a_quarantine_read_what_they_show_and_sums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for epochs in (2 * CHECKPOINT, 2_000):
+        made = grown(tmp_path / str(epochs), epochs)
+        upkeep(made, made.lake)
+        looking_back(made, epochs + 1, "a discard")
+        with runner_of(made) as runner:
+            runner.publish()
+        expected = [QuarantinedSum.of(item) for item in quarantined_by_epoch(made.lake, made.pipeline, made.insert)]
+        with decoded(monkeypatch) as listed:
+            assert sums_of(Lake(made.root), made.pipeline, made.insert) == summed(expected)
+        with decoded(monkeypatch) as shown:
+            facts = gather(Lake(made.root), made.pipeline)
+        log = made.lake.watermarks.rows("clicks")
+        assert facts.inserts[0].planned == epochs + 1
+        assert [epoch.plan.epoch for epoch in facts.inserts[0].epochs] == [*range(epochs - 28, epochs + 2)]
+        assert facts.sources[1].log == (*log[:: -(-epochs // MOST_POINTS)], *log[-1:] * (epochs > MOST_POINTS))
+        seen.append((sum(listed.values()), sum(shown.values())))
+    assert [(item.state, item.epochs) for item in summed(expected)] == [("open", 1_990), ("discarded", 10)]
+    assert seen[1][0] <= seen[0][0] < 20
+    assert seen[1][1] <= seen[0][1] + MOST_POINTS
 
 
 def test_that_rows_add_up_is_checked_without_reading_what_checkpoints_have_summed(
