@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import NoReturn
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
 
 import dagster as dg
 
@@ -15,6 +16,9 @@ from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.commands import RUN
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.sql.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.runner import Runner
 
 ANSWER_WITHIN_S = 5.0
 LONGEST_REST = timedelta(hours=12)
@@ -42,8 +46,8 @@ class Answer:
 class Ticks:
     """Asks a pipeline's sources and its lake whether a run has something to do.
 
-    It takes no lease, stores nothing, and starts no Spark. One thread at a time asks: a source that never answers holds
-    one, and not one for each tick.
+    It takes no lease, stores nothing, and starts no Spark. One thread at a time asks the lake, and one the sources: a
+    source that never answers holds one, and not one for each tick.
 
     Attributes:
         tables, inserts: the source tables and INSERTs (by id) of the pipeline's job.
@@ -55,7 +59,7 @@ class Ticks:
     inserts: tuple[str, ...]
     resource: TidegateResource
     rest: timedelta = LONGEST_REST
-    _asking: threading.Thread | None = field(default=None, init=False)
+    _asking: dict[str, threading.Thread] = field(default_factory=dict, init=False)
 
     def answer(self, last: dg.RunRecord | None, now: float) -> Answer:
         """Whether a run is to be started, and of what. `last`: the job's newest run; `now`: seconds since 1970."""
@@ -72,39 +76,54 @@ class Ticks:
         return found
 
     def _asked(self) -> Answer:
-        if self._asking is not None and self._asking.is_alive():
-            return Answer("what was asked at an earlier tick has not been answered yet")
-        answers = [Answer(f"there was no answer within {ANSWER_WITHIN_S:g} s")]
+        """What the lake says, and then its sources. A source that does not answer does not keep the lake from it."""
+        end = monotonic() + ANSWER_WITHIN_S
+        of_lake = self._within("the lake", self._look, Answer(""), end)
+        return self._within("the sources", self._ask, of_lake, end) if of_lake.known else of_lake
+
+    def _within(self, asked: str, question: Callable[[Answer], Answer], known: Answer, end: float) -> Answer:
+        """The answer to a question that is asked on what is `known`, or why there is none by `end` (monotonic s)."""
+        before = self._asking.get(asked)
+        if before is not None and before.is_alive():
+            return replace(known, reason="what was asked at an earlier tick has not been answered yet")
+        answers = [replace(known, reason=f"there was no answer within {ANSWER_WITHIN_S:g} s")]
 
         def ask() -> None:
-            for answer in self._answers(answers[0]):
-                answers.append(answer)
+            try:
+                answers.append(question(known))
+            except TidegateError as error:  # the run will say why
+                answers.append(replace(known, reason=error.what))
+            except Exception as error:  # noqa: BLE001 the run says what it is; by its type alone: it may hold a secret
+                answers.append(replace(known, reason=f"asking failed ({type(error).__name__})"))
 
-        self._asking = threading.Thread(target=ask, daemon=True)
-        self._asking.start()
-        self._asking.join(ANSWER_WITHIN_S)
+        self._asking[asked] = thread = threading.Thread(target=ask, name=f"asks {asked}", daemon=True)
+        thread.start()
+        thread.join(max(0.0, end - monotonic()))
         return answers[-1]
 
-    def _answers(self, none: Answer) -> Iterator[Answer]:
-        """What the lake says, as long as the sources have given no answer (`none`), then what they say, too. Where they
-        cannot be asked, the run will say why."""
-        found = Answer("")
-        try:
-            from tidegate.pipelines.lake import Lake
-            from tidegate.pipelines.runtime.dry_run import needed
+    def _look(self, known: Answer) -> Answer:
+        """Which INSERTs are held."""
+        runner = self._runner()
+        return Answer("", tuple(name for name in self.inserts if _is_held(runner, name)), known=True)
 
-            Lake(self.resource.lake, create=False)
-            runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
-            runner.spark = _no_spark
-            held = tuple(name for name in self.inserts if runner.releasing(name).position().state == "held")
-            found = Answer("", held, known=True)
-            yield replace(found, reason=none.reason)
-            others = [name for name in self.inserts if name not in held]
-            yield replace(found, reason=needed(runner, self.tables, others))
-        except TidegateError as error:
-            yield replace(found, reason=error.what)
-        except Exception as error:  # noqa: BLE001 the run says what it is; by its type alone: it may hold a secret
-            yield replace(found, reason=f"asking failed ({type(error).__name__})")
+    def _ask(self, known: Answer) -> Answer:
+        """Whether a run of the others would find something."""
+        from tidegate.pipelines.runtime.dry_run import needed
+
+        others = [name for name in self.inserts if name not in known.held]
+        return replace(known, reason=needed(self._runner(), self.tables, others))
+
+    def _runner(self) -> Runner:
+        from tidegate.pipelines.lake import Lake
+
+        Lake(self.resource.lake, create=False)
+        runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
+        runner.spark = _no_spark
+        return runner
+
+
+def _is_held(runner: Runner, insert: str) -> bool:
+    return runner.releasing(insert).position().state == "held"
 
 
 def _no_spark() -> NoReturn:

@@ -15,13 +15,17 @@ from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE
 from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
 from tidegate.assets.operations.reconcile import RECONCILE
 from tidegate.assets.presentation import Presentation
+from tidegate.pipelines.errors import PlanningError
 
 _LOOKS_AND_QUARANTINE = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
 _USUAL = {WEEKLY, Presentation().reconcile_cron}
 
 
 def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
-    """The jobs of all these pipelines, and their schedules: one for each time that pipelines are looked after at."""
+    """The jobs of all these pipelines, and their schedules: one for each time that pipelines are looked after at.
+
+    Raises PlanningError where a pipeline's own job has the name of one of them.
+    """
     if not pipelines:
         return dg.Definitions()
     jobs = [operation.job(pipelines, prefix) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
@@ -40,6 +44,16 @@ def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definiti
             if on.look.reconcile_cron is not None:
                 times.setdefault((on.look.reconcile_cron, on.look.timezone), []).append(on)
         schedules += [_schedule(RECONCILE, jobs[-1], cron, zone, ons, running) for (cron, zone), ons in times.items()]
+    taken = {job.name for job in jobs}
+    for on in pipelines:
+        if on.names.job in taken:
+            raise PlanningError(
+                f"the pipeline {on.pipeline.name} is called like the job {on.names.job} of this code location, which "
+                "is an operation of all its pipelines",
+                where=str(on.look.script or ""),
+                state="nothing was loaded",
+                next_command=f"give it another `name`, such as {on.pipeline.name}_2, or its script another file name",
+            )
     return dg.Definitions(jobs=jobs, schedules=schedules)
 
 

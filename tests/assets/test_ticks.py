@@ -245,17 +245,27 @@ def test_a_source_that_does_not_answer_is_one_and_holds_one_thread(
 def test_what_is_held_is_left_out_though_a_source_does_not_answer(
     made: HandmadeLake, history: dg.DagsterInstance, tick: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lake says what is held: else each run of a slow source would fail at the gate."""
+    """The lake says what is held: else each run of a slow source would fail at the gate. At the next tick, too, while
+    the source still has not answered; and the decision is seen then."""
     held(made)
     tagged = {HELD_TAG: '["enriched"]'}
     history.create_run_for_job(
         schedule_of(made)[0].get_job("handmade"), status=dg.DagsterRunStatus.SUCCESS, tags=tagged
     )
-    asked, answer = threading.Event(), threading.Event()
+    asked, answer, join = threading.Event(), threading.Event(), threading.Thread.join
+
+    def waits(thread: threading.Thread, timeout: float | None = None) -> None:
+        join(thread) if thread.name == "asks the lake" else asked.wait()
+
+    repository, schedule = schedule_of(made)
+    monkeypatch.setitem(globals(), "schedule_of", lambda _: (repository, schedule))  # one code server
     monkeypatch.setattr(ScriptedSource, "ends", lambda self, position: asked.set() or (answer.wait() and {"to": 0}))
-    monkeypatch.setattr(threading.Thread, "join", lambda self, timeout=None: asked.wait())
+    monkeypatch.setattr(threading.Thread, "join", waits)
     try:
         assert tick() == "there was no answer within 5 s" + LEFT_OUT
+        assert tick() == "what was asked at an earlier tick has not been answered yet" + LEFT_OUT
+        made.planned(3, 1, 2, kind="discard", supersedes=2)
+        assert tick() == "the gate does not hold enriched any more"
     finally:
         answer.set()
 

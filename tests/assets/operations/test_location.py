@@ -212,3 +212,14 @@ def test_definitions_that_python_makes_go_beside_others_with_names_of_their_own(
 def test_two_pipelines_with_one_name_are_refused(tmp_path: Path):
     with pytest.raises(PlanningError, match="two pipelines of this code location are called a"):
         location(tmp_path, "a", "a")
+
+
+@pytest.mark.parametrize("name", ["tidegate_dry_run", "tidegate-maintenance"])
+def test_a_pipeline_that_is_called_like_an_operation_is_refused_by_name(tmp_path: Path, name: str):
+    for others in ((), ("a",)):
+        with pytest.raises(PlanningError, match=f"{name} is called like the job tidegate_") as refused:
+            location(tmp_path, *others, name)
+        assert f"such as {name}_2" in str(refused.value)
+    location(tmp_path, f"{name}_2")
+    build_pipeline_definitions(pipeline(name=name), lake=tmp_path / name, operations="more")
+    location(tmp_path, "tidegate_backfill")  # no pipeline here is in event time, so there is no such job
