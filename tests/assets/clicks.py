@@ -9,6 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sql import compile_script
@@ -38,6 +39,9 @@ SELECT c.user_id, item_id, upper(gender) FROM click_event AS c
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id;
 """
 
+REASON = "2 rows have no match."
+"""Why the gate holds an epoch."""
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -51,6 +55,11 @@ def script(on_unmatched: str = "quarantine", prefix: str = "") -> str:
 
 def pipeline(on_unmatched: str = "quarantine", name: str = "clicks", prefix: str = "") -> Pipeline:
     return replace(compile_script(script(on_unmatched, prefix)), name=name)
+
+
+def handmade(lake: Path, prefix: str = "") -> HandmadeLake:
+    """A lake of `pipeline`, which blocks what has no match; `prefix` is put before its tables' names."""
+    return HandmadeLake(lake, pipeline("block", f"{prefix}clicks", prefix), watermark=None)
 
 
 def files(folder: Path) -> dict[str, int]:

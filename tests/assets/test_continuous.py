@@ -11,14 +11,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.assets.clicks import pipeline
-from tests.orchestration.control_rows import ControlRows
+from tests.assets.clicks import REASON, handmade, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.continuous import look
 from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.sensors import continuous_sensor
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.runtime.epochs import stored_plan
 
 STAGED, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
 DAEMON_ROUND_S = 5
@@ -56,19 +57,18 @@ class Daemon:
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> ControlRows:
-    return ControlRows(tmp_path / "lake")
+def rows(tmp_path: Path) -> HandmadeLake:
+    return handmade(tmp_path / "lake")
 
 
 @pytest.fixture
-def daemon(rows: ControlRows, instance: dg.DagsterInstance) -> Daemon:
+def daemon(rows: HandmadeLake, instance: dg.DagsterInstance) -> Daemon:
     return Daemon(rows.lake.root, instance)
 
 
-def publish(rows: ControlRows, *epochs: int) -> None:
+def publish(rows: HandmadeLake, *epochs: int) -> None:
     for epoch in epochs:
-        rows.judged(epoch, True, {"rows": 7, "to:publish": 5, "to:quarantine": 2})
-        rows.published(epoch)
+        rows.epoch(epoch, {"rows": 7, "to:publish": 5, "to:quarantine": 2}, publish=True)
 
 
 def materialised(events: list[Any]) -> list[tuple[Any, ...]]:
@@ -104,7 +104,7 @@ def test_nothing_has_run_yet(tmp_path: Path, instance: dg.DagsterInstance):
     assert not (tmp_path / "none").exists()
 
 
-def test_the_first_epoch_at_once_and_then_one_materialisation_a_minute(daemon: Daemon, rows: ControlRows):
+def test_the_first_epoch_at_once_and_then_one_materialisation_a_minute(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1)
     first = daemon.look()
     assert materialised(first) == [(PUBLISHED, 1, 1, 5)]
@@ -119,7 +119,7 @@ def test_the_first_epoch_at_once_and_then_one_materialisation_a_minute(daemon: D
     assert daemon.look(600) == []
 
 
-def test_a_look_that_has_lost_its_cursor_reports_nothing_twice(daemon: Daemon, rows: ControlRows):
+def test_a_look_that_has_lost_its_cursor_reports_nothing_twice(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1, 2)
     assert materialised(daemon.look()) == [(PUBLISHED, 2, 1, 5)]
     for lost in (None, "", "no cursor of ours", '{"clicks/enriched_click": 4}'):
@@ -130,17 +130,17 @@ def test_a_look_that_has_lost_its_cursor_reports_nothing_twice(daemon: Daemon, r
     assert materialised(daemon.look(600)) == [(PUBLISHED, 3, 1, 5)]
 
 
-def test_a_second_code_location_on_the_lake_finds_it_reported(daemon: Daemon, rows: ControlRows):
+def test_a_second_code_location_on_the_lake_finds_it_reported(daemon: Daemon, rows: HandmadeLake):
     other = Daemon(daemon.lake, daemon.instance, now=daemon.now)
     publish(rows, 1)
     assert len(materialised(daemon.look())) == 1
     assert other.look() == []
 
 
-def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: ControlRows):
+def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1)
     daemon.look()
-    rows.judged(2, False, {"rows": 7, "unmatched:key-absent@user_info": 2})
+    rows.epoch(2, {"rows": 7, "unmatched:key-absent@user_info": 2}, REASON)
     (held,) = [item for item in daemon.look() if item.check_name == "gate"]
     assert (held.asset_key, held.passed, held.metadata["epoch"].value) == (STAGED, False, 2)
     assert held.blocking
@@ -149,16 +149,15 @@ def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: C
     assert daemon.look(600) == []
     daemon.cursor = None
     assert daemon.look(600) == []
-    rows.judged(3, True, {"rows": 7, "to:publish": 7}, supersedes=2)
-    rows.published(3)
+    rows.epoch(3, {"rows": 7, "to:publish": 7}, supersedes=2, publish=True)
     over = daemon.look(600)
     assert materialised(over) == [(PUBLISHED, 3, 1, 7)], "what was held is not counted"
     assert checked(over) == [(STAGED, "gate", True, 3)]
 
 
-def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon, rows: ControlRows):
+def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1, 2)
-    plan = rows.plan(2)
+    plan = stored_plan(rows.lake.epochs.rows(rows.owner)[-1])
     (staged,) = rows.lake.staged.rows(rows.owner, epoch=2)
     (verdict,) = rows.lake.verdicts.rows(rows.owner, epoch=2)
     shown = of_epochs(plan, [staged], verdict, 0, daemon.lake, daemon.lake)
@@ -175,20 +174,20 @@ def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon
 
 @pytest.mark.parametrize(("label", "reported"), [("dagster run 1234", 0), ("tidegate run --continuous", 1)])
 def test_nothing_is_reported_while_a_run_of_dagster_is_about_to(
-    daemon: Daemon, rows: ControlRows, label: str, reported: int
+    daemon: Daemon, rows: HandmadeLake, label: str, reported: int
 ):
     leases = rows.lake.leases(label)
     leases.acquire(rows.owner)
     publish(rows, 1)
     assert len(materialised(daemon.look())) == reported
-    rows.judged(2, False, {"rows": 7})
+    rows.epoch(2, {"rows": 7}, REASON)
     assert len(checked(daemon.look())) == reported
     leases.abandon()  # its process was killed before it told anybody
     assert len(materialised(daemon.look())) == 1 - reported
 
 
-def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: Daemon, rows: ControlRows):
-    other = ControlRows(daemon.lake.parent / "other")
+def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: Daemon, rows: HandmadeLake):
+    other = handmade(daemon.lake.parent / "other")
     damaged = on_lake(pipeline("block", name="damaged"), lake=other.lake.root)
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
     publish(other, 1)
@@ -200,7 +199,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
 
 
 def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
-    daemon: Daemon, rows: ControlRows, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, rows: HandmadeLake, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tidegate.assets.continuous.AT_ONCE", 3)
     publish(rows, 1)

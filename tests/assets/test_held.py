@@ -15,7 +15,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from tests.assets.clicks import pipeline
 from tests.assets.test_continuous import Daemon, checked
-from tests.pipelines.runtime.handmade import no_spark
+from tests.pipelines.runtime.handmade import no_spark, store
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.checks import check_names
 from tidegate.assets.names import GATE, Names
@@ -38,12 +38,12 @@ def hold(found: Pipeline, folder: Path, owner: str = "enriched_click", *, verdic
     checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())
     said = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
     name = insert_owner(insert.id)
-    lake.epochs.append([plan.row()], application=lake.application(name, "plan", 1), version=1)
+    store(lake, plan.row())
     staged = StagedRow(name, 1, 1, plan.digest, 0, "g1-e1", [], {"rows": 3, "matched": 2}, {})
-    lake.staged.append([staged], application=lake.application(name, "stage", 1), version=1)
+    store(lake, staged)
     if verdict:
         row: VerdictRow = said.row(1_700_000_000_000)
-        lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=1)
+        store(lake, row)
 
 
 def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.pipelines.runtime.handmade import store
 from tests.pipelines.sources.sources_help import table
 from tidegate.assets.metadata import of_advance
 from tidegate.pipelines.lake import Lake, WatermarkRow
@@ -17,7 +18,7 @@ TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 def told(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dict[str, Any]:
     row = WatermarkRow("t", 1, 1, 0, 5, 100, False, flip_epoch=1, late=late)
     lake, landed = Lake(tmp_path), (LandedEpoch(1, 1, 5, "unbounded", "rows 1-5", True),)
-    lake.watermarks.append([row], application=lake.application("t", "watermark", 1), version=1)
+    store(lake, row)
     found = of_advance(lake, TABLE, Advance("t", 1, landed, row, aligned))
     assert next(iter(found)) == "summary"
     assert len(found) <= 1 + 5 + 2, "a sentence, five facts, a picture, and the rest folded"

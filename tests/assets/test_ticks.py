@@ -14,7 +14,7 @@ import pytest
 
 from tests.assets.clicks import files
 from tests.assets.test_history import at_rest
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
@@ -149,7 +149,7 @@ def test_an_epoch_of_a_source_that_is_open_is_one(made: HandmadeLake, tick: Call
     made.appended("clicks", 2)
     rows = made.lake.epochs.rows("clicks")
     plan = replace(rows[-1], epoch=3)
-    made.lake.epochs.append([plan], application=made.lake.application("clicks", "plan", 1), version=3)
+    store(made.lake, plan)
     assert tick() == "clicks: an open epoch: step 2"
 
 
@@ -174,9 +174,9 @@ def heard(made: HandmadeLake, split: SplitWatermark) -> None:
     epoch = made.lake.watermarks.rows("clicks")[-1].epoch + 1
     step = Step({"from": 0, "to": 1}, "unbounded", summary=f"step {epoch}")
     plan = source_row("clicks", 1, epoch, 1_000, step)
-    made.lake.epochs.append([plan], application=made.lake.application("clicks", "plan", 1), version=epoch)
+    store(made.lake, plan)
     row = WatermarkRow("clicks", 1, epoch, 1_000, 0, 0, False, splits=[vars(split)], lag_ms=0)
-    made.lake.watermarks.append([row], application=made.lake.application("clicks", "watermark", 1), version=epoch)
+    store(made.lake, row)
 
 
 def test_a_script_that_says_something_else_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:

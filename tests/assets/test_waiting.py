@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tests.assets.clicks import pipeline
+from tests.assets.clicks import handmade, pipeline
 from tests.orchestration.conftest import SPANS
-from tests.orchestration.control_rows import ControlRows
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -18,12 +18,11 @@ PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> ControlRows:
+def rows(tmp_path: Path) -> HandmadeLake:
     """Three clicks have landed, and the users are still loading."""
-    found = ControlRows(tmp_path / "lake")
+    found = handmade(tmp_path / "lake")
     for table, number in ((found.build, 2), (found.probe, 3)):
-        found.planned(table, 1, 0)
-        found.landed(table, 1, 0, rows=number)
+        found.landed(table, 1, number, at=0)
     return found
 
 
@@ -44,7 +43,7 @@ def observed(result: dg.ExecuteInProcessResult) -> list[dg.AssetObservation]:
     return [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
 
 
-def test_rows_that_wait_are_an_observation_that_names_what_they_wait_for(rows: ControlRows, tmp_path: Path) -> None:
+def test_rows_that_wait_are_an_observation_that_names_what_they_wait_for(rows: HandmadeLake, tmp_path: Path) -> None:
     result = published(tmp_path / "lake")
     (found,) = observed(result)
     assert found.asset_key == PUBLISHED
@@ -58,7 +57,7 @@ def test_rows_that_wait_are_an_observation_that_names_what_they_wait_for(rows: C
     assert not result.get_asset_materialization_events()
 
 
-def test_what_reads_it_in_the_same_run_is_not_skipped(rows: ControlRows, tmp_path: Path) -> None:
+def test_what_reads_it_in_the_same_run_is_not_skipped(rows: HandmadeLake, tmp_path: Path) -> None:
     @dg.asset(deps=[PUBLISHED])
     def report() -> None: ...
 
@@ -68,17 +67,16 @@ def test_what_reads_it_in_the_same_run_is_not_skipped(rows: ControlRows, tmp_pat
 
 
 def test_where_no_row_waits_it_has_asked_and_is_fresh(tmp_path: Path) -> None:
-    ControlRows(tmp_path / "lake")
+    handmade(tmp_path / "lake")
     result = published(tmp_path / "lake")
     assert observed(result) == []
     assert [event.asset_key for event in result.get_asset_materialization_events()] == [PUBLISHED]
 
 
 def test_a_watermark_is_waited_for_by_the_input_that_holds_it(tmp_path: Path) -> None:
-    found, spans = ControlRows(tmp_path / "lake"), compile_script(SPANS)
+    found, spans = handmade(tmp_path / "lake"), compile_script(SPANS)
     for table, number, watermark in (("rates", 1, 1_000), ("orders", 2, 9_000)):
-        found.planned(table, 1, 0)
-        found.landed(table, 1, 0, rows=number, flip=True, watermark=watermark)
+        found.landed(table, 1, number, at=0, flip=1, timestamp=watermark, use_processing_time=False)
     assert spans.name
     (seen,) = observed(published(tmp_path / "lake", of=spans))
     assert seen.metadata["waiting for"].value == "rates"

@@ -16,18 +16,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.assets.clicks import Hand, pipeline, script
-from tests.orchestration.control_rows import ControlRows
+from tests.assets.clicks import REASON, Hand, handmade, pipeline, script
 from tests.orchestration.services import Dagster, Ui, Webhook, dagster_home, environment, running, until
 from tests.stories.story import blocks
 from tidegate.pipelines.connectors.protocol import Step
-from tidegate.pipelines.lake import EpochRow, Lake, WatermarkRow
-from tidegate.pipelines.runtime.epochs import source_row
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SECRETS = (b"hunter2", b"T0KEN", b"reader-secret")
 MINUTE = 60_000
@@ -97,23 +94,20 @@ def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(d
 @pytest.mark.thorough  # orchestration/test_sensors.py and alerts/ have them without a daemon
 def test_states_of_the_lake_are_reported_once_and_are_over_once(dagster: Dagster):
     """Not flipped, lag, a quarantine that grows, a held gate: of a pipeline that no run of Dagster ever touched."""
-    late = ControlRows(dagster.folder / "lake", "l_")
-    late.planned(late.build, 1, now() - 45 * MINUTE)
-    late.planned(late.probe, 1, now())
-    late.landed(late.probe, 1, now(), rows=500, lag_ms=20 * MINUTE)
-    late.judged(1, True, {"to:quarantine": 500, "unmatched:key-absent@l_user_info": 500}, now())
-    late.published(1)
-    late.judged(2, False, {"rows": 3, "unmatched:deleted@l_user_info": 3}, now())
+    late = handmade(dagster.folder / "lake", "l_")
+    late.begun(late.build, 1, now() - 45 * MINUTE)
+    late.landed(late.probe, 1, 500, at=now(), lag_ms=20 * MINUTE)
+    late.epoch(1, {"to:quarantine": 500, "unmatched:key-absent@l_user_info": 500}, at=now(), publish=True)
+    late.epoch(2, {"rows": 3, "unmatched:deleted@l_user_info": 3}, REASON, at=now())
     kinds = ("not-flipped", "lag", "quarantine-growing", "gate-held")
     for kind in kinds:
         (message,) = until(lambda k=kind: dagster.told(k, pipeline="late"), f"the alert {kind}")
         assert message["state"] == "open"
         assert message["next"]
     dagster.ticked()
-    late.landed(late.build, 1, now(), flip=True)
-    late.planned(late.probe, 2, now())
-    late.landed(late.probe, 2, now(), lag_ms=0)
-    late.judged(3, True, {"rows": 3}, now(), supersedes=2)
+    late.landed(late.build, 1, at=now(), flip=1)
+    late.landed(late.probe, 2, at=now(), lag_ms=0)
+    late.epoch(3, {"rows": 3}, at=now(), supersedes=2)
     for kind in ("not-flipped", "lag", "gate-held"):
         resolved = until(lambda k=kind: dagster.told(k, pipeline="late", state="resolved"), f"{kind} is over")
         assert len(resolved) == 1
@@ -130,11 +124,9 @@ def shop(dagster: Dagster, mariadb: EmbeddedMariaDb) -> Iterator[BinlogPosition]
     file, position = mariadb.execute("SHOW MASTER STATUS")[0][:2]
     end = BinlogPosition(file, int(position))
     step = BinlogStep(BinlogRange(0, end, end), (file,), Birth(0, 1), (), None, end, now())
-    lake = Lake(dagster.folder / "lake")
-    plan: EpochRow = source_row("person", 1, 1, now(), Step(step.to_json()))
-    lake.epochs.append([plan], application="person", version=1)
-    landed = WatermarkRow("person", 1, 1, now(), 0, MIN_TIMESTAMP, True, flip_epoch=1, flipped_at=now())
-    lake.watermarks.append([landed], application="person", version=1)
+    made = handmade(dagster.folder / "lake")
+    made.begun("person", 1, now(), Step(step.to_json()))
+    made.landed("person", 1, at=now(), flip=1)
     yield end
     mariadb.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")
 
@@ -258,8 +250,8 @@ load_from:
 def test_two_code_locations_on_one_lake_send_each_alert_once(tmp_path: Path):
     (tmp_path / "workspace.yaml").write_text(WORKSPACE)
     (tmp_path / "clicks.sql").write_text(script("block"))
-    rows = ControlRows(tmp_path / "lake")
-    rows.judged(1, False, {"rows": 3, "unmatched:deleted@user_info": 3}, now())
+    rows = handmade(tmp_path / "lake")
+    rows.epoch(1, {"rows": 3, "unmatched:deleted@user_info": 3}, REASON, at=now())
     with (
         Webhook() as webhook,
         running(
@@ -285,7 +277,7 @@ def test_two_code_locations_on_one_lake_send_each_alert_once(tmp_path: Path):
         until(lambda: webhook.kinds().count("gate-held"), "the alert of the held gate")
         ticked()
         assert webhook.kinds().count("gate-held") == 1
-        rows.judged(2, True, {"rows": 3}, now(), supersedes=1)
+        rows.epoch(2, {"rows": 3}, at=now(), supersedes=1)
         until(lambda: webhook.kinds().count("gate-held") == 2, "it is over")
         ticked()
         assert webhook.kinds().count("gate-held") == 2

@@ -10,8 +10,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tests.assets.clicks import Hand, files, script
-from tests.orchestration.control_rows import ControlRows
+from tests.assets.clicks import Hand, files, handmade, script
 from tests.orchestration.services import ROOT, command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
 from tidegate.orchestration.dagster_home import prepare
@@ -70,12 +69,11 @@ def test_workspace_yaml_is_valid(tmp_path: Path, clicks: Path):
 @pytest.mark.usefixtures("jvm")
 def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_path: Path, clicks: Path):
     lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")
-    hand, known = Hand(found, lake), ControlRows(lake)
+    hand, known = Hand(found, lake), handmade(lake)
     hand.users(1)
     hand.all_users_are_there()
     hand.users(2)  # in an epoch of its own: the first one ends with the flip
-    known.planned("user_info", 1, 0)
-    known.landed("user_info", 1, 0, flip=True)
+    known.landed("user_info", 1, at=0, flip=1)
     env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(lake))
     config = {"ops": {"clicks__user_info": {"config": {"resnapshot": True, "max_epochs": 1}}}}
     launch = ("dg", "launch", "--assets", 'key:"clicks/user_info"', "--config-json", json.dumps(config))
@@ -90,10 +88,9 @@ def test_dg_launch_takes_config_for_a_new_snapshot_and_a_bound_on_epochs(tmp_pat
 @pytest.mark.usefixtures("jvm")
 def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clicks: Path):
     lake, found = tmp_path / "lake", replace(compile_script(script()), name="clicks")
-    known = ControlRows(lake)
+    known = handmade(lake)
     Hand(found, lake).clicks(1)
-    known.planned("user_info", 1, 0)
-    known.landed("user_info", 1, 0, flip=True)
+    known.landed("user_info", 1, at=0, flip=1)
     before = files(lake)
     env = environment(dagster_home(tmp_path / "home"), TIDEGATE_SCRIPT=str(clicks), TIDEGATE_LAKE=str(lake))
     for job, step, config in (

@@ -16,9 +16,8 @@ import pytest
 from dagster._core.storage.tags import WILL_RETRY_TAG
 from deltalake import DeltaTable, write_deltalake
 
-from tests.assets.clicks import Hand, pipeline
+from tests.assets.clicks import REASON, Hand, handmade, pipeline
 from tests.orchestration.conftest import SHOP
-from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import MailServer, Webhook, free_port
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
@@ -47,8 +46,9 @@ def definitions(lake: Path) -> dg.Definitions:
     return with_alerts(build_pipeline_definitions(pipeline("block"), lake=lake))
 
 
-def judged(lake: Path, epoch: int, passed: bool, **plan: int) -> None:
-    ControlRows(lake).judged(epoch, passed, {"rows": 7, "unmatched:key-absent@user_info": 2}, **plan)
+def judged(lake: Path, epoch: int, passed: bool, supersedes: int | None = None) -> None:
+    counts = {"rows": 7, "unmatched:key-absent@user_info": 2}
+    handmade(lake).epoch(epoch, counts, *(() if passed else (REASON,)), supersedes=supersedes)
 
 
 def now() -> int:
@@ -127,7 +127,7 @@ class TestHeldGates:
         lake = tmp_path / "my lake"
         look = Presentation(script=tmp_path / "my clicks.sql")
         definitions = with_alerts(build_pipeline_definitions(pipeline("block"), lake=lake, look=look))
-        ControlRows(lake).judged(1, False, {"rows": 7})
+        handmade(lake).epoch(1, {"rows": 7}, REASON)
         tick(definitions, instance)
         (message,) = webhook.messages
         told = f"'{tmp_path}/my clicks.sql' enriched_click --lake '{lake}'"
@@ -160,15 +160,14 @@ class TestHeldGates:
         monkeypatch.setattr(
             "tidegate.orchestration.alerts.gates.missed_keys", lambda *given: read.append(given[3].epoch) or []
         )
-        rows = ControlRows(lake)
-        rows.judged(1, True, {"to:quarantine": 500, "unmatched:key-absent@user_info": 500}, now())
-        rows.published(1)
-        rows.judged(2, False, {"rows": 7}, now())
+        rows = handmade(lake)
+        rows.epoch(1, {"to:quarantine": 500, "unmatched:key-absent@user_info": 500}, at=now(), publish=True)
+        rows.epoch(2, {"rows": 7}, REASON, at=now())
         cursor = tick(definitions, instance)
         assert sorted(read) == [1, 2]
         cursor = tick(definitions, instance, cursor)
         assert sorted(read) == [1, 2]
-        rows.judged(3, False, {"rows": 7}, now(), supersedes=2)
+        rows.epoch(3, {"rows": 7}, REASON, at=now(), supersedes=2)
         tick(definitions, instance, cursor)
         assert sorted(read) == [1, 2, 3]
         assert [(message["kind"], message["state"]) for message in webhook.messages] == [
@@ -182,9 +181,9 @@ def landed_once(lake: Path, table: str) -> None:
     """A table of a database that has flipped."""
     end = BinlogPosition("binlog.000001", 4)
     step = BinlogStep(BinlogRange(0, end, end), (end.file,), Birth(0, 1), (), None, end, now())
-    rows = ControlRows(lake)
-    rows.planned(table, 1, now(), Step(step.to_json()))
-    rows.landed(table, 1, now(), flip=True)
+    rows = handmade(lake)
+    rows.begun(table, 1, now(), Step(step.to_json()))
+    rows.landed(table, 1, at=now(), flip=1)
 
 
 def a_build_in_mysql(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> dg.Definitions:
@@ -241,17 +240,15 @@ class TestWhatCanNotBeLookedAt:
         visits = replace(compile_script(BESIDE_A_CLOSED_SERVER), name="visits")
         definitions = with_alerts(build_pipeline_definitions(visits, lake=lake, look=Presentation(script=script)))
         landed_once(lake, "customer")
-        rows = ControlRows(lake)
-        rows.planned("customer_visit", 1, now())
-        rows.landed("customer_visit", 1, now(), kept=now() + MINUTE)
+        rows = handmade(lake)
+        rows.landed("customer_visit", 1, at=now(), kept=now() + MINUTE)
         cursor = tick(definitions, instance)
         assert [message["table"] for message in webhook.messages] == ["customer_visit"]
         assert "retention could not be looked at" in capfd.readouterr().err
         stored = json.loads(cursor)
         (told,) = stored["open"]
         of_the_other = {**told, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
-        rows.planned("customer_visit", 2, now())
-        rows.landed("customer_visit", 2, now(), kept=now() + 1440 * MINUTE)
+        rows.landed("customer_visit", 2, at=now(), kept=now() + 1440 * MINUTE)
         cursor = tick(definitions, instance, json.dumps({**stored, "open": [told, of_the_other], "asked": 0}))
         assert [(message["table"], message["state"]) for message in webhook.messages[1:]] == [
             ("customer_visit", "resolved")
@@ -264,7 +261,7 @@ class TestWhatCanNotBeLookedAt:
         both = [on_lake(pipeline("block", f"{p}clicks", p), lake=lake) for p in ("", "s_")]
         definitions = with_alerts(location_definitions(both))
         for prefix in ("", "s_"):
-            ControlRows(lake, prefix).judged(1, False, {"rows": 7})
+            handmade(lake, prefix).epoch(1, {"rows": 7}, REASON)
         cursor = tick(definitions, instance)
         assert webhook.kinds() == ["gate-held", "gate-held"]
         judged(lake, 2, passed=True, supersedes=1)
@@ -303,59 +300,54 @@ class TestSources:
     ):
         if bound:
             monkeypatch.setenv("TIDEGATE_ALERT_FLIP_WITHIN", bound)
-        rows = ControlRows(lake)
-        rows.planned("user_info", 1, now() - minutes * MINUTE)
-        rows.landed("click_event", 1, now(), rows=11)
+        rows = handmade(lake)
+        rows.begun("user_info", 1, now() - minutes * MINUTE)
+        rows.landed("click_event", 1, 11, at=now())
         cursor = tick(definitions, instance)
         assert webhook.kinds() == (["not-flipped"] if told else [])
         if told:
             assert webhook.messages[0]["counts"] == {"waiting for the flip": 11}
-            rows.landed("user_info", 1, now(), flip=True)
+            rows.landed("user_info", 1, at=now(), flip=1)
             tick(definitions, instance, cursor)
             assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
 
     def test_lag_over_the_bound(self, definitions, instance, webhook: Webhook, lake: Path):
-        rows = ControlRows(lake)
-        rows.planned("click_event", 1, now())
-        rows.landed("click_event", 1, now(), lag_ms=14 * MINUTE)
+        rows = handmade(lake)
+        rows.landed("click_event", 1, at=now(), lag_ms=14 * MINUTE)
         cursor = tick(definitions, instance)
         assert webhook.messages == []
-        rows.planned("click_event", 2, now())
-        rows.landed("click_event", 2, now(), lag_ms=16 * MINUTE)
+        rows.landed("click_event", 2, at=now(), lag_ms=16 * MINUTE)
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert (message["kind"], message["lag_ms"]) == ("lag", 16 * MINUTE)
-        assert message["positions"] == {"click_event": "epoch 1/2, binlog.1:4"}
-        rows.planned("click_event", 3, now())
-        rows.landed("click_event", 3, now(), lag_ms=0)
+        assert message["positions"] == {"click_event": "epoch 1/2, log:2"}
+        rows.landed("click_event", 3, at=now(), lag_ms=0)
         tick(definitions, instance, cursor)
         assert webhook.messages[-1]["state"] == "resolved"
 
     def test_an_epoch_that_does_not_end_is_lag_as_well(self, definitions, instance, webhook: Webhook, lake: Path):
-        rows = ControlRows(lake)
-        rows.planned("click_event", 1, now() - 40 * MINUTE)
-        rows.landed("click_event", 1, now() - 40 * MINUTE, lag_ms=0)
-        rows.planned("click_event", 2, now() - 20 * MINUTE)
+        rows = handmade(lake)
+        rows.landed("click_event", 1, at=now() - 40 * MINUTE, lag_ms=0)
+        rows.begun("click_event", 2, now() - 20 * MINUTE)
         tick(definitions, instance)
         assert webhook.kinds() == ["lag"]
         assert "epoch 2 has been under way for" in webhook.messages[0]["text"]
 
     def test_a_quarantine_that_grows(self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch):
-        rows = ControlRows(lake)
+        rows = handmade(lake)
         absent = {"to:quarantine": 60, "unmatched:key-absent@user_info": 60}
         for epoch, minutes in ((1, 90), (2, 30)):
-            rows.judged(epoch, True, absent, now() - minutes * MINUTE)
-            rows.published(epoch)
+            rows.epoch(epoch, absent, at=now() - minutes * MINUTE, publish=True)
         cursor = tick(definitions, instance)
         assert webhook.messages == [], "60 rows in the last hour; the bound is 100"
-        rows.judged(3, True, {**absent, "discarded": 5000}, now())
-        rows.judged(4, True, absent, now(), again=120)
-        rows.judged(5, True, absent, now())
+        rows.epoch(3, {**absent, "discarded": 5000}, at=now())
+        rows.epoch(4, absent, at=now(), again=120)
+        fifth = rows.epoch(5, absent, at=now())
         cursor = tick(definitions, instance, cursor)
         told = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
         assert webhook.messages == [], told
-        rows.published(5)
+        rows.published(fifth)
         cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
         assert (message["kind"], message["rows"]) == ("quarantine-growing", 120)
@@ -428,9 +420,8 @@ class TestDelivery:
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
         monkeypatch.setattr("tidegate.orchestration.alerts.post.SEND_FOR_S", 0.0)
-        rows = ControlRows(lake)
-        rows.planned("click_event", 1, now())
-        rows.landed("click_event", 1, now(), lag_ms=16 * MINUTE)
+        rows = handmade(lake)
+        rows.landed("click_event", 1, at=now(), lag_ms=16 * MINUTE)
         judged(lake, 1, passed=False)
         cursor = None
         for told in (1, 2, 2):
@@ -540,9 +531,8 @@ class TestFinishedRuns:
         assert materialize(definitions, "clicks", instance=instance).success
         newest = graph_run(definitions, instance, CLICKS)
         assert newest.success
-        rows = ControlRows(lake)
-        rows.planned("click_event", 1, now())
-        rows.landed("click_event", 1, now(), lag_ms=20 * MINUTE)
+        rows = handmade(lake)
+        rows.landed("click_event", 1, at=now(), lag_ms=20 * MINUTE)
         tick(definitions, instance)
         (message,) = webhook.messages
         assert message["run"].endswith(f"/runs/{newest.run_id}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines.runtime.handmade import HandmadeLake, made_once, no_spark, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake, made_once, no_spark, pipeline, store
 from tests.quality_checks import broken
 from tests.quality_checks.staged import Given, constrained, stage
 from tidegate.pipelines.connectors.table import Constraint, Options
@@ -85,7 +85,7 @@ def staged(case: broken.Case, root: Path) -> Runner:
     )
     staged = stage(root, replace(GIVEN, pipeline=replace(found, tables=tables)))
     made = HandmadeLake(root / "lake", staged.pipeline)
-    made.lake.staged.append([case.change_row(staged.staged)], application="test", version=1)
+    store(made.lake, case.change_row(staged.staged))
     case.files()
     return Runner(staged.pipeline, made.lake, spark=no_spark, gate=case.gate)
 

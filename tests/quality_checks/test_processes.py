@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.pipelines.runtime.handmade import store, verdict_of
 from tests.pipelines.runtime.processing import functions as fn
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
@@ -233,13 +234,9 @@ def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], Non
     epoch = windowed(folder)
     change(epoch)
     lake, plan, insert = epoch.lake, epoch.plan, epoch.insert
-    lake.epochs.append([plan.row()], application="plan", version=1)
-    lake.staged.append([epoch.staged], application="staged", version=1)
-    verdict = VerdictRow("insert told", 1, 1, plan.digest, 0, True, [], [])
-    lake.verdicts.append([verdict], application="verdict", version=1)
+    store(lake, plan.row(), epoch.staged, verdict_of(plan))
     for number, count in ((1, 7), (2, landed - 7)):
-        row = WatermarkRow("events", 1, number, 0, count, 0, False)
-        lake.watermarks.append([row], application="watermark", version=number)
+        store(lake, WatermarkRow("events", 1, number, 0, count, 0, False))
     land(lake, 9)
     application = lake.application("insert told", "publish", 1)
     folder = lake.staged_folder(epoch.target, insert, epoch.staged.folder, "publish")

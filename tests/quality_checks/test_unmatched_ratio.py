@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake, pipeline, store
 from tests.quality_checks.staged import Given, stage
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue
@@ -61,9 +61,8 @@ def checked(
     for number, (all_rows, lost) in enumerate(before, 1):
         plan = planned(number)
         if number in again:
-            made.lake.epochs.append([plan.row()], application="test", version=number)
-        row = made.staged_row(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
-        made.lake.staged.append([row], application="test", version=number)
+            store(made.lake, plan.row())
+        made.staged(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
         made.judged(plan)
     return unmatched_ratio.check(gather(staged))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.test_growth import decoded, grown
 from tests.quality_checks.staged import Given, stage
 from tidegate.assets import build_pipeline_definitions
@@ -32,7 +32,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
         "_rowtime": pa.nulls(len(ids), pa.timestamp("us")),
     }
     write_deltalake(str(made.lake.table_path("clicks")), pa.table(landed))
-    made.lake.staged.append([staged.staged], application="test", version=1)
+    store(made.lake, staged.staged)
     made.judged(staged.plan)
     made.published(staged.plan)
     definitions = build_pipeline_definitions(made.pipeline, lake=made.lake.root)

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tests.pipelines.runtime.handmade import store
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.tables import passing_log
 from tidegate.orchestration.alerts.watched import WatchedTable
@@ -38,9 +39,7 @@ def test_a_topic_is_reported_before_it_has_deleted_what_is_not_read(
     script.write_text(SCRIPT)
     kept = None if left is None else {"until": system_clock() + left, "for_ms": 7 * DAY}
     row = WatermarkRow("clicks", 1, 1, 0, 0, 0, False, position="t-0:5", kept=kept)
-    lake.epochs.create()
-    assert lake.id
-    lake.watermarks.append([row], application="w", version=1)
+    store(lake, row)
     watched = WatchedTable("p", "clicks", str(lake.root), str(script))
     with dg.DagsterInstance.ephemeral() as instance:
         found = passing_log(watched, instance, AlertOptions())

@@ -19,10 +19,9 @@ from dagster._core.scheduler.instigation import (
     ScheduleInstigatorData,
 )
 
-from tests.assets.clicks import pipeline
+from tests.assets.clicks import handmade, pipeline
 from tests.conftest import Database
 from tests.orchestration.conftest import SHOP
-from tests.orchestration.control_rows import ControlRows
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.memory import Memory
@@ -88,9 +87,8 @@ def test_since_when_there_is_something_that_has_not_landed(
     ],
 )
 def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: int, told: str | None) -> None:
-    rows, now = ControlRows(tmp_path / "lake"), round(time.time() * 1000)
-    rows.planned(rows.probe, 1, now - minutes * MINUTE)
-    rows.landed(rows.probe, 1, now - minutes * MINUTE, lag_ms=lag_ms)
+    rows, now = handmade(tmp_path / "lake"), round(time.time() * 1000)
+    rows.landed(rows.probe, 1, at=now - minutes * MINUTE, lag_ms=lag_ms)
     with dg.DagsterInstance.ephemeral() as instance:
         found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), now)
     assert (found is None) == (told is None)
@@ -108,9 +106,8 @@ def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: 
     ids=["one", "many", "one of many"],
 )
 def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, told: str) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.probe, 1, NOW - 50 * MINUTE)
-    rows.landed(rows.probe, 1, NOW - 50 * MINUTE, lag_ms=0)
+    rows = handmade(tmp_path / "lake")
+    rows.landed(rows.probe, 1, at=NOW - 50 * MINUTE, lag_ms=0)
     asked = after(None, landed(epoch=1), unread, NOW)
     with dg.DagsterInstance.ephemeral() as instance:
         found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), NOW, asked)
@@ -131,9 +128,8 @@ def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, tol
 def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
     tmp_path: Path, home: Path, by_default: bool, stored: InstigatorStatus | None, told: str
 ) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.probe, 1, NOW - 50 * MINUTE)
-    rows.landed(rows.probe, 1, NOW - 50 * MINUTE, lag_ms=20 * MINUTE)
+    rows = handmade(tmp_path / "lake")
+    rows.landed(rows.probe, 1, at=NOW - 50 * MINUTE, lag_ms=20 * MINUTE)
     status = dg.DefaultScheduleStatus.RUNNING if by_default else dg.DefaultScheduleStatus.STOPPED
     nightly = dg.ScheduleDefinition("nightly", job_name="clicks", cron_schedule="0 1 * * *", default_status=status)
     definitions = build_pipeline_definitions(pipeline(), lake=tmp_path / "lake")
@@ -174,13 +170,11 @@ INSERT INTO kept SELECT id FROM click_event
 def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
     tmp_path: Path, lag_ms: int, held: int | None, ended: bool, told: str | None
 ) -> None:
-    script, rows, now = tmp_path / "p.sql", ControlRows(tmp_path / "lake"), round(time.time() * 1000)
+    script, rows, now = tmp_path / "p.sql", handmade(tmp_path / "lake"), round(time.time() * 1000)
     script.write_text(TOPIC)
     landed_at = now - 40 * MINUTE
-    rows.planned(rows.probe, 1, landed_at)
     splits = [asdict(SplitWatermark("t-0", 0, False, ended=each)) for each in (True, ended)]
-    log = WatermarkRow(rows.probe, 1, 1, landed_at, 5, 0, False, lag_ms=lag_ms, splits=splits)
-    rows.lake.watermarks.append([log], application="w", version=1)
+    rows.landed(rows.probe, 1, 5, at=landed_at, lag_ms=lag_ms, splits=splits, timestamp=0, use_processing_time=False)
     if held is not None:
         with closing(rows.lake.leases("tidegate run", clock=lambda: now - held * MINUTE)) as leases:
             leases.acquire(rows.probe)
@@ -208,9 +202,9 @@ def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(
     file, position = database.execute("SHOW MASTER STATUS")[0][:2]
     end = BinlogPosition(file, int(position))
     step = BinlogStep(BinlogRange(0, end, end), (file,), Birth(0, 1), (), None, end, now - 60 * MINUTE)
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned("person", 1, now - 60 * MINUTE, Step(step.to_json()))
-    rows.landed("person", 1, now - 60 * MINUTE, lag_ms=0, flip=True)
+    rows = handmade(tmp_path / "lake")
+    rows.begun("person", 1, now - 60 * MINUTE, Step(step.to_json()))
+    rows.landed("person", 1, at=now - 60 * MINUTE, lag_ms=0, flip=1)
     shop = WatchedTable("shop", "person", str(tmp_path / "lake"), str(script), (("named_call", "call"),))
     quiet = ask(shop, None, now)
     assert quiet == Asked(1, 1, even=now)
@@ -227,8 +221,7 @@ def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(
         assert found is not None
         assert f"{asked.rest} have not landed, for up to 16 min" in found.title
         assert found.details["lag_ms"] == 16 * MINUTE
-        rows.planned("person", 2, now)
-        rows.landed("person", 2, now, lag_ms=0)
+        rows.landed("person", 2, at=now, lag_ms=0)
         assert lagging(shop, instance, AlertOptions(), now + 16 * MINUTE, asked) is None
 
 

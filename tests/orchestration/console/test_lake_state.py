@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.assets.clicks import pipeline
-from tests.orchestration.control_rows import ControlRows
+from tests.assets.clicks import REASON, handmade, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.console.lake_state import lake_state, plainly
 from tidegate.pipelines.commands import RUN, Commands, advice
 from tidegate.pipelines.lake import StuckRow
@@ -21,7 +21,7 @@ MINUTE = 60_000
 HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
 
 
-def shown(rows: ControlRows, now: int) -> str:
+def shown(rows: HandmadeLake, now: int) -> str:
     """The lines of a status at this moment (ms, UTC)."""
     console = Console(file=io.StringIO(), width=200)
     for item in lake_state(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
@@ -30,9 +30,9 @@ def shown(rows: ControlRows, now: int) -> str:
 
 
 def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.build, 1, 0)
-    rows.landed(rows.probe, 1, 2 * MINUTE, rows=5, lag_ms=700)
+    rows = handmade(tmp_path / "lake")
+    rows.begun(rows.build, 1, 0)
+    rows.landed(rows.probe, 1, 5, at=2 * MINUTE, lag_ms=700)
     told = shown(rows, 5 * MINUTE)
     assert "enriched_click waits until user_info is complete." in told
     assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in told
@@ -47,16 +47,16 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
 
 
 def test_how_far_behind_a_source_was_is_reported_with_how_long_ago_that_was(tmp_path: Path) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.probe, 1, 0)
-    rows.landed(rows.probe, 1, 2 * MINUTE, rows=5, lag_ms=700)
+    rows = handmade(tmp_path / "lake")
+    rows.begun(rows.probe, 1, 0)
+    rows.landed(rows.probe, 1, 5, at=2 * MINUTE, lag_ms=700)
     (line,) = [line for line in shown(rows, 5 * MINUTE).splitlines() if line.startswith("click_event")]
     assert line.split()[-5:] == ["3", "min", "ago", "0.7", "s"]
 
 
 def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.judged(1, False, {"rows": 7})
+    rows = handmade(tmp_path / "lake")
+    rows.epoch(1, {"rows": 7}, REASON)
     told = shown(rows, 5 * MINUTE)
     assert "Held: epoch 1 of enriched_click" in told
     assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in told
@@ -64,8 +64,8 @@ def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
 
 
 def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> None:
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.build, 1, 0)
+    rows = handmade(tmp_path / "lake")
+    rows.begun(rows.build, 1, 0)
     stuck = [
         StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored())
         for name, command in (("clicks", RUN), ("users", ""))

@@ -14,22 +14,22 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.orchestration.control_rows import ControlRows
+from tests.assets.clicks import handmade
 from tests.orchestration.services import until
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.console.live import watch
 from tidegate.orchestration.console.screen import Screen
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.runtime.status import LakeStatus, status
 
 
-def looks(rows: ControlRows, stop: threading.Event, most: int = 3):
+def looks(rows: HandmadeLake, stop: threading.Event, most: int = 3):
     """Reads the lake; something lands between two looks, and after `most` of them it is enough."""
     seen: list[int] = []
 
     def look() -> LakeStatus:
         seen.append(len(seen) + 1)
-        rows.planned(rows.probe, len(seen), 0)
-        rows.landed(rows.probe, len(seen), 0, rows=100)
+        rows.landed(rows.probe, len(seen), 100, at=0)
         if len(seen) == most:
             stop.set()
         return status(rows.lake)
@@ -40,7 +40,7 @@ def looks(rows: ControlRows, stop: threading.Event, most: int = 3):
 def test_a_terminal_is_drawn_anew_at_every_look(tmp_path: Path):
     out, stop = io.StringIO(), threading.Event()
     screen = Screen(out=Console(file=out, force_terminal=True, width=160, height=40))
-    watch(screen, looks(ControlRows(tmp_path / "lake"), stop), 0.01, stop)
+    watch(screen, looks(handmade(tmp_path / "lake"), stop), 0.01, stop)
     drawn = out.getvalue()
     for rows in ("100", "200", "300"):
         assert rows in drawn
@@ -49,14 +49,14 @@ def test_a_terminal_is_drawn_anew_at_every_look(tmp_path: Path):
 
 def test_a_program_gets_a_line_of_json_at_every_look(tmp_path: Path):
     out, stop = io.StringIO(), threading.Event()
-    watch(Screen(as_json=True, out=Console(file=out)), looks(ControlRows(tmp_path / "lake"), stop), 0.01, stop)
+    watch(Screen(as_json=True, out=Console(file=out)), looks(handmade(tmp_path / "lake"), stop), 0.01, stop)
     told = [json.loads(line)["totals"]["landed"] for line in out.getvalue().splitlines()]
     assert told == [100, 200, 300]
 
 
 def test_a_lake_that_is_not_there_yet_is_waited_for(tmp_path: Path):
     out, stop = io.StringIO(), threading.Event()
-    later = looks(ControlRows(tmp_path / "lake"), stop, 1)
+    later = looks(handmade(tmp_path / "lake"), stop, 1)
     calls: list[int] = []
 
     def look() -> LakeStatus:
@@ -71,9 +71,8 @@ def test_a_lake_that_is_not_there_yet_is_waited_for(tmp_path: Path):
 
 
 def test_it_ends_well_on_ctrl_c_and_never_loads_spark(tmp_path: Path):
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.probe, 1, 0)
-    rows.landed(rows.probe, 1, 0, rows=4711)
+    rows = handmade(tmp_path / "lake")
+    rows.landed(rows.probe, 1, 4711, at=0)
     code = (
         "import sys; from tidegate.orchestration.commands.app import app\n"
         "try: app(sys.argv[1:])\n"

@@ -15,10 +15,10 @@ import pytest
 from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
-from tests.assets.clicks import pipeline, script
+from tests.assets.clicks import REASON, handmade, pipeline, script
 from tests.orchestration.browser import chromium
-from tests.orchestration.control_rows import ControlRows
 from tests.orchestration.services import ROOT
+from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.report import gather, render
 from tidegate.pipelines.commands import Commands
@@ -61,10 +61,10 @@ def text_of(page: str) -> str:
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> ControlRows:
+def rows(tmp_path: Path) -> HandmadeLake:
     """A build of two chunks that has flipped, five hundred clicks, an epoch with a quarantine and one that is held."""
-    found = ControlRows(tmp_path / "lake")
-    found.planned(found.build, 1, 10 * SECOND)
+    found = handmade(tmp_path / "lake")
+    found.begun(found.build, 1, 10 * SECOND)
     splits = [("chunk-0", 0, None), ("chunk-1", 1, ["5"])]
     found.lake.splits.append(
         [SplitRow(found.build, 1, 0, name, number, {"lower": lower}) for name, number, lower in splits],
@@ -76,14 +76,13 @@ def rows(tmp_path: Path) -> ControlRows:
         application="splits",
         version=2,
     )
-    found.landed(found.build, 1, 20 * SECOND, rows=40, lag_ms=700, flip=True)
+    found.landed(found.build, 1, 40, at=20 * SECOND, lag_ms=700, flip=1)
     for epoch in (1, 2):
-        found.planned(found.probe, epoch, (20 + epoch) * SECOND)
-        found.landed(found.probe, epoch, (21 + epoch) * SECOND, rows=250, lag_ms=epoch * 100)
+        found.begun(found.probe, epoch, (20 + epoch) * SECOND)
+        found.landed(found.probe, epoch, 250, at=(21 + epoch) * SECOND, lag_ms=epoch * 100)
     counts = {"rows": 250, "matched": 247, "to:publish": 247, "to:quarantine": 3, "unmatched:deleted@user_info": 3}
-    found.judged(1, True, counts, 30 * SECOND)
-    found.published(1)
-    found.judged(2, False, {"rows": 250, "matched": 1, "to:publish": 1, "to:quarantine": 249}, 40 * SECOND)
+    found.epoch(1, counts, at=30 * SECOND, publish=True)
+    found.epoch(2, {"rows": 250, "matched": 1, "to:publish": 1, "to:quarantine": 249}, REASON, at=40 * SECOND)
     found.lake.alerts.append(
         [
             AlertRow(
@@ -105,7 +104,7 @@ def rows(tmp_path: Path) -> ControlRows:
 
 
 @pytest.fixture
-def page(rows: ControlRows) -> str:
+def page(rows: HandmadeLake) -> str:
     return render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
 
 
@@ -143,7 +142,7 @@ def test_it_holds_all_that_it_shows_and_data_is_escaped(page: str):
     assert "&lt;b&gt;holds&lt;/b&gt;" in page
 
 
-def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: ControlRows):
+def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: HandmadeLake):
     commands = Commands(Path("/srv/clicks.sql"), Path("/data/lake"))
     said = text_of(render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND), commands))
     head = said.partition("landed, all sources")[0]
@@ -155,9 +154,9 @@ def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: Contr
 
 
 def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
-    rows = ControlRows(tmp_path / "lake")
-    rows.planned(rows.build, 1, 10 * SECOND)
-    rows.landed(rows.probe, 1, 20 * SECOND, rows=5)
+    rows = handmade(tmp_path / "lake")
+    rows.begun(rows.build, 1, 10 * SECOND)
+    rows.landed(rows.probe, 1, 5, at=20 * SECOND)
     said = text_of(render(gather(rows.lake, pipeline("block"))))
     assert "Nobody loads user_info tidegate run SCRIPT goes on where the last run stopped" in said
     with closing(rows.lake.leases("tidegate run of somebody")) as leases:
@@ -174,7 +173,7 @@ def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
     assert "Nobody was alerted." in said
 
 
-def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
+def test_the_command_writes_it_without_spark(rows: HandmadeLake, tmp_path: Path):
     path = ROOT / "examples" / "clicks" / "pipeline.sql"
     code = (
         "import sys; from tidegate.orchestration.commands.app import app\n"
@@ -192,7 +191,7 @@ def test_the_command_writes_it_without_spark(rows: ControlRows, tmp_path: Path):
 
 @pytest.mark.parametrize(("name", "told"), [((), "Nobody was alerted."), (("--name", "clicks"), "epoch 2")])
 def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
-    rows: ControlRows, tmp_path: Path, name: tuple[str, ...], told: str
+    rows: HandmadeLake, tmp_path: Path, name: tuple[str, ...], told: str
 ):
     path, out = tmp_path / "other.sql", tmp_path / "page.html"
     path.write_text(script("block"))
@@ -202,10 +201,10 @@ def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
 
 
 def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):
-    rows = ControlRows(tmp_path / "lake")
-    rows.landed(rows.build, 1, 20 * SECOND, flip=True)
+    rows = handmade(tmp_path / "lake")
+    rows.landed(rows.build, 1, at=20 * SECOND, flip=1)
     for epoch, told in ((1, 5 * SECOND), (2, 15 * SECOND)):
-        rows.landed(rows.probe, epoch, (20 + epoch) * SECOND, rows=5, watermark=told)
+        rows.landed(rows.probe, epoch, 5, at=(20 + epoch) * SECOND, timestamp=told, use_processing_time=False)
     page = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
     label = 'aria-label="The watermark of each source, by when it was emitted"'
     drawn = page.partition(label)[2].partition("</svg>")[0]
@@ -214,7 +213,7 @@ def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):
     assert drawn.count("<circle") == 2
 
 
-def test_a_file_that_cannot_be_written_is_an_error_with_a_next_command(rows: ControlRows, tmp_path: Path):
+def test_a_file_that_cannot_be_written_is_an_error_with_a_next_command(rows: HandmadeLake, tmp_path: Path):
     path = tmp_path / "clicks.sql"
     path.write_text(script("block"))
     done = CliRunner().invoke(
@@ -243,7 +242,7 @@ def test_a_browser_shows_it_without_a_word_of_complaint(page: str, tmp_path: Pat
     assert asked == [path.as_uri()]
 
 
-def test_generations_stand_one_after_another(rows: ControlRows):
+def test_generations_stand_one_after_another(rows: HandmadeLake):
     facts = gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND)
     (build,) = [source for source in facts.sources if source.table.name == "user_info"]
     (phase,) = build.phases

@@ -1,4 +1,7 @@
-"""A lake whose control rows are written by hand, as runs would have left them; no Spark."""
+"""A lake whose control rows are written by hand, as runs would have left them; no Spark.
+
+`store` and `mark` write rows and transactions; `HandmadeLake` is a whole lake of one INSERT.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,19 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
-from tidegate.pipelines.lake import Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, ReleasePlan, StreamPlan, insert_owner, source_row
+from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.runtime.epochs import (
+    FromQuarantine,
+    Lot,
+    Pin,
+    ReleaseKind,
+    ReleasePlan,
+    StreamPlan,
+    StreamRequeue,
+    insert_owner,
+    source_row,
+)
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
 from tidegate.pipelines.sql.pipeline import Pipeline
@@ -59,40 +73,52 @@ def pipeline() -> Pipeline:
 
 @dataclass
 class HandmadeLake:
-    """Writes what a run would have written, one commit at a time."""
+    """Writes what a run would have written, one commit at a time. `watermark` (ms): of tables that say nothing else;
+    None is (MIN, true), of a table without time."""
 
     root: Path
     pipeline: Pipeline = field(default_factory=pipeline)
+    watermark: int | None = 0
 
     def __post_init__(self) -> None:
         self.lake = Lake(self.root)
         self.insert = self.pipeline.inserts[0]
         self.owner = insert_owner(self.insert.id)
         self.target = self.pipeline.table(self.insert.target)
+        self.probe, self.build = self.insert.probe, self.insert.joins[0].build
+
+    def begun(self, table: str, epoch: int, at: int | None = None, step: Step | None = None) -> None:
+        """An epoch of a source table that is planned, at second `epoch` or at `at` (ms), and has not landed."""
+        step = step or Step({"from": epoch - 1, "to": epoch}, "unbounded", summary=f"step {epoch}")
+        store(self.lake, source_row(table, 1, epoch, epoch * 1000 if at is None else at, step))
 
     def landed(
         self,
         table: str,
         epoch: int,
-        rows: int,
+        rows: int = 0,
         *,
+        at: int | None = None,
         flip: int | None = None,
         generation: int = 1,
         phase: str = "unbounded",
-        lag_ms: int = 5,
+        lag_ms: int | None = 5,
+        kept: int | None = None,
+        **changed: Any,
     ) -> None:
-        """An epoch of a source table: plan and watermark-log row. It landed at second `epoch`."""
+        """An epoch of a source table: its plan, where it is not begun, and its row in the watermark log. It landed at
+        second `epoch`, or at `at` (ms). `kept`: until when its log lasts, of which a day is kept."""
+        at = epoch * 1000 if at is None else at
         step = Step({"from": epoch - 1, "to": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
-        plan = source_row(table, generation, epoch, epoch * 1000, step)
-        application = self.lake.application(table, "plan", generation)
-        self.lake.epochs.append([plan], application=application, version=epoch)
-        hidden = phase == "bounded" and flip is None
+        store(self.lake, source_row(table, generation, epoch, at, step))
+        without_time = self.watermark is None or (phase == "bounded" and flip is None)
         row = WatermarkRow(
-            table, generation, epoch, epoch * 1000, rows, MIN_TIMESTAMP if hidden else 0, flip is not None,
-            flip_epoch=flip, flipped_at=None if flip is None else flip * 1000, lag_ms=lag_ms, position=f"log:{epoch}",
+            table, generation, epoch, at, rows, MIN_TIMESTAMP if without_time else self.watermark or 0,
+            self.watermark is None or flip is not None,
+            flip_epoch=flip, flipped_at=None if flip is None else at if flip == epoch else flip * 1000,
         )  # fmt: skip
-        application = self.lake.application(table, "watermark", generation)
-        self.lake.watermarks.append([row], application=application, version=epoch)
+        until = None if kept is None else {"until": kept, "for_ms": 86_400_000}
+        store(self.lake, replace(row, lag_ms=lag_ms, kept=until, position=f"log:{epoch}", **changed))
 
     def chunks(self, table: str, cuts: list[Mapping[str, object] | None]) -> None:
         """The chunks of a snapshot and the cuts of those that are read."""
@@ -103,7 +129,7 @@ class HandmadeLake:
     def planned(self, epoch: int, after: int, upto: int, **given: Any) -> ReleasePlan:
         """The plan of an epoch of the INSERT; `given` as of `planned_row`."""
         plan = self.planned_row(epoch, after, upto, **given)
-        self.lake.epochs.append([plan.row()], application=self.lake.application(self.owner, "plan", 1), version=epoch)
+        store(self.lake, plan.row())
         return plan
 
     def planned_row(
@@ -121,13 +147,13 @@ class HandmadeLake:
         """The same, not stored."""
         return StreamPlan(
             self.insert.id, 1, epoch, kind, epoch * 1000, self.insert.probe, 1, after, upto,
-            (Pin("users", 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
+            (Pin(self.build, 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
         )  # fmt: skip
 
     def staged(self, plan: ReleasePlan, **found: int) -> StagedRow:
         """What an epoch staged; `found` names outcomes with `_` for every other sign (matched, unmatched_deleted_u)."""
         row = self.staged_row(plan, **found)
-        self.lake.staged.append([row], application=self.lake.application(self.owner, "stage", 1), version=plan.epoch)
+        store(self.lake, row)
         return row
 
     def staged_row(self, plan: ReleasePlan, **found: int) -> StagedRow:
@@ -140,16 +166,34 @@ class HandmadeLake:
 
     def judged(self, plan: ReleasePlan, *reasons: str) -> None:
         """A verdict: no when there are reasons."""
-        row = VerdictRow(self.owner, 1, plan.epoch, plan.digest, plan.instant, not reasons, list(reasons), [])
-        application = self.lake.application(self.owner, "verdict", 1)
-        self.lake.verdicts.append([row], application=application, version=plan.epoch)
+        store(self.lake, verdict_of(plan, *reasons, at=plan.instant))
 
     def published(self, plan: ReleasePlan) -> None:
         """The target's commit of an epoch, without rows."""
-        application = self.lake.application(self.owner, "publish", 1)
-        self._commit(
-            self.lake.target_path(self.target), pa.schema([pa.field("id", pa.int64())]), application, plan.epoch
-        )
+        mark(self.lake.target_path(self.target), {self.lake.application(self.owner, "publish", 1): plan.epoch})
+
+    def epoch(
+        self,
+        number: int,
+        counts: Mapping[str, int],
+        *reasons: str,
+        at: int = 0,
+        publish: bool = False,
+        supersedes: int | None = None,
+        again: int = 0,
+    ) -> ReleasePlan:
+        """An epoch of the INSERT with a verdict, no when there are reasons, staged at `at` (ms) with these `counts` by
+        their own names. `again` rows of the first two epochs' quarantine are released in it."""
+        kind = "release" if supersedes is None else "re-release"
+        plan = self.planned_row(number, 0, 1, kind=kind, on_unmatched="block", supersedes=supersedes)
+        if again:
+            lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
+            plan = plan.as_kind(StreamRequeue, from_quarantine=FromQuarantine(False, lots=lots))
+        store(self.lake, plan.row(), StagedRow(self.owner, 1, number, plan.digest, at, "folder", [], counts, {}))
+        store(self.lake, verdict_of(plan, *reasons, at=at))
+        if publish:
+            self.published(plan)
+        return plan
 
     def one_epoch(self, **found: int) -> None:
         """Both tables have landed, and an epoch of the INSERT is published that `found` this (see `staged`)."""
@@ -163,16 +207,42 @@ class HandmadeLake:
     def appended(self, table: str, epoch: int) -> None:
         """A source table's commit of an epoch, without rows."""
         schema = arrow_schema(self.pipeline.table(table).stored_columns)
-        self._commit(self.lake.table_path(table), schema, self.lake.application(table, "data", 1), epoch)
+        mark(self.lake.table_path(table), {self.lake.application(table, "data", 1): epoch}, schema)
 
-    @staticmethod
-    def _commit(path: Path, schema: pa.Schema, application: str, epoch: int) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        table = DeltaTable.create(str(path), schema, mode="ignore")
-        table.create_write_transaction(
-            [], "append", table.schema(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(application, epoch)]),
-        )  # fmt: skip
+
+Stored = EpochRow | WatermarkRow | StagedRow | VerdictRow
+ROLES: Mapping[type[Stored], CommitRole] = {
+    EpochRow: "plan",
+    WatermarkRow: "watermark",
+    StagedRow: "stage",
+    VerdictRow: "verdict",
+}
+
+
+def store(lake: Lake, *rows: Stored) -> None:
+    """Control rows, each in a commit of its own, as who writes it names it. A plan that is stored already stays."""
+    for row in rows:
+        application = lake.application(row.owner, ROLES[type(row)], row.generation)
+        getattr(lake, row.table).append([row], application=application, version=row.epoch)
+
+
+def verdict_of(plan: ReleasePlan, *reasons: str, at: int = 0) -> VerdictRow:
+    """The gate's answer about an epoch at `at` (ms): no when there are reasons."""
+    owner = insert_owner(plan.insert)
+    return VerdictRow(owner, plan.generation, plan.epoch, plan.digest, at, not reasons, list(reasons), [])
+
+
+ID = pa.schema([pa.field("id", pa.int64())])
+
+
+def mark(path: Path, versions: Mapping[str, int], schema: pa.Schema = ID) -> None:
+    """A commit of these transactions without rows; the table is made where there is none."""
+    path.mkdir(parents=True, exist_ok=True)
+    table = DeltaTable.create(str(path), schema, mode="ignore")
+    table.create_write_transaction(
+        [], "append", table.schema(),
+        commit_properties=CommitProperties(app_transactions=[Transaction(*each) for each in versions.items()]),
+    )  # fmt: skip
 
 
 def all_counts(insert: Insert, plan: ReleasePlan, found: Mapping[str, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, GateHeld, LakeError
@@ -242,7 +242,7 @@ def planned(folder: Path, script: str) -> Definitions:
     found = Definitions(lake, pipeline, {}, lambda: 0)
     for table in pipeline.sources:
         row = source_row(table.name, 1, 1, 0, Step({}), found.number(table.name))
-        lake.epochs.append([row], application=lake.application(table.name, "plan", 1), version=1)
+        store(lake, row)
     return found
 
 
@@ -293,7 +293,7 @@ def fill(definitions: Definitions, table: str, *, rows: int, log: bool) -> None:
     HandmadeLake(lake.root, definitions.pipeline).appended(table, 1)
     if log:
         row = WatermarkRow(table, 1, 1, 0, rows, 0, True)
-        lake.watermarks.append([row], application=lake.application(table, "watermark", 1), version=1)
+        store(lake, row)
 
 
 MORE = SCRIPT.replace("cents INT, proctime", "cents INT, more INT, proctime")
@@ -346,8 +346,8 @@ def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_
         assert left_behind(definitions.lake, None) == {}
         other = Definitions(definitions.lake, compile_script(script.replace("enriched", "also")), {}, lambda: 0)
         other.leave_out(definitions.lake.leases("a run"))
-        plan, owner = reading("clicks", upto=1).row(), "insert enriched"
-        definitions.lake.epochs.append([plan], application=definitions.lake.application(owner, "plan", 1), version=1)
+        plan, _owner = reading("clicks", upto=1).row(), "insert enriched"
+        store(definitions.lake, plan)
         found = settled_status(definitions.lake, None)
         assert found.holding_back == ({"enriched": held} if held else {})
         told = "enriched is left out of its script: retention of users spares what it may still join"
@@ -396,7 +396,7 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     wider = compile_script(SCRIPT.replace("gender STRING)\n    WITH", "gender STRING, name STRING)\n    WITH"))
     lake, lines = Lake(tmp_path), list[str]()
     landed = WatermarkRow("users", 1, 1, 0, 3, 0, True)
-    lake.watermarks.append([landed], application=lake.application("users", "watermark", 1), version=1)
+    store(lake, landed)
     definitions = Definitions(lake, wider, {}, lambda: 0, lines.append)
     with pytest.raises(DefinitionChanged, match="columns name"):
         definitions.require()

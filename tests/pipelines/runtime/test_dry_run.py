@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Database
+from tests.pipelines.runtime.handmade import store
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.dry_run import DryRun, dry_run
@@ -74,7 +75,7 @@ def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside
     lake = Lake(tmp_path)
     step = Step({"to": 3, "from": 0, "base": 0, "ends": {"at": 0}}, "unbounded", summary="rows 1-3")
     plan = source_row("item", 1, 1, 0, step)
-    lake.epochs.append([plan], application=lake.application("item", "plan", 1), version=1)
+    store(lake, plan)
     options = {"connector": "datagen", "number-of-rows": "5", "rows-per-second": "5"}
     item = told(tmp_path, options).sources[0]
     assert (item.unfinished, item.epoch, item.step and item.step.summary) == (True, 1, "rows 1-3")

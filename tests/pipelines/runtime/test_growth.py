@@ -25,7 +25,7 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
-from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark, store
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
@@ -234,7 +234,7 @@ TOOK = {"a requeue": {"matched": 10}, "a discard": {}, "a backfill": {"matched":
 def looking_back(made: HandmadeLake, epoch: int, what: str, *held: str) -> ReleasePlan:
     """The epoch staged and judged, but not in the target yet."""
     plan = _plan(made, epoch, after=epoch - 1, upto=epoch - 1, **LOOK_BACKS[what])
-    made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=epoch)
+    store(made.lake, plan.row())
     made.staged(plan, **TOOK[what])
     made.judged(plan, *held)
     return plan
@@ -302,7 +302,7 @@ def test_a_look_back_is_published_though_its_checkpoint_cannot_be_written(
 def test_a_backfill_that_was_given_up_has_filled_nothing(aged: tuple[Path, Path], tmp_path: Path) -> None:
     made = copied(aged[0], tmp_path / "young")
     plan = _plan(made, 91, after=90, upto=90, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
-    made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=91)
+    store(made.lake, plan.row())
     made.staged(plan)
     made.judged(plan)
     with runner_of(made) as runner:

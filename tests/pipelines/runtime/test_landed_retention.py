@@ -12,17 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import no_spark
+from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
-from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.stream import Removed, Stream
@@ -88,8 +88,7 @@ class ByHand:
 
     def land(self, table: str, epoch: int, times: Sequence[int | None], at: int | None = None) -> None:
         lake, path, at = self.lake, self.lake.table_path(table), epoch * 1_000 if at is None else at
-        plan = source_row(table, 1, epoch, at, Step({"to": epoch}, "unbounded"))
-        lake.epochs.append([plan], application=lake.application(table, "plan", 1), version=epoch)
+        store(lake, source_row(table, 1, epoch, at, Step({"to": epoch}, "unbounded")))
         if times:
             us = [None if time is None else time * 1_000 for time in times]
             rows = pa.table(
@@ -112,12 +111,11 @@ class ByHand:
     def plan(
         self, insert: str, epoch: int, after: int, upto: int, of: type[ReleasePlan] | None = None, **more: Any
     ) -> ReleasePlan:
-        owner = insert_owner(insert)
         plan = StreamPlan(
             insert, 1, epoch, "release", epoch * 1_000, "orders", 1, after, upto, (Pin("rates", 1, 1, 1),),
             "quarantine", "",
         ).as_kind(of or (EventTimePlan if "time" in more else StreamPlan), **more)  # fmt: skip
-        self.lake.epochs.append([plan.row()], application=self.lake.application(owner, "plan", 1), version=epoch)
+        store(self.lake, plan.row())
         return plan
 
     def publish(self, plan: ReleasePlan, quarantined: Mapping[str, int] = {}, first: int | None = None) -> None:
@@ -128,20 +126,9 @@ class ByHand:
             [{"path": "q", "disposition": "quarantine", "size": 1, "rows": 1, "stats": stats}] if quarantined else []
         )
         counts = {"matched": 1, "rows": 1 + sum(quarantined.values()), **quarantined}
-        staged = StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", files, counts, {})
-        lake.staged.append([staged], application=lake.application(owner, "stage", 1), version=plan.epoch)
-        verdict = VerdictRow(owner, 1, plan.epoch, plan.digest, 0, True, [], [])
-        lake.verdicts.append([verdict], application=lake.application(owner, "verdict", 1), version=plan.epoch)
+        store(lake, StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", files, counts, {}), verdict_of(plan))
         target = lake.target_path(self.pipeline.table(plan.insert)) if plan.insert in self.pipeline.tables else None
-        path = target or lake.root / "targets" / plan.insert
-        path.mkdir(parents=True, exist_ok=True)
-        table = DeltaTable.create(str(path), pa.schema([pa.field("id", pa.int64())]), mode="ignore")
-        table.create_write_transaction(
-            [], "append", table.schema(),
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(lake.application(owner, "publish", 1), plan.epoch)]
-            ),
-        )  # fmt: skip
+        mark(target or lake.root / "targets" / plan.insert, {lake.application(owner, "publish", 1): plan.epoch})
 
     def released(self, upto: int, epoch: int = 1, after: int = 0, **more: Any) -> ReleasePlan:
         """An event-time release that took all that had landed by then and is published."""
@@ -342,10 +329,7 @@ def test_an_epoch_that_is_open_is_no_part_of_it(tmp_path: Path) -> None:
     """Its rows are committed, and the watermark log has no row of it yet."""
     hand = ByHand(tmp_path, epochs=3)
     hand.released(3)
-    hand.lake.epochs.append(
-        [source_row("orders", 1, 4, 4_000, Step({"to": 4}, "unbounded"))],
-        application=hand.lake.application("orders", "plan", 1), version=4,
-    )  # fmt: skip
+    store(hand.lake, source_row("orders", 1, 4, 4_000, Step({"to": 4}, "unbounded")))
     assert hand.remove()[0] == 3
 
 
@@ -396,8 +380,7 @@ def test_the_last_table_of_a_hybrid_one_begins_by_the_rows_before_it(tmp_path: P
     hand.publish(hand.plan("now", 1, 0, 3))
     whole = replace(hand.pipeline.table("orders"), parts=(hand.pipeline.table("orders"),) * 2)
     for epoch, part in ((4, 0), (5, 1)):
-        row = EpochRow("orders", 1, epoch, "source", 0, {"ranges": {"part": part}}, "")
-        hand.lake.epochs.append([row], application=hand.lake.application("orders", "plan", 1), version=epoch)
+        store(hand.lake, EpochRow("orders", 1, epoch, "source", 0, {"ranges": {"part": part}}, ""))
         found = hand.retention().apply(whole, timedelta(0))
         assert (found.removed, "has not begun" in found.reason) == ((0, True) if part == 0 else (3, False))
 

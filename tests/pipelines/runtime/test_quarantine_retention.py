@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
@@ -85,8 +85,7 @@ class Kept:
             after=4,
             from_quarantine=replace(request, lots=lots),
         )
-        application = self.made.lake.application(self.made.owner, "plan", 1)
-        self.made.lake.epochs.append([plan.row()], application=application, version=epoch)
+        store(self.made.lake, plan.row())
         self.publish(plan, matched=0 if discards else sum(lot.rows for lot in lots))
         return plan
 
@@ -136,8 +135,7 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
     kept = Kept(tmp_path)
     kept.made.landed("clicks", 5, 10)
     plan = replace(kept.made.planned_row(5, 4, 5), kind="discard")
-    application = kept.made.lake.application(kept.made.owner, "plan", 1)
-    kept.made.lake.epochs.append([plan.row()], application=application, version=5)
+    store(kept.made.lake, plan.row())
     kept.publish(plan, discarded=10)
     assert (kept.remove(), kept.upto) == ((10, ""), 5)
     planner = ProcessingTimePlanner(InsertOnLake(kept.made.lake, kept.made.pipeline, kept.made.insert), lambda: 0)

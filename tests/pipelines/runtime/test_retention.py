@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import write_deltalake
 
-from tests.pipelines.runtime.handmade import no_spark
+from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import (
@@ -64,9 +64,7 @@ class ByHand:
 
     def landed(self, table: str, generation: int, epoch: int, watermark: int, rows: int = 0) -> None:
         row = WatermarkRow(table, generation, epoch, 0, rows, watermark, False, flip_epoch=1, flipped_at=0)
-        self.lake.watermarks.append(
-            [row], application=self.lake.application(table, "watermark", generation), version=epoch
-        )
+        store(self.lake, row)
 
     def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> EventTimePlan:
         """Epoch 1 of the INSERT, planned and no more: the releases before it stood at 800."""
@@ -74,27 +72,21 @@ class ByHand:
             "converted", 1, 1, "release", 0, "orders", 1, 0, 1, (Pin("rates", 1, 1, 1, horizon),), "publish",
             PIPELINE.digest(INSERT), time=TimeSpan(800, watermark, 0, 1, 0, least=least),
         )  # fmt: skip
-        self.lake.epochs.append(
-            [plan.row()],
-            application=self.lake.application(insert_owner("converted"), "plan", 1),
-            version=plan.epoch,
-        )
+        store(self.lake, plan.row())
         assert stored_plan(plan.row()) == plan
         return plan
 
     def publish(self, plan: ReleasePlan) -> None:
-        owner = insert_owner("converted")
-        verdict = VerdictRow(owner, 1, 1, plan.digest, 0, True, [], [])
-        self.lake.verdicts.append([verdict], application=self.lake.application(owner, "verdict", 1), version=1)
-        self.mark(self.lake.target_path(PIPELINE.table("converted")), {self.lake.application(owner, "publish", 1): 1})
+        store(self.lake, verdict_of(plan))
+        mark(
+            self.lake.target_path(PIPELINE.table("converted")),
+            {self.lake.application(insert_owner(plan.insert), "publish", 1): 1},
+        )
 
-    def mark(self, path: Path, versions: dict[str, int]) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        table = DeltaTable.create(str(path), pa.schema([pa.field("id", pa.int64())]), mode="ignore")
-        table.create_write_transaction(
-            [], "append", table.schema(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(*each) for each in versions.items()]),
-        )  # fmt: skip
+    def removed(self, **marks: int) -> None:
+        """What retention has removed of rates: `time` (ms), `epoch`, `rows`."""
+        found = {self.lake.application("rates", f"retention-{name}", 1): value for name, value in marks.items()}  # type: ignore[arg-type]
+        mark(self.lake.table_path("rates"), found)
 
     def horizon(self) -> Horizon:
         found = self.retention.horizon(RATES_TABLE, 1, TEN)
@@ -155,8 +147,7 @@ def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
     for epoch, after in ((1, 0), (2, 3)):
         span = ProcessSpan((InputSpan("rates", 1, after, after + 3, 5),), 0, 1, (0, False), (0, False), 0)
         plan = ProcessPlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
-        application = hand.lake.application(insert_owner("copied"), "plan", 1)
-        hand.lake.epochs.append([plan.row()], application=application, version=epoch)
+        store(hand.lake, plan.row())
         told = "" if after else "copied, which has to meet every row, has not read all of it"
         assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after, held_by=told)
     assert hand.horizon() == Horizon(890, None, pinned=3)  # another script's process reads it as well
@@ -194,11 +185,7 @@ def test_a_key_that_another_build_gives_holds_retention_where_it_is_null() -> No
 def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
     assert Stream(hand.lake, "rates").generation(1).removed.nothing
-    marks = {"retention-time": 40, "retention-epoch": 1, "retention-rows": 2}
-    hand.mark(
-        hand.lake.table_path("rates"),
-        {hand.lake.application("rates", kind, 1): value for kind, value in marks.items()},  # type: ignore[arg-type]
-    )
+    hand.removed(time=40, epoch=1, rows=2)
     assert Stream(hand.lake, "rates").generation(1).removed == Removed(40, 1, 2)
     assert hand.planner._pins() == (Pin("rates", 1, 1, 1, 40),)
     assert not any("beyond-retention" in name for name in outcomes(INSERT))
@@ -222,16 +209,15 @@ def test_what_an_older_lake_had_removed_is_counted_by_what_is_not_there(tmp_path
     assert removed() == 2  # nothing was removed before
     columns = pa.table({"_generation": [1, 1, 1], "_epoch": [1, 1, 1], "id": [1, 2, 3]})
     write_deltalake(str(path), columns)
-    hand.mark(path, {hand.lake.application("rates", "retention-time", 1): 40})
+    hand.removed(time=40)
     assert removed() == 7 - 3 + 2
-    hand.mark(path, {hand.lake.application("rates", "retention-rows", 1): 5})
+    hand.removed(rows=5)
     assert removed() == 5 + 2
 
 
 def held(hand: ByHand, plan: ReleasePlan) -> Position:
-    owner = insert_owner("converted")
-    staged = StagedRow(owner, 1, 1, plan.digest, 0, "folder", [], {}, {})
-    return Position(plan, staged, VerdictRow(owner, 1, 1, plan.digest, 0, False, ["no"], []), 0)
+    staged = StagedRow(insert_owner(plan.insert), 1, 1, plan.digest, 0, "folder", [], {}, {})
+    return Position(plan, staged, verdict_of(plan, "no"), 0)
 
 
 @pytest.mark.parametrize("kind", ["backfill", "release"])
@@ -253,8 +239,7 @@ def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(
     hand = ByHand(tmp_path)
     plan = hand.plan(least=None)
     span = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
-    versions = {hand.lake.application("rates", "retention-time", 1): 500}
-    hand.mark(hand.lake.table_path("rates"), versions)
+    hand.removed(time=500)
     hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         hand.planner.instead_of(held(hand, span), "re-release", None)
@@ -277,7 +262,7 @@ def test_a_held_release_out_of_quarantine_is_refused_only_where_it_would_publish
     requeue = plan.as_kind(
         EventTimeRequeue, time=plan.time, kind="quarantine-release", from_quarantine=taken, on_unmatched=on_unmatched
     )
-    hand.mark(hand.lake.table_path("rates"), {hand.lake.application("rates", "retention-time", 1): 500})
+    hand.removed(time=500)
     hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
     if refused:
         with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone"):
@@ -294,14 +279,13 @@ def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_the
     plan = replace(hand.plan(least=100), kind="discard")
     hand.publish(plan)
     facts = {"least-time@": 100_000, "greatest-time@": 700_000}
-    staged = StagedRow(insert_owner("converted"), 1, 1, plan.digest, 0, "folder", [], {"discarded": 2}, facts)
-    verdict = VerdictRow(insert_owner("converted"), 1, 1, plan.digest, 0, True, [], [])
-    epochs = [ReleasedEpoch(plan, staged, verdict, published=True, superseded=False)]
+    staged = StagedRow(insert_owner(plan.insert), 1, 1, plan.digest, 0, "folder", [], {"discarded": 2}, facts)
+    epochs = [ReleasedEpoch(plan, staged, verdict_of(plan), published=True, superseded=False)]
     asked = FromQuarantine(False, reasons=("discarded",))
     again = hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
     assert again is not None
     assert (again.oldest, again.on_unmatched) == (100, "publish")
-    hand.mark(hand.lake.table_path("rates"), {hand.lake.application("rates", "retention-time", 1): 500})
+    hand.removed(time=500)
     hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         hand.planner.out_of_quarantine(plan, epochs, asked, "publish")

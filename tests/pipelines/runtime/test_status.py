@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.lake import Lake
@@ -87,8 +87,7 @@ def test_a_planned_epoch_that_has_not_landed_is_seen(made: HandmadeLake) -> None
     from tidegate.pipelines.connectors.protocol import Step
     from tidegate.pipelines.runtime.epochs import source_row
 
-    application = newer.lake.application("users", "plan", 1)
-    newer.lake.epochs.append([source_row("users", 1, 2, 0, Step({}))], application=application, version=2)
+    store(newer.lake, source_row("users", 1, 2, 0, Step({})))
     assert (_source(made, "users").epochs, _source(made, "users").planned) == (1, 2)
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines.runtime.handmade import HandmadeLake, pipeline
+from tests.pipelines.runtime.handmade import HandmadeLake, pipeline, store
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Options, Table
@@ -94,8 +94,7 @@ class Lake(HandmadeLake):
         values = {"id": pa.array(range(rows)), "_epoch": pa.array([epoch] * rows, pa.int64())}
         pq.write_table(pa.table(values), folder / "_disposition=publish" / "a.parquet")
         files = [file.__dict__ for file in survey(folder)] if rows else []
-        application = self.lake.application(self.owner, "stage", 1)
-        self.lake.staged.append([replace(staged, files=files)], application=application, version=epoch)
+        store(self.lake, replace(staged, files=files))
         self.judged(plan)
 
     def runner(self) -> InsertRunner:

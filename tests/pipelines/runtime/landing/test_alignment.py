@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.pipelines.runtime.handmade import store
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
@@ -57,7 +58,7 @@ def log(
         stands = group_position(Members(lake, known or {}), table, aligned, at, splits, following or {}, delay_ms)
         stands = stands.to_log(timeout, following)
         row = WatermarkRow(**{**vars(row), "alignment": stands})
-    lake.watermarks.append([row], application=f"{table}/watermark", version=epoch)
+    store(lake, row)
 
 
 def split(name: str, timestamp: int, **more: Any) -> SplitWatermark:
@@ -280,7 +281,7 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     log(lake, "a", split("0", 50), split("1", 4), at=1000, following={"1": 25_000})
     lake.epochs.create()
     for table in ("a", "b"):
-        lake.epochs.append([source_row(table, 1, 1, 0, Step({}))], application=f"{table}/plan", version=1)
+        store(lake, source_row(table, 1, 1, 0, Step({})))
     found = status(lake, clock=lambda: 61_000)
     told = {source.table: source for source in found.sources}
     assert told["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")), Blocked("1", 1000, 4, ("b", "0"), 25_000))

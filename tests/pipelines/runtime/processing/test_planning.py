@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.pipelines.runtime.handmade import store, verdict_of
 from tests.pipelines.runtime.processing import functions as fn
 from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
-from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.processing.description import time_after
 from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
@@ -60,12 +62,24 @@ class Log:
         row = WatermarkRow(
             table, generation, epoch, at, rows, timestamp, now, idle, flip_epoch=flip, flipped_at=flip and 0
         )
-        self.lake.watermarks.append([row], application=f"{table}/{generation}", version=self.epochs[table])
+        store(self.lake, row)
+
+    @property
+    def spec(self) -> ProcessSpec:
+        spec = self.on_lake.insert.process
+        assert spec is not None
+        return spec
 
     def next(
         self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
     ) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.on_lake, lambda: now, until).next(last)
+
+    def plan(self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None) -> ProcessPlan:
+        """The next epoch, which there is."""
+        plan = self.next(last, now, until)
+        assert isinstance(plan, ProcessPlan), plan
+        return plan
 
     def releasing(self) -> InsertRunner:
         without: Any = None
@@ -74,7 +88,7 @@ class Log:
         return InsertRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, free, work)
 
     def planned(self, plan: ReleasePlan) -> None:
-        self.lake.epochs.settle(plan.row(), application=f"plan/{plan.generation}")
+        store(self.lake, plan.row())
 
     def staged(
         self, plan: ReleasePlan, watermark: int = MIN_TIMESTAMP, key: str = "k", timer: int | None = None
@@ -101,9 +115,7 @@ def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
     log = Log(tmp_path)
     assert isinstance(log.next(), Waiting)
     log.landed("events", 5, 10)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
-    assert plan.process is not None
+    plan = log.plan()
     assert stored_plan(plan.row()) == plan
     assert [(span.after, span.upto, span.rows) for span in plan.process.inputs] == [(0, 1, 5), (0, 0, 0)]
     assert (plan.process.end, plan.process.watermark) == (MIN_TIMESTAMP, (MIN_TIMESTAMP, False))
@@ -111,9 +123,7 @@ def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
     assert isinstance(waiting, Waiting)
     assert waiting.reason == "no rows of events or rules have landed since the last epoch"
     log.landed("rules", 0, 7)
-    moved = log.next(plan)  # no row, and the time has moved
-    assert isinstance(moved, ReleasePlan)
-    assert moved.process is not None
+    moved = log.plan(plan)  # no row, and the time has moved
     assert (moved.process.before, moved.process.end, moved.process.rows) == (MIN_TIMESTAMP, 7, 0)
     log.landed("rules", 0, 7)
     assert isinstance(log.next(moved), Waiting)  # it stands still
@@ -133,11 +143,8 @@ def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
     log = Log(tmp_path)
     for table, timestamp, at in [("events", 5, 10), ("rules", 3, 11), ("rules", 8, 9), ("events", 9, 12)]:
         log.landed(table, 1, timestamp, at)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
-    assert plan.process is not None
-    spec = log.on_lake.insert.process
-    assert spec is not None
+    plan = log.plan()
+    spec = log.spec
     found = epoch_steps(log.lake, spec, plan.process.inputs, last=plan.process.last, before=MIN_TIMESTAMP, now=0)
     # A clock that went back (9 after 11) does not put an epoch before the one that it followed.
     assert found.of_input == ((0, 3), (1, 2))
@@ -169,10 +176,9 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
         log.landed("events", 0, at=1)
     log.landed("events", 3, at=10)
     log.landed("rules", 2, at=20, flip=None)
-    spec = log.on_lake.insert.process
-    assert spec is not None
+    spec = log.spec
     if not waits:
-        assert isinstance(log.next(), ReleasePlan)
+        assert log.plan()
         return
     waiting = log.next()
     assert isinstance(waiting, Waiting)
@@ -181,18 +187,14 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
     log.landed("rules", 1, at=30, flip=2)
     log.landed("events", 1, at=40)
     log.landed("rules", 1, at=50, flip=2)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
-    assert plan.process is not None
+    plan = log.plan()
     assert [span.loaded for span in plan.process.inputs] == [1 if script == IN_PHASES else 0, 2]
     assert stored_plan(plan.row()) == plan
     found = planned_steps(log.lake, spec, plan.process)
     wanted = ((0, 3, 4), (1, 2, 5)) if script == IN_PHASES else ((2, 3), (0, 1, 4))
     assert found.of_input == wanted
     log.landed("rules", 1, at=60, flip=2)
-    later = log.next(plan)
-    assert isinstance(later, ReleasePlan)
-    assert later.process is not None
+    later = log.plan(plan)
     assert [span.loaded for span in later.process.inputs] == [0, 0]
     assert "loaded" not in str(later.row().plan), "as plans of before there was such a flip"
 
@@ -200,8 +202,7 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
 def test_an_input_that_was_started_again_is_refused(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
+    plan = log.plan()
     log.landed("events", 1, generation=2)
     with pytest.raises(PlanningError, match=r"events was started again \(generation 2\)"):
         log.next(plan)
@@ -211,8 +212,7 @@ def planned_for_another_function(folder: Path) -> tuple[Log, ReleasePlan]:
     """A log with an epoch that is planned, for a function that is no more."""
     log = Log(folder)
     log.landed("events", 1, 5)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
+    plan = log.plan()
     old = replace(plan, computes="another function")
     log.planned(old)
     return log, old
@@ -246,8 +246,7 @@ def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monke
     monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.committed", lambda path, application: 1)
     log = Log(tmp_path)
     log.landed("events", 1)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
+    plan = log.plan()
     log.planned(plan)
     log.staged(plan, key="other")
     log.landed("events", 1)
@@ -259,16 +258,12 @@ def test_idleness_alone_is_an_epoch(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, 5)
     log.landed("rules", 1, 7)
-    first = log.next()
-    assert isinstance(first, ReleasePlan)
+    first = log.plan()
     log.landed("events", 0, 5, idle=True)
-    second = log.next(first)
-    assert isinstance(second, ReleasePlan)
-    assert second.process is not None
+    second = log.plan(first)
     assert second.process.end == 7  # rules alone
     log.landed("rules", 0, 7, idle=True)
-    third = log.next(second)
-    assert isinstance(third, ReleasePlan)  # now all of them are, which is told
+    third = log.plan(second)  # now all of them are, which is told
     log.landed("rules", 0, 7, idle=True)
     assert isinstance(log.next(third), Waiting)
 
@@ -278,9 +273,7 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
     log.landed("events", 1, at=120, now=True)
-    plan = log.next(now=500)
-    assert isinstance(plan, ReleasePlan)
-    assert plan.process is not None
+    plan = log.plan(now=500)
     assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
 
@@ -291,30 +284,23 @@ def test_a_run_follows_the_clock_no_further_than_its_beginning(tmp_path: Path, m
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
-    first = log.next(now=502, until=500)
-    assert isinstance(first, ReleasePlan)
-    assert first.process is not None
+    first = log.plan(now=502, until=500)
     assert (first.instant, first.process.end) == (502, 500)
     log.planned(first)
     log.staged(first, timer=503)
     assert isinstance(log.next(first, now=504, until=500), Waiting)
-    second = log.next(first, now=600, until=590)
-    assert isinstance(second, ReleasePlan)
-    assert second.process is not None
+    second = log.plan(first, now=600, until=590)
     assert (second.process.before, second.process.end) == (500, 590)
-    assert isinstance(log.next(first, now=504), ReleasePlan)
+    assert log.plan(first, now=504)
 
 
 def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
-    held, spec = log.next(now=500), log.on_lake.insert.process
-    assert isinstance(held, ReleasePlan)
-    assert spec is not None
+    held, spec = log.plan(now=500), log.spec
     log.planned(held)
-    no = VerdictRow(log.on_lake.owner, 1, 1, held.digest, 501, False, ["no"], [])
-    position = Position(held, log.staged(held), no, 0)
+    position = Position(held, log.staged(held), verdict_of(held, "no"), 0)
     again = ProcessPlanner(log.on_lake, lambda: 900).instead_of(position, "re-release", None)
     assert (again.instant, again.supersedes) == (900, 1)
     assert again.process is not None
@@ -330,8 +316,7 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.landed("events", 1, 5)
     log.landed("rules", 1, 5)
-    first = log.next()
-    assert isinstance(first, ReleasePlan)
+    first = log.plan()
     held = replace(first, epoch=2)
     again = replace(first, epoch=3, supersedes=2)
     last = replace(first, epoch=4, supersedes=3)
@@ -348,8 +333,7 @@ def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.committed", lambda path, application: 3)
     log = Log(tmp_path)
     log.landed("events", 1)
-    first = log.next()
-    assert isinstance(first, ReleasePlan)
+    first = log.plan()
     plans = [first, replace(first, epoch=2), replace(first, epoch=3, supersedes=2)]
     for plan in plans:
         log.planned(plan)

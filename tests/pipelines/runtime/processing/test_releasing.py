@@ -8,13 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import mark, store, verdict_of
 from tests.pipelines.runtime.processing.test_planning import Log
-from tidegate.pipelines.lake import VerdictRow
-from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.processing.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
@@ -30,12 +27,10 @@ def full(*arguments: Any, **more: Any) -> int:
 def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(tmp_path)
     log.landed("events", 1)
-    plan = log.next()
-    assert isinstance(plan, ReleasePlan)
+    plan = log.plan()
     log.planned(plan)
     staged = log.staged(plan)
-    yes = VerdictRow(log.on_lake.owner, 1, 1, plan.digest, 1, True, [], [])
-    log.lake.verdicts.settle(yes, application="verdict/1")
+    store(log.lake, verdict_of(plan))
     free: Any = SimpleNamespace(acquire=lambda owner: None)
     on_lake = log.on_lake
     work = ProcessWork(on_lake, spark=NOTHING, clock=lambda: 2, progress=NOTHING)
@@ -55,18 +50,11 @@ def test_a_log_row_that_is_lost_is_written_before_the_next_epoch_s(tmp_path: Pat
     """Of a published epoch whose next one is planned already, as a power cut may leave the lake."""
     log = Log(tmp_path)
     log.landed("events", 1)
-    first = log.next()
-    assert isinstance(first, ReleasePlan)
+    first = log.plan()
     log.planned(first)
     log.staged(first, watermark=5)
-    yes = VerdictRow(log.on_lake.owner, 1, 1, first.digest, 1, True, [], [])
-    log.lake.verdicts.settle(yes, application="verdict/1")
-    HandmadeLake._commit(
-        log.on_lake.target_path,
-        pa.schema([pa.field("k", pa.string())]),
-        log.lake.application(log.on_lake.owner, "publish", 1),
-        1,
-    )
+    store(log.lake, verdict_of(first))
+    mark(log.on_lake.target_path, {log.lake.application(log.on_lake.owner, "publish", 1): 1})
     log.planned(replace(first, epoch=2))
     assert log.lake.watermarks.last("paired") is None
     log.releasing()._log_again()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
@@ -51,8 +51,7 @@ def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int)
         upto=4,
         from_quarantine=replace(request, lots=lots(made, request)),
     )
-    application = made.lake.application(made.owner, "plan", 1)
-    made.lake.epochs.append([drafted.row()], application=application, version=epoch)
+    store(made.lake, drafted.row())
     plan = stored_plan(made.lake.epochs.rows(made.owner)[-1])
     assert plan == drafted
     made.staged(plan, **found)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from tests.cases import at_length
 from tests.copies import copy_of
+from tests.pipelines.runtime.handmade import store
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
@@ -87,7 +88,7 @@ def _truncate(harness: Harness, table: str) -> None:
     end = plan.plan["ranges"]["to"]
     epoch = last.epoch + 1
     row = source_row(table, 1, epoch, 0, Step({"from": end, "to": end}))
-    lake.epochs.append([row], application=lake.application(table, "plan", 1), version=epoch)
+    store(lake, row)
     columns = lake_rows.stored_columns(harness.pipeline.table(table))
     seq = f"named_struct('phase', 1, 'log', 0, 'file', 0L, 'position', {end - 1}L, 'row', 1000)"
     values = {"_op": "'t'", "_seq": seq, "_split": "'0'", "_offset": "0L"}

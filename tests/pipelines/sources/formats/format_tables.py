@@ -14,6 +14,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from tidegate.pipelines.sources.formats import DECODED, VALUE, Wanted, format_named
 from tidegate.pipelines.sql import compile_script
@@ -55,14 +56,14 @@ def pair(message: str | list[str]) -> tuple[str, str]:
 def decoded(spark: SparkSession, name: str, messages: list[bytes | None], wants: Wanted) -> list[list[dict[str, Any]]]:
     """The rows of each message, in the order of `_sub`."""
     numbered = [(number, bytearray(value) if value is not None else None) for number, value in enumerate(messages)]
-    frame = spark.createDataFrame(numbered, f"n INT, {VALUE} BINARY")
+    frame = spark.createDataFrame(numbered, f"n INT, {VALUE} BINARY").coalesce(1)
     result = format_named(name).decode(frame, wants)
     assert result.columns == ["n", *DECODED]
     schema = {column.name: column.spark_type for column in wants.columns}
     wide = ", ".join(f"`{column}` {of}" for column, of in schema.items())
-    assert result.schema["_fields"].dataType.simpleString() == spark.createDataFrame([], wide).schema.simpleString()
+    assert result.schema["_fields"].dataType.simpleString() == StructType.fromDDL(wide).simpleString()
     found: list[list[dict[str, Any]]] = [[] for _ in messages]
-    for row in result.orderBy("n", "_sub").collect():
+    for row in sorted(result.collect(), key=lambda row: (row["n"], row["_sub"])):
         found[row["n"]].append(row.asDict())
     return found
 
