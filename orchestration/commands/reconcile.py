@@ -51,7 +51,7 @@ def reconcile(
     not landed yet is landed first; nothing else changes. Leaves with status 1 where a key differs. Tables of mysql-cdc
     with a snapshot can be compared.
     """
-    from tidegate.orchestration.console.proofs import of_reconciled, reconciled_lines
+    from tidegate.orchestration.console.views import of_reconciled, reconciled_lines
     from tidegate.pipelines.connectors.registry import comparable
     from tidegate.pipelines.connectors.table import require_variables
     from tidegate.pipelines.lake import Lake

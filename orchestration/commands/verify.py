@@ -44,7 +44,7 @@ def verify(
     Rows that have passed out of retention are reported as such, never as equal. A process cannot be recomputed epoch by
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
-    from tidegate.orchestration.console.proofs import of_reports, report_lines
+    from tidegate.orchestration.console.views import of_reports, report_lines
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.pipelines.runtime.verifying.verify import verify as recompute

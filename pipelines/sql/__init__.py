@@ -20,18 +20,23 @@ from tidegate.pipelines.syntax.errors import Location, SqlError
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import compile_script
-    from tidegate.pipelines.sql.explanation import explain
-    from tidegate.pipelines.sql.show import describe, show_create_function, show_create_table, show_statements
+    from tidegate.pipelines.sql.explanation import (
+        describe,
+        explain,
+        show_create_function,
+        show_create_table,
+        show_statements,
+    )
     from tidegate.pipelines.sql.tables.watermark import from_properties, to_properties
 
 _LAZY = {
     "compile_script": "tidegate.pipelines.sql.compile",
-    "describe": "tidegate.pipelines.sql.show",
+    "describe": "tidegate.pipelines.sql.explanation",
     "explain": "tidegate.pipelines.sql.explanation",
     "from_properties": "tidegate.pipelines.sql.tables.watermark",
-    "show_create_function": "tidegate.pipelines.sql.show",
-    "show_create_table": "tidegate.pipelines.sql.show",
-    "show_statements": "tidegate.pipelines.sql.show",
+    "show_create_function": "tidegate.pipelines.sql.explanation",
+    "show_create_table": "tidegate.pipelines.sql.explanation",
+    "show_statements": "tidegate.pipelines.sql.explanation",
     "to_properties": "tidegate.pipelines.sql.tables.watermark",
 }
 

@@ -24,9 +24,9 @@ from tidegate.pipelines.paths import placed, problem
 from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.identity import definition_of
 from tidegate.pipelines.process.state.declared import column_type
+from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
 from tidegate.pipelines.sql.model import CompiledScript, Insert
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
-from tidegate.pipelines.sql.show import show_create_function, show_create_table
 from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted

@@ -36,7 +36,7 @@ from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.secrets import is_secret
 
 GENERATION = 1

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.pipelines.process.contexts import ApplyPartition
-from tidegate.pipelines.process.engine.binding import Binding, shape_of
-from tidegate.pipelines.process.engine.calls import Calls, described
+from tidegate.pipelines.process.engine.binding import Binding, Calls, described, shape_of
 from tidegate.pipelines.process.engine.steps import Moves, Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction

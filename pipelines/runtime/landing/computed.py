@@ -19,8 +19,8 @@ from tidegate.pipelines.functions import UserFunction, used_in
 from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Generation
-from tidegate.pipelines.sources.delivered import as_declared
 from tidegate.pipelines.spark_versions import over_arrays
+from tidegate.pipelines.sql.tables.source_columns import as_declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

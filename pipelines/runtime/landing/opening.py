@@ -28,7 +28,7 @@ from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.masking import Mask
 from tidegate.pipelines.sql.options import resolve_options
-from tidegate.pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
 
 

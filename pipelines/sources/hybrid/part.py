@@ -29,9 +29,8 @@ from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.delivered import as_declared
 from tidegate.pipelines.sql.options import resolve_options
-from tidegate.pipelines.sql.tables.metadata import as_delivered
+from tidegate.pipelines.sql.tables.source_columns import as_declared, as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.types import quoted
 

@@ -15,11 +15,9 @@ from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_tab
 from tidegate.pipelines.sql.scope import TableScope
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
 from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
-from tidegate.pipelines.sql.tables.metadata import declarable
-from tidegate.pipelines.sql.tables.source_time import is_call
-from tidegate.pipelines.sql.tables.suite import SuiteCompiler
+from tidegate.pipelines.sql.tables.source_columns import declarable, is_call
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
-from tidegate.pipelines.sql.tables.with_options import OptionCompiler, place_of
+from tidegate.pipelines.sql.tables.with_options import OptionCompiler, SuiteCompiler, place_of
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest

@@ -13,11 +13,11 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.tables.source_time import AFTER_IT, delay_of, not_the_sources_own, own_call
+from tidegate.pipelines.sql.tables.source_columns import AFTER_IT, delay_of, not_the_sources_own, own_call
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type, read_watermark
 from tidegate.pipelines.syntax.errors import SqlError
-from tidegate.pipelines.syntax.grammar.watermark import NO_STRATEGY, ascending
+from tidegate.pipelines.syntax.grammar.create import NO_STRATEGY, ascending
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Watermark
 from tidegate.pipelines.syntax.types import TIMESTAMPS, Kind, quoted

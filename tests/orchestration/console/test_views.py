@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import pipeline
-from tidegate.orchestration.console.proofs import reconciled_lines
-from tidegate.orchestration.console.views import of_published, published_line, run_tables, tick_line
+from tidegate.orchestration.console.views import of_published, published_line, reconciled_lines, run_tables, tick_line
 from tidegate.pipelines import text
 from tidegate.pipelines.commands import AS_WRITTEN
 from tidegate.pipelines.lake import StagedRow

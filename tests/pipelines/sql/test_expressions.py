@@ -16,8 +16,7 @@ from tidegate.pipelines.sql.functions import FUNCTIONS
 from tidegate.pipelines.sql.scope import InsertScope, Relation
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
-from tidegate.pipelines.syntax.dialect import Tidegate, parse_type, tokenize
-from tidegate.pipelines.syntax.parser import ScriptParser
+from tidegate.pipelines.syntax.dialect import ScriptParser, Tidegate, parse_type, tokenize
 from tidegate.pipelines.syntax.source import Source
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sql" / "expressions.toml"

@@ -20,7 +20,7 @@ from tidegate.pipelines.sql import (
     show_create_table,
     show_statements,
 )
-from tidegate.pipelines.sql.show import show_settings
+from tidegate.pipelines.sql.explanation import show_settings
 
 
 def table_of(script: str) -> Table:

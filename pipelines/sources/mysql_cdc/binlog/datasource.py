@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import spark_schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES, Chunk

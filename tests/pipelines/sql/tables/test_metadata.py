@@ -12,8 +12,8 @@ import pytest
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sql import SqlError, compile_script
-from tidegate.pipelines.sql.show import show_create_table
-from tidegate.pipelines.sql.tables.metadata import as_delivered, declared_sql
+from tidegate.pipelines.sql.explanation import show_create_table
+from tidegate.pipelines.sql.tables.source_columns import as_delivered, declared_sql
 
 FIXTURE = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "sql" / "metadata.toml").read_text())
 CASES: list[dict[str, Any]] = FIXTURE["column"]

@@ -1,4 +1,6 @@
-"""Reads the row events of one wanted table as one TABLE_MAP describes it."""
+"""Reads the row events of one wanted table as one TABLE_MAP describes it: Arrow batches of the table's columns, then
+those that every row of a changelog carries.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.pipelines.commands import then
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_PHASE, SEQ, SOURCE_FIELDS
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import CREATE, DELETE, UPDATE, schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     FIRST_COMPRESSED,
@@ -25,6 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     KIND_OF,
     VERSION_2,
     Kind,
+    offsets,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import (
@@ -35,6 +39,60 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
     no_such_date,
 )
+from tidegate.pipelines.sources.mysql_cdc.types import quote
+
+SPLIT = "binlog"
+
+CREATE, UPDATE, DELETE, TRUNCATE = 0, 1, 2, 3
+_OPS = pa.array(["c", "u", "d", "t"])
+
+
+def schema_of(table: WantedTable) -> pa.Schema:
+    """The Arrow schema of the batches: the table's columns in their canonical types, then SOURCE_COLUMNS."""
+    columns = [pa.field(column.name, column.canonical.arrow) for column in table.columns]
+    return pa.schema([*columns, *SOURCE_FIELDS])
+
+
+def spark_schema_of(table: WantedTable) -> str:
+    """The same as Spark's DDL."""
+    columns = [f"{quote(column.name)} {column.canonical.spark}" for column in table.columns]
+    return ", ".join([*columns, *(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items())])
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from: one entry per row but for the file. `times` are microseconds, UTC."""
+
+    log: int
+    file_number: int
+    ops: NDArray[np.int8]
+    positions: Offsets
+    rows: Offsets
+    times: Offsets
+
+
+def batch_of(schema: pa.Schema, columns: Sequence[pa.Array], origin: Origin) -> pa.RecordBatch:
+    """The table's `columns` and the source columns of `origin`, as one batch of `schema`."""
+    count = len(origin.ops)
+    seq = pa.StructArray.from_arrays(
+        [
+            array_of(pa.int32(), np.full(count, LOG_PHASE, np.int32), None),
+            array_of(pa.int32(), np.full(count, origin.log, np.int32), None),
+            array_of(pa.int64(), np.full(count, origin.file_number, np.int64), None),
+            array_of(pa.int64(), origin.positions, None),
+            array_of(pa.int32(), origin.rows.astype(np.int32), None),
+        ],
+        fields=list(SEQ),
+    )
+    source = [
+        _OPS.take(pa.array(origin.ops)),
+        seq,
+        array_of(ARROW["_rowtime"], origin.times, None),
+        pa.repeat(SPLIT, count),
+        array_of(pa.int64(), offsets(origin.file_number, origin.positions, origin.rows), None),
+    ]
+    return pa.RecordBatch.from_arrays([*columns, *source], schema=schema)
+
 
 _LONG_COUNT = 251
 _OP_OF_KIND = np.array([CREATE, UPDATE, DELETE], np.int8)

@@ -11,7 +11,7 @@ from tests.conftest import Database
 from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import OnChange
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn

@@ -22,7 +22,7 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.cdc.errors import find
 from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, split_by_file
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import spark_schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import spark_schema_of
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 
 

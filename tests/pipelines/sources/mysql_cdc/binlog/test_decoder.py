@@ -17,7 +17,7 @@ from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, STAR
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file, split_events
 from tidegate.pipelines.sources.mysql_cdc.errors import (

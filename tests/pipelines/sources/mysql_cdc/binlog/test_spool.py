@@ -14,7 +14,7 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
 from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.output import schema_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.errors import ConnectionLost, SpoolDamaged
 

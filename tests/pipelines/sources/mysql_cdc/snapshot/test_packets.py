@@ -9,7 +9,7 @@ import pytest
 
 from tests.pipelines.sources.mysql_cdc.snapshot.made import EOF, LONGEST, Socket, packet
 from tidegate.pipelines.sources.cdc.errors import MalformedRows
-from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import pieces
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import pieces
 
 
 def rows_of(stream: bytes, *, begun: int = 0, most: int = 1 << 30, piece: int = 1 << 16) -> list[bytes]:

@@ -17,8 +17,14 @@ import pytest
 from tests.pipelines.sources.mysql_cdc.snapshot.made import row, sized
 from tidegate.pipelines.sources.cdc.errors import MalformedRows, TableChanged
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
-from tidegate.pipelines.sources.mysql_cdc.snapshot.packets import SLACK_BYTES, Piece
-from tidegate.pipelines.sources.mysql_cdc.snapshot.results import ResultColumn, Values, canonical_array, values_of
+from tidegate.pipelines.sources.mysql_cdc.snapshot.results import (
+    SLACK_BYTES,
+    Piece,
+    ResultColumn,
+    Values,
+    canonical_array,
+    values_of,
+)
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
 
 TEXT = Type.VAR_STRING

@@ -1,24 +1,34 @@
-"""SYSTEM_ROWTIME() and SYSTEM_WATERMARK(), the source's own time (FLIP-66): neither goes without the other.
+"""Columns that the source itself fills.
 
-The watermark may be delayed, `SYSTEM_WATERMARK() - INTERVAL '5' SECOND`, for sources whose times step back. That is
-ours; FLIP-66 has it alone.
+SYSTEM_ROWTIME() and SYSTEM_WATERMARK() (FLIP-66): neither goes without the other. The watermark may be delayed,
+`SYSTEM_WATERMARK() - INTERVAL '5' SECOND`, for sources whose times step back; that is ours, FLIP-66 has it alone.
+
+METADATA columns whose declared type is not the one that the connector delivers: Flink casts them explicitly. Casts that
+lose nothing are accepted, those to a text, and those that leave out digits of a second, as the declared type says;
+Flink's would change the others silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column
+from tidegate.pipelines.connectors.table import Column, Table
+from tidegate.pipelines.sql.coercion import assignable, cast
 from tidegate.pipelines.sql.intervals import interval_value, length
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import Scalar, Watermark, place
-from tidegate.pipelines.syntax.types import Kind, quoted
+from tidegate.pipelines.syntax.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
 """FLIP-66's name, and the one that Flink has given it since."""
@@ -135,3 +145,40 @@ def _bare(tree: exp.Expr) -> exp.Expr:
     while isinstance(tree, exp.Paren):
         tree = tree.this
     return tree
+
+
+def declarable(delivered: FlinkType, declared: FlinkType) -> bool:
+    """Whether a METADATA column that is `delivered` may be `declared`: CAST then has Flink's result. A CHAR(n) or
+    VARCHAR(n) is filled up and cut, a timestamp has the digits of a second that it is declared with."""
+    if declared.kind in STRINGS:
+        return delivered.kind not in BINARIES | NESTED
+    if {delivered.kind, declared.kind} <= TIMESTAMPS:
+        return True
+    return assignable(delivered, declared)
+
+
+def as_delivered(table: Table) -> Table:
+    """`table` as its connector is to read it: every METADATA column in the type that the connector has it in."""
+    return replace(table, columns=tuple(map(_delivered, table.columns)))
+
+
+def declared_sql(column: Column) -> str:
+    """Spark SQL of a column in its declared type, over rows that the connector of `as_delivered` gave."""
+    name = quoted(column.name)
+    return name if column.delivered is None else cast(name, parse_type(column.delivered), parse_type(column.type))
+
+
+def _delivered(column: Column) -> Column:
+    if column.delivered is None:
+        return column
+    return replace(column, type=column.delivered, spark_type=parse_type(column.delivered).spark, delivered=None)
+
+
+def as_declared(rows: DataFrame, table: Table) -> DataFrame:
+    """`rows` with the METADATA columns of `table` cast as Flink casts them; all else as it is."""
+    cast = {column.name: declared_sql(column) for column in table.physical_columns if column.delivered is not None}
+    if not cast:
+        return rows
+    return rows.selectExpr(
+        *(f"{cast[name]} AS {quoted(name)}" if name in cast else quoted(name) for name in rows.columns)
+    )
