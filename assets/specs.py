@@ -120,7 +120,7 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
         text=[
             target.comment,
             f"What `{insert.id}` has published. An epoch enters by one commit, and only with the gate's stored verdict "
-            "on that very epoch; rows that the gate keeps out are in the quarantine beside it.",
+            "on that very epoch; rows that the gate quarantines are in the quarantine beside it.",
             _facts(target),
         ],
         columns=target.stored_columns,

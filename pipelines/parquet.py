@@ -151,7 +151,7 @@ def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | Non
 
 
 def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
-    """Least and greatest value; None where they are not told, or are dates and times outside of the years 1 to 9999,
+    """Least and greatest value; None where they are not known, or are dates and times outside of the years 1 to 9999,
     which Python has no value for."""
     try:
         return (statistics.min, statistics.max) if statistics.has_min_max else None
@@ -160,7 +160,7 @@ def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
 
 
 def statistics_of(group: pq.RowGroupMetaData, column: str) -> pq.Statistics | None:
-    """What a row group tells of a column (a dotted path), where it tells its bounds."""
+    """A row group's statistics of a column (a dotted path); None where they have no bounds."""
     chunk = next((c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column), None)
     if chunk is None or not chunk.is_stats_set or bounds_of(chunk.statistics) is None:
         return None

@@ -56,7 +56,7 @@ class OutcomeCounts:
 
     @property
     def violated(self) -> dict[str, int]:
-        """Constraint -> rows that it keeps out of the target."""
+        """Constraint -> rows that it quarantines."""
         return self._of(VIOLATED)
 
     @property

@@ -106,7 +106,7 @@ def expectations(evidence: Evidence) -> list[Expectation]:
     counts = OutcomeCounts(staged.staged.counts)
     exactly = {
         metrics.ROWS: (counts.to("publish"), "As many rows are staged for the target as the join sent there."),
-        metrics.KEPT_OUT: (counts.to("quarantine"), "As many rows are staged for quarantine as the join kept out."),
+        metrics.KEPT_OUT: (counts.to("quarantine"), "As many rows are staged for quarantine as the join quarantined."),
         **{
             metrics.nulls(key): (0, f"`{key}` belongs to the primary key of `{staged.target.name}`.")
             for key in staged.target.primary_key

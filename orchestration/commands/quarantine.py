@@ -1,4 +1,4 @@
-"""`tidegate quarantine list | show | release | discard`: rows that a gate has kept out, and what becomes of them."""
+"""`tidegate quarantine list | show | release | discard`: rows that a gate has quarantined, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.pipeline import Pipeline
 
 app = typer.Typer(
-    help="List the rows that a gate has kept out, look at them, release them again, or discard them.",
+    help="List the rows that a gate has quarantined, look at them, release them again, or discard them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -124,7 +124,7 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show quarantined rows: when and why they were kept out, what they are, and which version comes nearest.
+    """Show quarantined rows: when and why they were quarantined, what they are, and which version comes nearest.
 
     Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
     """

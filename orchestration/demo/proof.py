@@ -128,7 +128,7 @@ def _wrong_matches(state: dict[int, str], rows: list[tuple]) -> list[str]:
 
 def _wrong_reasons(state: dict[int, str], rows: list[tuple]) -> list[str]:
     return [
-        f"user {user} was kept out ({reason}), the replay says {state.get(user, 'not there')}"
+        f"user {user} was quarantined ({reason}), the replay says {state.get(user, 'not there')}"
         for user, _, reason in rows
         if user in state or (user is None) != reason.startswith("unmatched:key-null")
     ]

@@ -111,7 +111,7 @@ def _comparison(found: Verdict) -> RenderableType:
     table.add_row("clicks in", f"{clicks.landed:,}", f"{without.clicks:,}")
     table.add_row("joined to their user", f"{clicks.published:,}", f"{without.clicks - without.nulls:,}")
     for name, count in _sorted(clicks.quarantined):
-        table.add_row(f"  kept out: {escape(_why(name))}", f"{count:,}", "")
+        table.add_row(f"  quarantined: {escape(_why(name))}", f"{count:,}", "")
     table.add_row("NULL, nobody there", "0", f"{without.nulls - without.silent:,}")
     table.add_row("NULL in silence: the user was not loaded yet", "0", f"[bold red]{without.silent:,}[/]")
     middle, longest = without.wait_ms

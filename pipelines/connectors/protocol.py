@@ -175,7 +175,7 @@ class Landed:
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
     for it (SYSTEM_WATERMARK()); one that goes back is passed over, and one that no source may tell is an error (see
     `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
-    rows so far: each holds the table's watermark until it has told one, and goes on after the bounded phase.
+    rows so far: each holds the table's watermark until it has emitted one, and goes on after the bounded phase.
     `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
     it can only be asked while it is read; others are `KeepsALog`."""
 
@@ -216,7 +216,7 @@ class Source(Protocol):
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """FLIP-326, SourceReader: return True to own the periodic emit, and call `on_watermark_emit` from `landed`
-        when the watermark should be told (at the flip). False leaves the emit to the runtime."""
+        when the watermark should be emitted (at the flip). False leaves the emit to the runtime."""
         ...
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class LogRetention:
 
     Attributes:
         left_s: seconds until it may be gone; 0 when it is. None where nothing of it goes by age.
-        kept_s: seconds that the source keeps anything; None until it is told otherwise.
+        kept_s: seconds that the source keeps anything; None where the source does not say.
         position: the cursor, for people.
     """
 
@@ -334,7 +334,7 @@ class Comparison(Protocol):
 
     Attributes:
         columns: names of the declared columns that are compared, the primary key among them.
-        exact: a row's `_seq` tells the place that its own read view equals.
+        exact: a row's `_seq` is the place that its own read view equals.
     """
 
     columns: Sequence[str]

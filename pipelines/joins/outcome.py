@@ -3,7 +3,7 @@
     matched              every build had a version for it: published
     unmatched            a build had none: quarantined, or published null-extended where the policy says so
     dropped              INNER (under the policy `publish`) or WHERE left it out: only counted
-    violated             it violates a constraint of the target that keeps rows out (joins.violations): quarantined
+    violated             it violates a constraint of the target that quarantines rows (joins.violations): quarantined
     time-null            it has no place in event time: quarantined, whatever the policy
     discarded            a person gave up a held epoch: quarantined
 
@@ -11,7 +11,7 @@ WHERE may not lose an unmatched row in silence: what it says of the probe alone 
 rows that matched (or that are published null-extended).
 
 While a release runs, an outcome is a number (`Outcomes`), and so is why a build gave no version (`why_number`): text
-would be compared and copied for every row. It gets its name where a row is kept out, and in the counts.
+would be compared and copied for every row. It gets its name where a row is quarantined, and in the counts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ row meets.
 
 Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
-                                                             last three may be NULL where a row cannot be kept out any
-                                                             more
+                                                             last three may be NULL where a row cannot be quarantined
+                                                             any more
     _probe_time                                              in event time: us, UTC
     _instant                                                 what PROCTIME() is in this release
     _why<n>, _build<n>_epoch, _build<n>_seq, _outside<n>     of the n-th join: why it gave no version (NULL: it gave
@@ -42,7 +42,7 @@ BATCH = 1 << 16
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A fact of a landed row, and the lake's column that it is."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
-"""What is stored with rows that are kept out alone."""
+"""What is stored with quarantined rows only."""
 
 _MATCH = -1
 _WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)], np.int8)

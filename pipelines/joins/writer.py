@@ -3,7 +3,7 @@
 A staged row has the target's columns, then
     _op, _generation, _epoch          what a published row carries
     _probe_epoch, _split, _offset     which probe row it is; NULL where published
-    _reason                           why it is kept out; of a published row only with 'gate.proof'
+    _reason                           why it is quarantined; of a published row only with 'gate.proof'
     _violated                         which constraints it violates (joins.violations), where the target has any
 and lies in a folder `_disposition=publish` or `_disposition=quarantine`, each below a folder of its own.
 """

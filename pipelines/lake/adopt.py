@@ -235,8 +235,8 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
             old.append(name)
         if 0 < going < file.count_rows():
             rest.make()
-            told = bounded(file.schema)
-            with (rest / f"{number}.parquet").parquet_writer(file.schema, write_statistics=told) as writer:
+            has_bounds = bounded(file.schema)
+            with (rest / f"{number}.parquet").parquet_writer(file.schema, write_statistics=has_bounds) as writer:
                 for batch in file.to_batches(filter=~taken):
                     writer.write_batch(batch)
     if epochs.rows is not None and there != epochs.rows:

@@ -415,8 +415,8 @@ class _Decoded:
 def _meets(metadata: pq.FileMetaData, group: int, first: int, last: int) -> bool:
     """Whether a row group may hold epochs from `first` to `last`."""
     place = metadata.schema.names.index("epoch")
-    told = metadata.row_group(group).column(place).statistics
-    return told is None or not told.has_min_max or (told.min <= last and told.max >= first)
+    found = metadata.row_group(group).column(place).statistics
+    return found is None or not found.has_min_max or (found.min <= last and found.max >= first)
 
 
 Home = tuple[int, int, int]

@@ -33,7 +33,7 @@ are made by the umask."""
 KEEP = "DO_NOT_REMOVE.txt"
 """The file that says what lies in a target's `_quarantine`."""
 
-_WHY = """The rows that were kept out of the published table lie in here, each with the reason.
+_WHY = """The rows that were quarantined of the published table lie in here, each with the reason.
 In a lake that an older Tidegate began, files of the published table lie in here too: to remove them destroys it.
 So remove nothing in here by hand.
 
@@ -115,7 +115,7 @@ class Lake(Layout):
                 next_command="give a folder that you may write to: --lake DIR",
             ) from error
         for name in OWN_FOLDERS:
-            with suppress(OSError):  # of a lake that is only read: who writes there is told
+            with suppress(OSError):  # of a lake that is only read: whoever writes there gets the error
                 Location(self.root / name).make(PRIVATE)
         self.epochs = ControlTable(self.control, EpochRow)
         self.watermarks = ControlTable(self.control, WatermarkRow)

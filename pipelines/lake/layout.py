@@ -48,7 +48,7 @@ class Places:
 
     @property
     def quarantine(self) -> Path:
-        """The rows that its gate kept out of the target."""
+        """The rows that its gate quarantined of the target."""
         return self.target / "_quarantine" / self.insert
 
     @property
@@ -83,7 +83,7 @@ class Layout:
         return self.root / "targets" / target.name
 
     def quarantine_path(self, target: Table, insert: Insert) -> Path:
-        """The rows that were kept out of `target` by this INSERT's gate."""
+        """The rows that were quarantined of `target` by this INSERT's gate."""
         return Places(self.target_path(target), insert.id).quarantine
 
     def published_path(self, target: Table, insert: Insert) -> Path:

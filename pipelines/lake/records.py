@@ -294,12 +294,12 @@ class LedgerRow(Record):
 
 @dataclass(frozen=True)
 class AlertRow(Record):
-    """What people were told: an incident that began (`state` open) or is over (resolved). `owner` is the pipeline, and
-    `epoch` counts its alerts. A log for people; of rows, nothing is decided by it. It decides which of the code
-    locations that share a lake sends a message.
+    """What was reported to people: an incident that began (`state` open) or is over (resolved). `owner` is the
+    pipeline, and `epoch` counts its alerts. A log for people; of rows, nothing is decided by it. It decides which of
+    the code locations that share a lake sends a message.
 
     `incident` is the key of what it is about, `next` the command to go on with, `teller` the code location that
-    told it.
+    reported it.
     """
 
     table: ClassVar[str] = "alerts"

@@ -38,8 +38,8 @@ class WhereRowsAre:
         landed: rows of the probe's generation that the INSERT reads, by the watermark log.
         matched: published rows that every build had a version for.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
-        quarantined: rows that were kept out, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
-        released_again: rows that were kept out once, by the same reasons, until later epochs joined them again: they
+        quarantined: rows that were quarantined, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
+        released_again: rows that were quarantined once, by the same reasons, until later epochs joined them again: they
             are counted where those have put them.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.

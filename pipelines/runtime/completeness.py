@@ -71,7 +71,7 @@ class Complete:
         complete_until_now: it has all that its source had when it was last asked: its time is the clock's.
         epoch: the last landed one of a table; the last one of an INSERT, whatever its verdict.
         verdict: of that epoch: `passed` or `held`; None before there is one, and of a table.
-        waiting, quarantined: rows of the INSERT's probe that are not released, and that were kept out; of a table,
+        waiting, quarantined: rows of the INSERT's probe that are not released, and that were quarantined; of a table,
             rows that its source could not read are `quarantined`.
     """
 

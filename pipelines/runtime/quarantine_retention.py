@@ -78,7 +78,7 @@ class QuarantineRetention(OldRows):
             return nothing("no row that was released or discarded is old enough")
         if not delta_log.plain(opened):
             return nothing(NOT_PLAIN)
-        # What is decided in one epoch goes together, so that the epoch's number tells of all of it.
+        # What is decided in one epoch goes together, so that the epoch's number stands for all of it.
         return self._removed(insert, path, opened, going, upto)
 
     def _decided(self, insert: Insert, before: int, oldest: int) -> list[QuarantinedRows]:

@@ -123,7 +123,7 @@ def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:
 
 
 _PROOF = {
-    "quarantine": "kept out, into the quarantine, with the reason",
+    "quarantine": "quarantined, with the reason",
     "block": "holds the whole epoch back",
     "publish": "published as SQL has it: LEFT fills up with NULL, INNER drops the row; both counted by reason",
 }
@@ -131,7 +131,7 @@ _PROOF = {
 
 _VIOLATED = {
     "fail": "holds the whole epoch back",
-    "quarantine": "kept out, into the quarantine, with the constraint's name",
+    "quarantine": "quarantined, with the constraint's name",
     "warn": "published, and counted",
 }
 

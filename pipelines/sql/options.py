@@ -32,7 +32,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="quarantine",
         choices=("quarantine", "block", "publish"),
-        doc="What becomes of a released probe row without a match: kept out with its reason (quarantine), the whole "
+        doc="What becomes of a released probe row without a match: quarantined with its reason (quarantine), the whole "
         "epoch is held (block), or what SQL itself says (publish): LEFT fills up with NULLs, INNER drops the row, "
         "both counted by reason.",
         changes="rows",

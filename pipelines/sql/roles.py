@@ -22,7 +22,7 @@ from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import InsertInto, Name
 
 PROCESS_TARGET = "written by a process"
-OF_A_PROCESS = "leave it out: rows that a process keeps out are its own, and nobody decides about them"
+OF_A_PROCESS = "leave it out: rows that a process quarantines are its own, and nobody decides about them"
 
 _ROLE_NAMES: dict[Role, str] = {
     "build": "a build side",

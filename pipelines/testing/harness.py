@@ -177,7 +177,7 @@ class Harness:
         return self._rows(path, found, f"_epoch > {after}")
 
     def quarantined(self, insert: str) -> list[dict[str, Any]]:
-        """The rows that the gate of an INSERT keeps out, with `_reason`; not those that were released since."""
+        """The rows that the gate of an INSERT quarantined, with `_reason`; not those that were released since."""
         found = self.pipeline.insert(insert)
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
         kept = quarantined_by_epoch(self.lake, self.pipeline, found)

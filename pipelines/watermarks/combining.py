@@ -20,15 +20,15 @@ class Channel:
 
     timestamp: int = MIN_TIMESTAMP
     use_processing_time: bool = False
-    told_idle: bool = False
+    marked_idle: bool = False
 
     @property
     def idle(self) -> bool:
-        return self.told_idle and not self.use_processing_time
+        return self.marked_idle and not self.use_processing_time
 
-    def tell(self, watermark: Watermark) -> None:
+    def emit(self, watermark: Watermark) -> None:
         """Take in `watermark`, which ends idleness. One that would turn time back changes nothing else."""
-        self.told_idle = False
+        self.marked_idle = False
         if watermark.use_processing_time:
             self.use_processing_time = True
         elif not self.use_processing_time:
@@ -59,8 +59,8 @@ def input_all(channels: Channels, inputs: Mapping[Hashable, tuple[Watermark, boo
     """Take in several channels' last (watermark, idle), as one. Raises InvalidWatermark."""
     found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
     for channel, watermark, idle in found:
-        channel.tell(watermark)
-        channel.told_idle = idle
+        channel.emit(watermark)
+        channel.marked_idle = idle
 
 
 def all_idle(channels: Channels) -> bool:
@@ -128,17 +128,17 @@ class StatusWatermarkValve:
 
     def input_watermark(self, channel: Hashable, watermark: Watermark) -> None:
         """`channel` emitted `watermark`; it is active from here on."""
-        find(self._channels, channel).tell(watermark)
+        find(self._channels, channel).emit(watermark)
         self._update()
 
     def input_idle(self, channel: Hashable) -> None:
         """`channel` turned idle."""
-        find(self._channels, channel).told_idle = True
+        find(self._channels, channel).marked_idle = True
         self._update()
 
     def input_active(self, channel: Hashable) -> None:
         """`channel` came back from idle."""
-        find(self._channels, channel).told_idle = False
+        find(self._channels, channel).marked_idle = False
         self._update()
 
     def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
@@ -188,17 +188,17 @@ class CombinedWatermarkStatus:
 
     def input_watermark(self, channel: Hashable, watermark: Watermark) -> bool:
         """Input `channel` emitted `watermark`; it is active from here on. True if `.watermark` moved."""
-        find(self._inputs, channel).tell(watermark)
+        find(self._inputs, channel).emit(watermark)
         return self._update()
 
     def input_idle(self, channel: Hashable) -> bool:
         """Input `channel` turned idle. True if `.watermark` moved."""
-        find(self._inputs, channel).told_idle = True
+        find(self._inputs, channel).marked_idle = True
         return self._update()
 
     def input_active(self, channel: Hashable) -> bool:
         """Input `channel` came back from idle. True if `.watermark` moved."""
-        find(self._inputs, channel).told_idle = False
+        find(self._inputs, channel).marked_idle = False
         return self._update()
 
     def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
@@ -268,15 +268,15 @@ class _SplitOutput:
         self._immediate = immediate
 
     def emit_watermark(self, watermark: Watermark) -> None:
-        self._channel.tell(watermark)
+        self._channel.emit(watermark)
         self._changed()
 
     def mark_idle(self) -> None:
-        self._channel.told_idle = True
+        self._channel.marked_idle = True
         self._changed()
 
     def mark_active(self) -> None:
-        self._channel.told_idle = False
+        self._channel.marked_idle = False
         self._changed()
 
     def _changed(self) -> None:

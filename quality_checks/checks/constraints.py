@@ -20,7 +20,7 @@ SAMPLES = 5
 def check(evidence: Evidence) -> CheckResult:
     """FAIL: one row holds the epoch. QUARANTINE: no such row is among those to publish. WARN: counted, and reported.
 
-    What the join's pass counted as kept out is compared with the masks of the staged rows themselves. NULL in a NOT
+    What the join's pass counted as quarantined is compared with the masks of the staged rows themselves. NULL in a NOT
     NULL column is a violation too, which the files' own counts of NULLs show.
     """
     staged = evidence.staged
@@ -49,14 +49,15 @@ def check(evidence: Evidence) -> CheckResult:
         expected=expected,
         detail=f"{subject(staged)}: {'; '.join(failed)}. Nothing was published. {ways_out}"
         if failed
-        else warning or f"{counted(len(constraints), 'constraint')} kept, or their rows kept out",
+        else warning or f"{counted(len(constraints), 'constraint')} hold, or their rows are quarantined",
         warning=warning,
     )
 
 
 def _not_null(evidence: Evidence) -> dict[Constraint, str]:
     """That the NOT NULL columns of the target are not NULL, each as a constraint without ON VIOLATION, or by what the
-    script sets; with the column. Of the key another check asks. Where such rows are kept out, there is a constraint."""
+    script sets; with the column. Of the key another check asks. Where such rows are quarantined, there is a
+    constraint."""
     staged, taken = evidence.staged, [each.name for each in evidence.staged.insert.constraints]
     enforcer, key = staged.pipeline.not_null_enforcer, staged.target.primary_key
     return {
@@ -73,13 +74,15 @@ def _misplaced(evidence: Evidence) -> list[str]:
     limit, problems = kept_out_from(staged.insert.constraints), []
     for footer in evidence.footers:
         if footer.rows and (footer.violated is None or (footer.disposition == "publish" and footer.violated >= limit)):
-            problems.append(f"{footer.path} to {footer.disposition} may hold rows that a constraint keeps out")
+            problems.append(f"{footer.path} to {footer.disposition} may hold rows that a constraint quarantines")
     hard = [each for each in staged.insert.constraints if each.action != "warn"]
     for place, each in enumerate(hard):
         kept_out, violating = counts.get(VIOLATED + each.name, 0), facts.get(fact(each))
         # Of the severest nothing can be taken by another; the rest are counted under the severest that a row violates.
         if violating is None or kept_out > violating or (place == 0 and kept_out != violating):
-            problems.append(f"{kept_out:,} rows are kept out by {each.name}, {violating or 0:,} staged rows violate it")
+            problems.append(
+                f"{kept_out:,} rows are quarantined by {each.name}, {violating or 0:,} staged rows violate it"
+            )
     return problems
 
 

@@ -66,8 +66,9 @@ def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evide
 
 
 def outputs(evidence: Evidence) -> CheckResult:
-    """What the tasks have handed on against what went to publish and to quarantine, and why it was kept out. Of SQL's
-    windows: against what HAVING left out, too, and every row that was read was aggregated or left out for a reason."""
+    """What the tasks have handed on against what went to publish and to quarantine, and why it was quarantined. Of
+    SQL's windows: against what HAVING left out, too, and every row that was read was aggregated or left out for a
+    reason."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
     emitted, left_out = staged.staged.facts.get("emitted"), staged.staged.facts.get(NOT_HAVING, 0)
@@ -76,13 +77,13 @@ def outputs(evidence: Evidence) -> CheckResult:
     taken = _taken(evidence)
     passed = emitted == given and places["quarantine"] == kept_out and taken is None
     found = (
-        taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be kept out"
+        taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be quarantined"
     )
     return CheckResult(
         row_counts.ONE_PLACE,
         passed=passed,
-        observed={"emitted": emitted, **places, "kept out for a reason": kept_out, **counts.dropped},
-        expected={"emitted": given, "kept out for a reason": places["quarantine"]},
+        observed={"emitted": emitted, **places, "quarantined for a reason": kept_out, **counts.dropped},
+        expected={"emitted": given, "quarantined for a reason": places["quarantine"]},
         detail=listed(places)
         if passed
         else f"{subject(staged)}: {found}: a row is lost or in two places. Nothing was published. Compute it again",

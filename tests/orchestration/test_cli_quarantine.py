@@ -1,4 +1,4 @@
-"""`tidegate quarantine`: what a person and a program see of rows that were kept out, and what they do with them."""
+"""`tidegate quarantine`: what a person and a program see of rows that were quarantined, and what they do with them."""
 
 from __future__ import annotations
 

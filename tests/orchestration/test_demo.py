@@ -105,7 +105,7 @@ def test_every_reason_is_shown_as_text_with_its_count(played: tuple[Site, str, s
     verdict = next(line for line in shown.splitlines() if line.startswith("Verdict:"))
     for reason, count in reasons.items():
         assert f"{count:,} because {WHY[reason]}" in verdict
-        assert f"kept out: {WHY[reason]}" in shown
+        assert f"quarantined: {WHY[reason]}" in shown
 
 
 def test_without_the_gate_there_were_silent_nulls(played: tuple[Site, str, str]) -> None:

@@ -51,7 +51,8 @@ def rows(path: Path, schema: list, numbers: list[int | None], violated: int = 0)
 
 
 def staged(folder: Path) -> StagedEpoch:
-    """Two rows to the first output; two to the second, of which one is kept out by its constraint; state of a key."""
+    """Two rows to the first output; two to the second, of which one is quarantined by its constraint; state of a
+    key."""
     function = EventTimeExtension.wrap_process_function(fn.Halved())
     pipeline = compile_script(SCRIPT).process(["evens", "odds"], "events", "k", function)
     lake, insert = Lake(folder), pipeline.insert("evens")
@@ -107,7 +108,7 @@ def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
     assert second is not None
     assert (second.rows("publish"), second.rows("quarantine"), second.staged.target.name) == (1, 1, "odds")
     (found,) = [result for result in prove(gather(epoch)) if result.name == "one-place"]
-    assert found.observed["odds"] == {"emitted": 2, "publish": 1, "quarantine": 1, "kept out for a reason": 1}
+    assert found.observed["odds"] == {"emitted": 2, "publish": 1, "quarantine": 1, "quarantined for a reason": 1}
     (warned,) = [result for result in prove(gather(epoch)) if result.name == "constraints"]
     assert (
         warned.warning == 'second output odds: 1 row violates the constraint liked (number <> 5), among them {"k": "k"}'
@@ -147,7 +148,7 @@ def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Ca
             "one-place",
             "second output odds: .* the function gave 3 rows",
         ),
-        (_rewritten([*OWN, *LAKE, *EXTRA], [5], SMALL), "constraints", "may hold rows that a constraint keeps out"),
+        (_rewritten([*OWN, *LAKE, *EXTRA], [5], SMALL), "constraints", "may hold rows that a constraint quarantines"),
         (lambda epoch: _file(epoch).unlink(), "staged-files", "second output odds: .*part-0.parquet is gone"),
         (lambda epoch: rows(_file(epoch), [*OWN, *LAKE, *EXTRA, *MASK], [5, 7]), "staged-files", "has 2 rows"),
         (

@@ -20,7 +20,7 @@ class FromQuarantine:
         reasons, epochs: What was asked for; none: all of them.
         lots: What that was when it was planned.
         oldest: No row of theirs that has a time lies before (ms, UTC).
-        upto: Only what was kept out by epochs up to this one: what a person has seen. None: whatever there is.
+        upto: Only what was quarantined by epochs up to this one: what a person has seen. None: whatever there is.
         by, because: Who asked, and why, in their own words.
     """
 
@@ -51,7 +51,7 @@ class FromQuarantine:
 
 @dataclass(frozen=True, kw_only=True)
 class RequeuePlan(ReleasePlan):
-    """An epoch that takes rows which releases before it have kept out, and leaves P and W as they are."""
+    """An epoch that takes rows which releases before it have quarantined, and leaves P and W as they are."""
 
     from_quarantine: FromQuarantine
 

@@ -80,7 +80,8 @@ class GroupPosition:
 
 
 def next_rowtimes_of(row: WatermarkRow | None) -> dict[str, int]:
-    """The rowtime of the next row of each split that was left out for alignment, as a log row tells it."""
+    """The rowtime of the next row of each split that was left out for alignment, as a row of the watermark log has
+    it."""
     return dict(row.alignment.get("next_rowtimes", {})) if row and row.alignment else {}
 
 

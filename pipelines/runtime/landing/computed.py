@@ -49,7 +49,7 @@ def stored_as_delivered(table: Table) -> bool:
 
 def computed(rows: DataFrame, table: Table, stored: StoredStep) -> DataFrame:
     """The source's rows with the table's computed columns, in stored order."""
-    columns = [  # an error of Spark's tells the whole text that it parsed: each expression is one of its own
+    columns = [  # an error of Spark's shows the whole text that it parsed: each expression is one of its own
         F.expr(column.expression).cast(column.spark_type).alias(column.name)
         if column.expression is not None
         else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)

@@ -39,8 +39,8 @@ class Failed:
 def failed_expression(error: BaseException, table: Table, watermark: str | None) -> Failed | None:
     """The computed column or watermark of `table` that Spark's `error` comes from; None where it names none of them.
 
-    `watermark` is the Spark SQL that the table's strategy evaluates. Spark tells the text of an expression and the part
-    of it that failed. Of two expressions with the same text the first is named: both fail on the same row.
+    `watermark` is the Spark SQL that the table's strategy evaluates. Spark's error has the text of an expression and
+    the part of it that failed. Of two expressions with the same text the first is named: both fail on the same row.
     """
     declared = _declared(table, watermark)
     whole = next((failed for failed, text in declared if f" ==\n{text}\n" in str(error)), None)

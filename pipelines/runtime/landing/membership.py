@@ -1,4 +1,4 @@
-"""One source table in its alignment group (FLIP-182): what it may land next, and what its log tells the others."""
+"""One source table in its alignment group (FLIP-182): what it may land next, and what the others read in its log."""
 
 from __future__ import annotations
 

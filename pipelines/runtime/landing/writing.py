@@ -152,7 +152,7 @@ class EpochWriter:
         return Written(folder, surveyed(folder, footers), Counted(tally, self._kept_out()))
 
     def by_tasks(self, number: int) -> tuple[Path, DataFrame]:
-        """The folder in which tasks write them, and the frame of what each task tells of it, with `number`."""
+        """The folder in which tasks write them, and the frame of what each task reports of it, with `number`."""
         rows, folder = self._read(), self._folder()
         if "_instant" in (self.time.expression or ""):
             rows = self.time.valued(rows.withColumn("_instant", plan_instant(self.stored))).drop("_instant")

@@ -158,7 +158,7 @@ class OutputsTime:
     ) -> OutputsTime:
         """What stands after an epoch.
 
-        Event time never goes back. Inputs in processing time make outputs that are, unless the function itself tells
+        Event time never goes back. Inputs in processing time make outputs that are, unless the function itself emits
         event time: its outputs have that from MIN_TIMESTAMP on, and none but that.
 
         Args:

@@ -144,7 +144,7 @@ class ProcessPlanner(ReleasePlanner):
             return 0
         landed = Stream(self.on_lake.lake, item.table).newest
         if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
-            return 1  # it has flipped past its end as of its first plan, whoever tells its watermarks
+            return 1  # it has flipped past its end as of its first plan, whoever emits its watermarks
         return landed.flip_epoch if landed else None
 
     def _changed(self, what: str) -> PlanningError:

@@ -187,7 +187,7 @@ def published_rows(on_lake: InsertOnLake, epoch: int, base: int) -> list[StagedR
     missing = sorted(digests.keys() - {row.epoch for row in found})
     if missing:
         path = on_lake.lake.state_path(on_lake.insert)
-        raise _lost(on_lake, path, f"no row tells what epoch {missing[0]} has written")
+        raise _lost(on_lake, path, f"no row says what epoch {missing[0]} has written")
     return found
 
 

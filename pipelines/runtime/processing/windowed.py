@@ -1,5 +1,5 @@
 """Windows of SQL in Spark: the rows of an epoch, added up for each window and key before the function sees them; and
-what the function tells, as rows of the target.
+what the function emits, as rows of the target.
 
 Rows of one landed epoch meet the same time, so it is known here which of them are late for their windows: the function
 gets none. Every row is counted once: aggregated, left out by WHERE, without a time, or late for all of its windows.
@@ -89,10 +89,10 @@ def _by_step(times: Sequence[int], step: str) -> str:
     return f"element_at(from_json('[{','.join(map(str, times))}]', 'array<bigint>'), {step} + 1)"
 
 
-def told_rows(
+def emitted_rows(
     rows: DataFrame, query: WindowedQuery, projections: Mapping[str, str], instant: int, seen: Observation
 ) -> DataFrame:
-    """What the tasks hand on, with the target's columns in the place of what the function tells.
+    """What the tasks hand on, with the target's columns in the place of what the function emits.
 
     Args:
         projections: The target's columns, in order, over what is emitted.

@@ -21,7 +21,7 @@ from tidegate.pipelines.runtime.processing.columns import record_columns
 from tidegate.pipelines.runtime.processing.frames import InputRows, processed, task_rows
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs
 from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
-from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, told_rows
+from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, emitted_rows
 
 Counts = Mapping[str, Any]
 """What was counted of an output while it was written, by name."""
@@ -71,7 +71,8 @@ class EpochOutputs:
     def _windows(self, query: WindowedQuery, landed: InputRows) -> Counts:
         """SQL's windows: added up by Spark before the function, and selected after it."""
         plan, tables = self.inputs.plan, self.inputs.tables
-        taken, told = Observation(f"taken {plan.insert} {plan.epoch}"), Observation(f"told {plan.insert} {plan.epoch}")
+        taken = Observation(f"taken {plan.insert} {plan.epoch}")
+        emitted = Observation(f"emitted {plan.insert} {plan.epoch}")
         seen = taken if plan.process.inputs[0].rows else None
         if seen is None:  # a frame that Spark takes for empty would have no tasks, and count nothing
             added = empty_frame(self.inputs.spark, lake_rows.struct_type({**query.records, **PLACE}))
@@ -82,8 +83,8 @@ class EpochOutputs:
         given = {item.name: item.expression for item in tables.on_lake.insert.projections}
         stored = record_columns(tables.targets[0]).items()
         projections = {name: given.get(name, f"CAST(NULL AS {kind})") for name, kind in stored}
-        counted = self._output(told_rows(frame, query, projections, plan.instant, told), 0)
-        return {**counted, **counts_of(seen), **told.get}
+        counted = self._output(emitted_rows(frame, query, projections, plan.instant, emitted), 0)
+        return {**counted, **counts_of(seen), **emitted.get}
 
     def _output(self, rows: DataFrame, output: int) -> Counts:
         plan, target = self.inputs.plan, self.inputs.tables.targets[output]

@@ -1,1 +1,1 @@
-"""Rows that were kept out of a target: by epoch and reason, and the rows themselves."""
+"""Quarantined rows of a target: by epoch and reason, and the rows themselves."""

@@ -1,10 +1,10 @@
-"""Rows that were kept out of a target, and what became of them since: by epoch and reason, from control tables alone.
+"""Quarantined rows of a target, and what became of them since: by epoch and reason, from control tables alone.
 
-    open         kept out, and nobody has decided anything
+    open         nobody has decided anything
     released     a later epoch has joined them again: they are where that epoch has put them
     discarded    a person has given them up; they are kept, and counted
 
-Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has kept out for one
+Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has quarantined for one
 reason is a whole (`QuarantinedRows`), and a plan takes wholes: so "exactly once" is a matter of lots that do not meet.
 """
 
@@ -43,7 +43,7 @@ State = Literal["open", "released", "discarded"]
 
 @dataclass(frozen=True)
 class QuarantinedRows:
-    """What one epoch has kept out for one reason (as `_reason` says it).
+    """What one epoch has quarantined for one reason (as `_reason` says it).
 
     `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since.
     """
@@ -89,7 +89,7 @@ def short(reason: str) -> str:
 
 
 def may_match(reason: str, insert: Insert) -> bool:
-    """Whether some version could still be the match of rows that were kept out for a reason: they have a time that
+    """Whether some version could still be the match of rows that were quarantined for a reason: they have a time that
     retention has not passed, and a key. A key that is NULL because a build before it in the chain gave NULL may have a
     value once that build's versions have come."""
     if reason == _TIMELESS or short(reason).startswith(_BEYOND):
@@ -105,7 +105,7 @@ def may_match(reason: str, insert: Insert) -> bool:
 
 
 def quarantined_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, int]:
-    """Reason -> rows that a staged epoch keeps out, by its counts."""
+    """Reason -> rows that a staged epoch quarantines, by its counts."""
 
     def out(name: str) -> bool:
         if name.startswith(UNMATCHED):
@@ -116,8 +116,8 @@ def quarantined_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, in
 
 
 def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
-    """All that published epochs have kept out, in their order. Epochs that a backfill has replaced have nothing there
-    any more."""
+    """All that published epochs have quarantined, in their order. Epochs that a backfill has replaced have nothing
+    there any more."""
     published = [item for item in epochs if item.published and item.staged is not None]
     found = [
         QuarantinedRows(item.plan, reason, rows)
@@ -204,7 +204,7 @@ class Undecided:
 
     @classmethod
     def of(cls, item: QuarantinedRows, epoch: ReleasedEpoch) -> Undecided:
-        """What an epoch has kept out."""
+        """What an epoch has quarantined."""
         plan, needed = item.plan, dict[str, tuple[int, int]]()
         if plan.in_event_time:
             needed = {
@@ -222,7 +222,7 @@ class Undecided:
 
 
 def undecided(found: Iterable[Undecided]) -> tuple[Undecided, ...]:
-    """The same, put together where nothing but how far back they lie tells them apart."""
+    """The same, put together where they differ only in how far back they lie."""
     together: dict[tuple[str, int, tuple[str, ...]], Undecided] = {}
     for item in found:
         key = (item.reason, item.probe_generation, tuple(sorted(item.needed)))
@@ -242,11 +242,11 @@ def first_landed(epoch: ReleasedEpoch) -> int:
 
 
 def refuse_process(insert: Insert) -> None:
-    """What a process keeps out are rows that its function gave, and no rows that have landed: there is nothing to join
-    again. Raises PlanningError."""
+    """What a process quarantines are rows that its function gave, and no rows that have landed: there is nothing to
+    join again. Raises PlanningError."""
     if insert.process is not None:
         raise PlanningError(
-            f"{insert.id} is a process: the rows that it keeps out are its function's own, and cannot be taken again",
+            f"{insert.id} is a process: the rows that it quarantines are its function's own, and cannot be taken again",
             state="nothing was changed; they stay in quarantine",
             next_command=NextCommand("quarantine show", (insert.id,)),
         )
@@ -275,7 +275,7 @@ def chosen(insert: str, kept: Sequence[QuarantinedRows], request: FromQuarantine
 
 
 def as_shown(request: FromQuarantine, wanted: Iterable[QuarantinedRows]) -> FromQuarantine:
-    """The request for what a person has seen as `wanted`, and for nothing that is kept out from now on. Where that is
+    """The request for what a person has seen as `wanted`, and for nothing that is quarantined later. Where that is
     nothing, an epoch that an aborted command left unfinished may still be this one's."""
     return replace(request, upto=max((item.epoch for item in wanted), default=0))
 
@@ -332,7 +332,7 @@ def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
 
 
 def removed(kept: Sequence[QuarantinedRows], upto: int) -> list[QuarantinedRows]:
-    """Of all that was kept out what retention has removed, once it has come to `upto`."""
+    """What retention has removed of them, once it has come to `upto`."""
     return [item for item in decided(kept) if item.decider.epoch <= upto] if upto else []
 
 

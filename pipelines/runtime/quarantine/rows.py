@@ -25,8 +25,8 @@ PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 @dataclass(frozen=True)
 class QuarantinedRow:
     """One row: what was kept of it (`values`, by the target's columns), its op, which probe row it is (`place`, by
-    PROBE_PLACE), and that row's own columns (`probe`; None of rows that were kept out before these were stored, and of
-    a process's)."""
+    PROBE_PLACE), and that row's own columns (`probe`; None of rows that were quarantined before these were stored, and
+    of a process's)."""
 
     kept: QuarantinedRows
     op: str

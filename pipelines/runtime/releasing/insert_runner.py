@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Published:
-    """One epoch in the target. `rows` were added to it, `quarantined` kept out; both 0 when it was there before."""
+    """One epoch in the target. `rows` were added to it, `quarantined` were not; both 0 when it was there before."""
 
     insert: str
     generation: int

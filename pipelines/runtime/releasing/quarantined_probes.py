@@ -1,4 +1,4 @@
-"""The probe's own columns of the rows that an epoch keeps out, in one column: `_probe`, a STRUCT.
+"""The probe's own columns of the rows that an epoch quarantines, in one column: `_probe`, a STRUCT.
 
 They are read once the epoch is staged, by the places that its quarantined rows carry. So no release reads, joins or
 writes a column for rows that it publishes, and whatever staged the rows need not know of it.
@@ -32,7 +32,7 @@ from tidegate.pipelines.runtime.quarantine.rows import PROBE
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 
 PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": "_offset"}
-"""What tells the rows of a probe's generation apart: its name in a quarantined row, and in the landed one."""
+"""What identifies a row within a probe's generation: its name in a quarantined row, and in the landed one."""
 
 FEW = 100_000
 """Up to so many quarantined rows are held in memory, which takes ms; Spark takes a job for them, and can do more."""
@@ -59,7 +59,7 @@ def with_probes(
     rows: int,
 ) -> list[str]:
     """Put files with the column in the place of the staged ones without it. `landed`: the probe's table; `names`: the
-    epoch's files in `folder`; `rows`: how many of their rows are kept out.
+    epoch's files in `folder`; `rows`: how many of their rows are quarantined.
 
     The epoch's files from then on. Raises LakeError where the probe's table does not tell its rows apart, OSError.
     """
@@ -80,7 +80,7 @@ def with_probes(
     if written != sum(footer.num_rows for footer in footers):
         raise LakeError(
             f"{probe.name} has several rows of one place (epoch, op, split, offset), so quarantined rows cannot be "
-            f"told apart: {written:,} for {rows:,}",
+            f"identified: {written:,} for {rows:,}",
             where=str(landed),
             state="nothing of the epoch is staged",
             next_command=VERIFY,

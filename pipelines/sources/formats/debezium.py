@@ -38,7 +38,7 @@ DECIMALS = OptionSpec(
     default="string",
     choices=("string", "double", "precise"),
     doc="How the connector writes decimals: its own decimal.handling.mode. Without a schema in the message nothing "
-    "else tells: `precise` writes the number's bytes.",
+    "else shows it: `precise` writes the number's bytes.",
     changes="rows",
 )
 

@@ -101,7 +101,7 @@ def not_null(columns: Sequence[Column], action: OnViolation, taken: Iterable[str
 
 
 def quarantining_nulls(table: Table) -> Table:
-    """A target that keeps rows out which have NULL in a NOT NULL column, by a constraint for each column, and one for
+    """A target that quarantines rows which have NULL in a NOT NULL column, by a constraint for each column, and one for
     all that are too many to have one of their own."""
     columns = [column for column in table.physical_columns if not column.nullable]
     room = max(MOST - len(table.constraints), 0)

@@ -63,7 +63,7 @@ def latest(lake: Path, table: str, column: str) -> dict[Any, Any]:
 
 
 def released(lake: Path, target: str, column: str, epoch: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """What an epoch published, (user, value), and the users of the clicks that it kept out."""
+    """What an epoch published, (user, value), and the users of the clicks that it quarantined."""
     path = lake / "targets" / target
     published, kept_out = rows_of(str(path)), rows_of(str(path / "_quarantine" / target))
     return (

@@ -119,7 +119,7 @@ def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSe
 
 @pytest.mark.thorough  # stories/changes/test_older_lakes.py shows that older lakes go on
 def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    """What an older Tidegate has published, kept out and staged is published, released and replaced by this one."""
+    """What an older Tidegate has published, quarantined and staged is published, released and replaced by this one."""
     play = Play(spark, tmp_path)
     harness, insert = play.harness, play.harness.pipeline.insert("converted")
     with as_an_older_tidegate():

@@ -92,7 +92,7 @@ def test_a_quarantined_row_holds_the_probes_columns(
     }
     assert probes(harness) == wanted
 
-    # Rows that a release out of quarantine keeps out again are told by the epochs that they landed in.
+    # Rows that a release out of quarantine quarantines again are found by the epochs that they landed in.
     harness.push("users", [{"user_id": 2, "gender": "m"}])
     harness.runner.advance("users")
     harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))

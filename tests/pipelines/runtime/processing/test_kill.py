@@ -152,7 +152,7 @@ def rows(path: Path, *names: str) -> Rows:
 
 
 class Both:
-    """What the two processes have published and kept out."""
+    """What the two processes have published and quarantined."""
 
     def __init__(self, harness: Harness) -> None:
         self.lake, self.pipeline = harness.lake, harness.pipeline
@@ -172,7 +172,7 @@ def whole(epochs: Sequence[Rows]) -> Rows:
 
 
 def by_key(epochs: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """What is published, and what is kept out: the rows of b."""
+    """What is published, and what is quarantined: the rows of b."""
     told = whole(epochs)
     return [row for row in told if row[0] == "a"], [row for row in told if row[0] == "b"]
 

@@ -19,7 +19,7 @@ ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
 
 @pytest.fixture
 def made(tmp_path: Path) -> HandmadeLake:
-    """Epochs 1 to 4: each publishes six rows and keeps rows out; the second has none that are deleted."""
+    """Epochs 1 to 4: each publishes six rows and quarantines rows; the second has none that are deleted."""
     made = HandmadeLake(tmp_path / "lake")
     made.landed("users", 1, 5, flip=1)
     for epoch in range(1, 5):
