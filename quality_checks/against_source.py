@@ -31,12 +31,12 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.landing.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.row_hashes import ROWS_PER_BUCKET, between, differences, differing_buckets, hashed
 from tidegate.quality_checks.row_hashes import before as seen_at

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX
-from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.quality_checks.evidence import Evidence
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.pipelines.connectors.protocol import LogPlace
-from tidegate.pipelines.lake.rows import quoted
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 ROWS_PER_BUCKET = 20_000
 
@@ -51,7 +51,7 @@ def differences(source: str, lake: str, keys: Sequence[str], columns: Sequence[s
     names of the columns that differ."""
     equal = " AND ".join(f"s.{quoted(key)} = l.{quoted(key)}" for key in keys)
     shown = ", ".join(f"coalesce(s.{quoted(key)}, l.{quoted(key)}) AS {quoted(key)}" for key in keys)
-    names = ", ".join("'" + column.replace("\\", "\\\\").replace("'", "\\'") + "'" for column in columns)
+    names = ", ".join(map(spark_string, columns))
     changed = f"filter(array({names}), (name, i) -> s._cells[i] <> l._cells[i])"
     return (
         f"SELECT {shown}, "

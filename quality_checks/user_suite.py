@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.table import Suite
 from tidegate.pipelines.frames import empty_frame
-from tidegate.pipelines.lake.rows import quoted, struct_type
+from tidegate.pipelines.lake.rows import struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.suite import name_main_module

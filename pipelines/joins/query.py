@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 
 def flat(alias: str, column: str) -> str:
@@ -22,11 +22,6 @@ def flat(alias: str, column: str) -> str:
 def aliased(columns: Mapping[str, str]) -> str:
     """A select list of name -> expression."""
     return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
-
-
-def literal(text: str) -> str:
-    """A Spark SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass
@@ -62,7 +57,7 @@ class Query:
 
 
 def _struct(alias: str, columns: Sequence[str]) -> str:
-    fields = ", ".join(f"{literal(column)}, {quoted(flat(alias, column))}" for column in columns)
+    fields = ", ".join(f"{spark_string(column)}, {quoted(flat(alias, column))}" for column in columns)
     return f"named_struct({fields}) AS {quoted(alias)}"
 
 

@@ -25,9 +25,10 @@ from tidegate.pipelines.joins.query import Query, flat, split_where
 from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
-from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl, quoted
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.versions import IndexOf
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")

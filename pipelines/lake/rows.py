@@ -28,17 +28,13 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.location import Address, Location
+from tidegate.pipelines.syntax.types import quoted
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
 """They come first, so that Delta keeps statistics of them however wide the table is."""
 
 FEW_FILES = 256
 """As many of a table as `read` names to Spark."""
-
-
-def quoted(name: str) -> str:
-    """A Spark SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def ddl(columns: dict[str, str]) -> str:

@@ -31,7 +31,6 @@ from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.accounting import in_quarantine
 from tidegate.pipelines.runtime.definitions import inserts_beside
@@ -41,6 +40,7 @@ from tidegate.pipelines.runtime.quarantine.quarantined import may_match
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import milliseconds
 

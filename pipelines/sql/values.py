@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from tidegate.pipelines.syntax.types import MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal
+from tidegate.pipelines.syntax.types import MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal, spark_string
 
 Constant = int | Decimal | str | None
 
@@ -25,15 +25,6 @@ class Value:
     constant: Constant = None
     column: tuple[str, str] | None = None
     aliases: frozenset[str] = field(default_factory=frozenset)
-
-
-def spark_string(text: str) -> str:
-    """A string literal of Spark SQL.
-
-    Backslashes are escapes there, and `${…}` is replaced by Spark's own settings, whichever string it is in.
-    """
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
-    return f"'{escaped}'"
 
 
 def string_value(text: str) -> Value:

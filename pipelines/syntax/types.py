@@ -76,6 +76,15 @@ def quoted_string(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def spark_string(text: str) -> str:
+    """A string literal of Spark SQL.
+
+    Backslashes are escapes there, and `${…}` is replaced by Spark's own settings, whichever string it is in.
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
+    return f"'{escaped}'"
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of a ROW."""

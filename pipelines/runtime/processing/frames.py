@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from tidegate.pipelines.lake.rows import ddl, quoted
+from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_column, record_column
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 from tidegate.pipelines.spark_versions import place_by_id
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

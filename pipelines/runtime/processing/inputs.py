@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -21,6 +20,7 @@ from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpa
 from tidegate.pipelines.runtime.processing.columns import record_columns
 from tidegate.pipelines.runtime.processing.frames import InputRows
 from tidegate.pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 
 

@@ -12,11 +12,9 @@ from pyspark.sql import DataFrame
 
 from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, kept_out_from
-from tidegate.pipelines.joins.query import literal
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.location import Location
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -27,6 +25,7 @@ from tidegate.pipelines.process.watermarks.declarations import (
     WatermarkDeclaration,
 )
 from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 REPORTS = "report"
@@ -70,7 +69,7 @@ def _asked(rows: DataFrame, constraints: Sequence[Constraint]) -> DataFrame:
     kept_out = [each for each in constraints if each.action != "warn"]
     if not kept_out:
         return asked
-    cases = " ".join(f"WHEN {MASK} >= {bit[each.name]}L THEN {literal(VIOLATED + each.name)}" for each in kept_out)
+    cases = " ".join(f"WHEN {MASK} >= {bit[each.name]}L THEN {spark_string(VIOLATED + each.name)}" for each in kept_out)
     columns = {name: quoted(name) for name in asked.columns} | {
         "_reason": f"CASE {cases} ELSE _reason END",
         "_disposition": f"IF({MASK} >= {kept_out_from(constraints)}L, 'quarantine', _disposition)",
@@ -83,7 +82,7 @@ def counts(constraints: Sequence[Constraint]) -> list[tuple[str, str]]:
     found = [(f"to:{place}", f"count_if(_disposition = '{place}')") for place in ("publish", "quarantine")]
     hard = [each for each in constraints if each.action != "warn"]
     reasons = [VIOLATED + each.name for each in hard]
-    return found + [(reason, f"count_if(_reason = {literal(reason)})") for reason in reasons]
+    return found + [(reason, f"count_if(_reason = {spark_string(reason)})") for reason in reasons]
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:

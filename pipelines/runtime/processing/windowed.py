@@ -13,11 +13,11 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery, WindowTable
 from tidegate.pipelines.runtime.processing.inputs import EpochSteps
 from tidegate.pipelines.runtime.processing.outputs import PROCESSED
+from tidegate.pipelines.syntax.types import quoted
 
 LATE = "late"
 """The count of rows whose rowtime is before the watermark; they may still be in an open window."""

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.process.engine.task import KIND, TaskPlan
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.runtime.processing.columns import record_columns
@@ -22,6 +21,7 @@ from tidegate.pipelines.runtime.processing.frames import InputRows, processed, t
 from tidegate.pipelines.runtime.processing.inputs import EpochInputs
 from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
 from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, emitted_rows
+from tidegate.pipelines.syntax.types import quoted
 
 Counts = Mapping[str, Any]
 """What was counted of an output while it was written, by name."""

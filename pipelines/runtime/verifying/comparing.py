@@ -12,7 +12,6 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
@@ -28,6 +27,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
 from tidegate.pipelines.runtime.verifying.report import Difference
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.syntax.types import quoted
 
 EXAMPLES = 10
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.table import Constraint, Table
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.verifying.time import IS_DUE, SPAN, met_in_time, span
 from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 VIOLATION = "violation"
@@ -328,7 +328,7 @@ def _outcome(insert: Insert) -> str:
     of_all = " AND ".join(f"({text})" for text, joined in terms if joined) or "true"
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
-        reason = f"concat('{kind}:', _why{number}, {_text('@' + join.alias)})"
+        reason = f"concat('{kind}:', _why{number}, {spark_string('@' + join.alias)})"
         return f"WHEN {condition} AND _why{number} IS NOT NULL THEN {reason}"
 
     joins = list(enumerate(insert.joins))
@@ -348,10 +348,5 @@ def _outcome(insert: Insert) -> str:
 
 def _struct(table: Table, alias: str = "") -> str:
     of = f"{alias}." if alias else ""
-    fields = ", ".join(f"{_text(column.name)}, {of}{quoted(column.name)}" for column in table.stored_columns)
+    fields = ", ".join(f"{spark_string(column.name)}, {of}{quoted(column.name)}" for column in table.stored_columns)
     return f"named_struct({fields})"
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

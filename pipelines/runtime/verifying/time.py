@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.lake.rows import quoted
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.sql.model import Join
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _IN_AREA = (

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.syntax.types import spark_string
 
 SNAPSHOT_PHASE = 0
 LOG_PHASE = 1
@@ -111,7 +112,7 @@ def cast_to_declared(expression: str, source: CanonicalType, declared: str, time
     time zone takes no part. `compatible` has been asked before.
     """
     have, want = source.spark, _plain(declared)
-    zone = "'" + time_zone.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    zone = spark_string(time_zone)
     if have == want:
         return expression
     if (have, want) == ("TIMESTAMP", "TIMESTAMP_NTZ"):

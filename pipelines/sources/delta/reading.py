@@ -21,8 +21,8 @@ from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
-from tidegate.pipelines.sources.formats import literals, shape
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.sources.formats import shape
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 POISON = "tidegate: a row does not fit: "
 """What an executor throws begins with it; JSON of version and error follows."""
@@ -101,7 +101,7 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool
     seq = f"'phase', {0 if snapshot else 1}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0"
     error = shape.excluded_error(table.physical_columns, "_row", _IS_END, table.primary_key)
     poison = f"to_json(named_struct('version', _version, 'error', {error}))"
-    poison = f"CAST(raise_error(concat({literals.text(POISON)}, {poison})) AS STRING)"
+    poison = f"CAST(raise_error(concat({spark_string(POISON)}, {poison})) AS STRING)"
     reason = f"concat('version ', _version, ' of the Delta table: ', {error})"
     rejected_row = (
         f"named_struct('reason', {reason}, 'key', NULL, 'value', CAST(to_json(_row) AS BINARY), 'headers', NULL)"
@@ -126,7 +126,7 @@ def _row(rows: DataFrame, table: Table) -> str:
         column.name: quoted(column.name) if column.name in there else f"CAST(NULL AS {column.spark_type})"
         for column in table.physical_columns
     }
-    fields = (f"{literals.text(name)}, {value}" for name, value in values.items())
+    fields = (f"{spark_string(name)}, {value}" for name, value in values.items())
     return f"named_struct({', '.join(fields)})"
 
 

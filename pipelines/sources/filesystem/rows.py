@@ -17,8 +17,8 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, REJECTED, REJECTED_
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
-from tidegate.pipelines.sources.formats import VALUE, format_named, literals, metadata_column, shape, wanted
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ class Chosen:
         ]
         schema = "ARRAY<STRUCT<path: STRING, size: BIGINT, modified: BIGINT, partitions: ARRAY<STRING>>>"
         place = f"CAST(_file - {given(f'{self.first}L')} AS INT)"
-        return f"get(from_json({literals.text(json.dumps(known))}, '{schema}'), {place})"
+        return f"get(from_json({spark_string(json.dumps(known))}, '{schema}'), {place})"
 
 
 def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
@@ -97,7 +97,7 @@ def keeps_misfits(options: Mapping[str, str]) -> bool:
 def _op_or_poison(op: str, what: str) -> str:
     """SQL of a row's op; one that does not fit fails the step. `what` its position is of."""
     place = f"to_json(named_struct('path', _origin.path, 'what', '{what}', 'position', _position, 'error', _error))"
-    poison = f"CAST(raise_error(concat({literals.text(POISON)}, {place})) AS STRING)"
+    poison = f"CAST(raise_error(concat({spark_string(POISON)}, {place})) AS STRING)"
     return f"IF(_error IS NULL, {op}, {poison})"
 
 
@@ -115,7 +115,7 @@ def of_parquet(
             whole = spark.range(1).selectExpr(
                 f"IF(id < 0, named_struct({empty}), NULL) AS _fields",
                 *line.split(", "),
-                f"{literals.text(misfits[file.name])} AS _error",
+                f"{spark_string(misfits[file.name])} AS _error",
             )
             frames.append(whole)
     read = [file for file in chosen.files if file.name not in misfits]
@@ -135,10 +135,10 @@ def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], ta
     path = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS _path"
     rows = spark.read.schema(schema).parquet(*(_literally(str(chosen.folder.full(file.name))) for file in files))
     _check_found(rows, chosen.folder, files)
-    fields = ", ".join(f"{literals.text(column.name)}, {quoted(column.name)}" for column in columns)
+    fields = ", ".join(f"{spark_string(column.name)}, {quoted(column.name)}" for column in columns)
     read = rows.selectExpr(f"named_struct({fields}) AS _fields", path, "_metadata.row_index AS _position", "0 AS _sub")
     numbers = {path: chosen.first + place for place, path in enumerate(chosen.paths())}
-    known = f"from_json({literals.text(json.dumps(numbers))}, 'MAP<STRING, BIGINT>')"
+    known = f"from_json({spark_string(json.dumps(numbers))}, 'MAP<STRING, BIGINT>')"
     numbered = read.selectExpr("*", f"element_at({known}, _path) AS _file")
     error = shape.excluded_error(columns, "_fields")
     return numbered.selectExpr(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import literals, shape, text
+from tidegate.pipelines.sources.formats import shape, text
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, inside, map_keys, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
@@ -38,6 +38,7 @@ from tidegate.pipelines.syntax.types import (
     FlinkType,
     Kind,
     quoted,
+    spark_string,
 )
 
 if TYPE_CHECKING:
@@ -194,8 +195,8 @@ def _in_ms(of: FlinkType) -> bool:
 def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
     """SQL of the record in `_marked`, as `reader` sees it; a STRUCT of NULLs where there is none."""
     options = {"mode": "PERMISSIVE", **({} if reader is None else {"avroSchema": reader})}
-    written = literals.text(schema(columns, len(END_MARK)))
-    return f"from_avro(_marked, {written}, {literals.options(options)})"
+    written = spark_string(schema(columns, len(END_MARK)))
+    return f"from_avro(_marked, {written}, {shape.map_literal(options)})"
 
 
 def _wire_row(columns: Sequence[Column]) -> str:
@@ -207,7 +208,7 @@ def _broken(columns: Sequence[Column]) -> str:
     """SQL of the sentence about a message that is no record of the table, or NULL."""
     record = f"record of {len(columns)} column{'s' if len(columns) > 1 else ''}"
     sentence = f" bytes of the message are no {record}: they end too early, or claim what cannot be"
-    short = f"concat('the ', _length, {literals.text(sentence)})"
+    short = f"concat('the ', _length, {spark_string(sentence)})"
     longer = f"'bytes are left over behind the {record}: the message was written with another schema'"
     return (
         "CASE WHEN _null THEN NULL WHEN _length = 0 THEN 'the message is empty' "
@@ -256,7 +257,7 @@ def _shown(wire: str, of: FlinkType) -> str:
 def _bad_keys(columns: Sequence[Column]) -> str:
     """SQL of the sentence about a key of a MAP that is no text, or NULL."""
     cases = [
-        f"WHEN {found} THEN {literals.text(f'column {column.name}: a key is no UTF-8 text')}"
+        f"WHEN {found} THEN {spark_string(f'column {column.name}: a key is no UTF-8 text')}"
         for column in columns
         if (found := _bad_key(f"_wire.{quoted(column.name)}", parse_type(column.type)))
     ]

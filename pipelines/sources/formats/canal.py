@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import changes, json_text, literals, shape
+from tidegate.pipelines.sources.formats import changes, json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
     Wanted,
@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.formats.format import (
     other_columns,
     timestamp_option,
 )
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +90,7 @@ class CanalFormat:
         before = ", ".join(
             f"{name}, IF(map_contains_key(o, {name}), o[{name}], d.{quoted(column.name)})"
             for column in wanted.columns
-            for name in [literals.text(column.name)]
+            for name in [spark_string(column.name)]
         )
         none = f"CAST(NULL AS {wire})"
         updates = (
@@ -115,7 +115,7 @@ class CanalFormat:
     def _other(self, wanted: Wanted) -> str:
         """SQL of whether a message is about a table that is not asked for."""
         tests = [
-            f"NOT coalesce(_wire.{field} RLIKE {literals.text(f'^(?:{wanted.options[option.name]})$')}, false)"
+            f"NOT coalesce(_wire.{field} RLIKE {spark_string(f'^(?:{wanted.options[option.name]})$')}, false)"
             for field, option in (("`database`", DATABASE), ("`table`", TABLE))
             if option.name in wanted.options
         ]

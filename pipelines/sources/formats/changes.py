@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.sources.formats import json_text, literals, shape
+from tidegate.pipelines.sources.formats import json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
     Wanted,
@@ -20,7 +20,7 @@ from tidegate.pipelines.sources.formats.format import (
     other_columns,
     timestamp_option,
 )
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,7 +127,7 @@ def _decoded(
     none = f"CAST(NULL AS STRUCT<{columns}>)"
     found = (
         f"CASE WHEN _error IS NOT NULL THEN array({_row('NULL', none, '0', error='_error')}) "
-        f"WHEN _kind = 't' THEN array({_row(literals.text('t'), none, '0')}) "
+        f"WHEN _kind = 't' THEN array({_row(spark_string('t'), none, '0')}) "
         f"WHEN {_op(wanted)} IS NOT NULL THEN {rows} END"
     )
     decoded = checked.selectExpr(*others, "_time", "_marks", f"inline({found})")
@@ -138,7 +138,7 @@ def _op(wanted: Wanted) -> str:
     """SQL of the op for `_kind`; NULL for one without a row."""
     ops = _BUILD if wanted.build else _PROBE
     return (
-        f"CASE _kind {' '.join(f'WHEN {literals.text(kind)} THEN {literals.text(op)}' for kind, op in ops.items())} END"
+        f"CASE _kind {' '.join(f'WHEN {spark_string(kind)} THEN {spark_string(op)}' for kind, op in ops.items())} END"
     )
 
 
@@ -157,7 +157,7 @@ def moment(*texts: str) -> str:
 
 def no_moment(key: str, text: str) -> str:
     """A WHEN of a CASE of errors: the message has `text` for the metadata `key`, and it is no number of ms."""
-    start = literals.text(f"metadata {key}: '")
+    start = spark_string(f"metadata {key}: '")
     shown = f"substring({text}, 1, {shape.SHOWN})"
     return f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN concat({start}, {shown}, '\\' is no time in ms')"
 

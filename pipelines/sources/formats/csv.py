@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import literals, shape, text
+from tidegate.pipelines.sources.formats import shape, text
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, ignore_option, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
-from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +80,7 @@ class CsvFormat:
         wire = ", ".join(
             part
             for column in columns
-            for part in (literals.text(column.name), _wire(column.name, parse_type(column.type), wanted))
+            for part in (spark_string(column.name), _wire(column.name, parse_type(column.type), wanted))
         )
         read = parsed.selectExpr(
             *others,
@@ -149,7 +149,7 @@ def _parse(wanted: Wanted) -> str:
         "emptyValue": "",
     }
     schema = ", ".join(f"{quoted(column.name)} STRING" for column in wanted.columns)
-    return f"from_csv(_text, {literals.text(f'{schema}, _bad STRING')}, {literals.options(options)})"
+    return f"from_csv(_text, {spark_string(f'{schema}, _bad STRING')}, {shape.map_literal(options)})"
 
 
 def _broken(wanted: Wanted) -> str:
@@ -163,11 +163,11 @@ def _broken(wanted: Wanted) -> str:
         if escape:
             before = _literal(_character(escape))
             inside = f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
-        rest = f"regexp_replace(_text, {literals.text(mark + inside + mark)}, '')"
+        rest = f"regexp_replace(_text, {spark_string(mark + inside + mark)}, '')"
         if escape:
             sentence = "an escape stands outside of quotes, or before what is no quote"
-            cases.append(f"WHEN contains({rest}, {literals.text(_character(escape))}) THEN '{sentence}'")
-        bare = f"replace({rest}, {literals.text(quote)})"
+            cases.append(f"WHEN contains({rest}, {spark_string(_character(escape))}) THEN '{sentence}'")
+        bare = f"replace({rest}, {spark_string(quote)})"
         sentence = "a quote is opened and not closed: a message is one record"
         cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{sentence}'")
     cases.append(f"WHEN contains(_text, '\\n') AND contains({rest}, '\\n') THEN 'the message has several lines'")
@@ -185,10 +185,10 @@ def _wire(name: str, of: FlinkType, wanted: Wanted) -> str:
     """SQL of a field's wire value."""
     field = f"coalesce(_parsed.{quoted(name)}, '')"
     literal = wanted.options.get(NULL.name)
-    sql = field if literal is None else f"nullif({field}, {literals.text(literal)})"
+    sql = field if literal is None else f"nullif({field}, {spark_string(literal)})"
     if of.kind is not Kind.ARRAY:
         return sql
-    between = literals.text("".join(map(_literal, _character(wanted.option(ELEMENTS)))))
+    between = spark_string("".join(map(_literal, _character(wanted.option(ELEMENTS)))))
     return f"IF({sql} = '', array(), split({sql}, {between}))"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import changes, json_text, literals, shape, text
+from tidegate.pipelines.sources.formats import changes, json_text, shape, text
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
     Wanted,
@@ -27,7 +27,7 @@ from tidegate.pipelines.sources.formats.format import (
     other_columns,
     timestamp_option,
 )
-from tidegate.pipelines.syntax.types import STRINGS, TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import STRINGS, TIMESTAMPS, FlinkType, Kind, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,14 +66,14 @@ class Encoding:
         """The reader of a column's scalars. `schema`: SQL of the ARRAY of the row's fields in the message's schema."""
         field = None
         if schema is not None:
-            field = f"get(filter({schema}, f -> f.field = {literals.text(column)}), 0)"
+            field = f"get(filter({schema}, f -> f.field = {spark_string(column)}), 0)"
         return lambda sql, of: self.read(sql, of, field)
 
     def read(self, sql: str, of: FlinkType, field: str | None) -> str:
         """A scalar; `field` is SQL of its field in the schema."""
         clean = json_text.plain(sql)
         if of.kind in STRINGS:
-            return self.plain(f"nullif({sql}, {literals.text(UNAVAILABLE)})", of)
+            return self.plain(f"nullif({sql}, {spark_string(UNAVAILABLE)})", of)
         if of.kind is Kind.BOOLEAN:
             return f"CASE {sql} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
         if of.kind is Kind.DATE:
@@ -91,7 +91,7 @@ class Encoding:
         if field is None:
             return usual
         cases = " ".join(
-            f"WHEN {literals.text(name)} THEN {text.since_epoch(sql, of, digits)}" for name, digits in _DIGITS.items()
+            f"WHEN {spark_string(name)} THEN {text.since_epoch(sql, of, digits)}" for name, digits in _DIGITS.items()
         )
         return f"CASE {field}.name {cases} ELSE {usual} END"
 

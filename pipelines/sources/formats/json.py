@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import json_text, literals, shape
+from tidegate.pipelines.sources.formats import json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
     Wanted,
@@ -16,6 +16,7 @@ from tidegate.pipelines.sources.formats.format import (
     other_columns,
     timestamp_option,
 )
+from tidegate.pipelines.syntax.types import spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +76,7 @@ def _missing(wanted: Wanted) -> str:
     """SQL of the sentence about a column that the message does not name."""
     if not wanted.flag(MISSING):
         return "NULL"
-    names = ", ".join(literals.text(column.name) for column in wanted.columns)
+    names = ", ".join(spark_string(column.name) for column in wanted.columns)
     absent = f"get(array_except(array({names}), json_object_keys({json_text.TEXT})), 0)"
     return f"concat('the message has no column ', {absent})"
 

@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tidegate.pipelines.sources.formats import literals, shape
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, Wanted
 from tidegate.pipelines.sources.formats.json_text import QUICK, Quick
 from tidegate.pipelines.spark_versions import has_arrow_udf, over_arrays
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -207,7 +207,7 @@ def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
         if read is None:
             text, value = value, leaf(value, of)
             fits.append(f"({text} IS NULL OR {value} IS NOT NULL)")
-        values.append(f"{literals.text(column.name)}, {value}")
+        values.append(f"{spark_string(column.name)}, {value}")
     row = f"IF({' AND '.join(fits)}, named_struct({', '.join(values)}), NULL)"
     return Quick(_parsed(JsonRows(tuple(columns)), f"STRUCT<{', '.join(names)}>"), row)
 

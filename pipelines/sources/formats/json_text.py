@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import literals, shape
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats import text as scalar
 from tidegate.pipelines.sources.formats.format import VALUE, other_columns
-from tidegate.pipelines.syntax.types import STRINGS, FlinkType
+from tidegate.pipelines.syntax.types import STRINGS, FlinkType, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Col
@@ -42,7 +42,7 @@ _WHOLE = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
 _NO_TEXT = r"the message is no UTF-8 text, or has half of a character alone (\ud800)"
 
-_OPTIONS = literals.options(
+_OPTIONS = shape.map_literal(
     {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": "_bad",
@@ -66,11 +66,11 @@ def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFr
     others = other_columns(messages)
     text = f"CAST({VALUE} AS STRING)"
     # Half of a character is no text: it would become a ?, and two strings one.
-    rest = f"regexp_replace({text}, {literals.text(_WHOLE)}, ' ')"
-    half = f"({text} RLIKE {literals.text(_SURROGATE)} AND {rest} RLIKE {literals.text(_SURROGATE)})"
+    rest = f"regexp_replace({text}, {spark_string(_WHOLE)}, ' ')"
+    half = f"({text} RLIKE {spark_string(_SURROGATE)} AND {rest} RLIKE {spark_string(_SURROGATE)})"
     utf8 = f"IF(is_valid_utf8({text}) AND NOT {half}, {text}, NULL)"
-    marked = f"regexp_replace({TEXT}, {literals.text(_FLOATS)}, {literals.text(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
-    exact = f"IF({TEXT} RLIKE {literals.text(HAS_FLOAT)}, {marked}, {TEXT})"
+    marked = f"regexp_replace({TEXT}, {spark_string(_FLOATS)}, {spark_string(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
+    exact = f"IF({TEXT} RLIKE {spark_string(HAS_FLOAT)}, {marked}, {TEXT})"
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
     if quick is not None:
         messages = messages.select("*", quick.column().alias(QUICK))
@@ -96,7 +96,7 @@ def leaf(standard: str) -> shape.Leaf:
 
 def plain(text: str) -> str:
     """SQL of a wire text that is a number, or a string, as the message has it."""
-    return f"replace({text}, {literals.text(_MARK)})"
+    return f"replace({text}, {spark_string(_MARK)})"
 
 
 def shown(text: str, of: FlinkType) -> str:
@@ -106,8 +106,8 @@ def shown(text: str, of: FlinkType) -> str:
 
 def document(text: str) -> str:
     """SQL of a wire text that may also be a whole JSON value, where the table has STRING."""
-    bare = f"regexp_replace({text}, {literals.text(_MARKED)}, '$1')"
-    return f"IF(contains({text}, {literals.text(_MARK)}), {plain(bare)}, {text})"
+    bare = f"regexp_replace({text}, {spark_string(_MARKED)}, '$1')"
+    return f"IF(contains({text}, {spark_string(_MARK)}), {plain(bare)}, {text})"
 
 
 def suspects(columns: Sequence[Column], around: str = "{}") -> list[tuple[str, str]]:
@@ -121,15 +121,15 @@ def suspects(columns: Sequence[Column], around: str = "{}") -> list[tuple[str, s
 def blame(suspected: Sequence[tuple[str, str]]) -> str:
     """SQL of the sentence about a broken text. `suspected`: what is wrong, where the text does not fit the DDL beside
     it, tried in this order."""
-    cases = [f"WHEN {TEXT} IS NULL THEN {literals.text(_NO_TEXT)}"]
+    cases = [f"WHEN {TEXT} IS NULL THEN {spark_string(_NO_TEXT)}"]
     for sentence, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
-        cases.append(f"WHEN {_broken(parse(wire))} THEN {literals.text(sentence)}")
+        cases.append(f"WHEN {_broken(parse(wire))} THEN {spark_string(sentence)}")
     return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"
 
 
 def parse(wire: str) -> str:
     """SQL of TEXT as STRUCT<v ARRAY<wire>, _bad STRING>: in brackets, so that what follows the object is not unseen."""
-    schema = literals.text(f"v ARRAY<{wire}>, _bad STRING")
+    schema = spark_string(f"v ARRAY<{wire}>, _bad STRING")
     return f"from_json(concat('{{\"v\":[', {TEXT}, ']}}'), {schema}, {_OPTIONS})"
 
 

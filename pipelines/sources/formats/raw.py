@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import literals, text
+from tidegate.pipelines.sources.formats import text
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.types import BINARIES, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import BINARIES, STRINGS, FlinkType, Kind, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,9 +62,9 @@ class RawFormat:
         read = messages.selectExpr(
             *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"{value} AS _read"
         )
-        start, end = literals.text(f"column {column.name}: "), literals.text(f" bytes are no {column.type}")
+        start, end = spark_string(f"column {column.name}: "), spark_string(f" bytes are no {column.type}")
         sentence = f"concat({start}, _length, {end})"
-        fields = f"named_struct({literals.text(column.name)}, _read)"
+        fields = f"named_struct({spark_string(column.name)}, _read)"
         error = f"IF(_null OR _read IS NOT NULL, NULL, {sentence}) AS _error"
         return added(
             read.selectExpr(*others, "_null", f"IF(_null, NULL, {fields}) AS _fields", error), others, wanted, None

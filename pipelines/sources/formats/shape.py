@@ -10,9 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import literals, text
+from tidegate.pipelines.sources.formats import text
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.types import BINARIES, MAX_FRACTION, NESTED, TIMESTAMPS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import (
+    BINARIES,
+    MAX_FRACTION,
+    NESTED,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+    quoted,
+    spark_string,
+)
 
 Leaf = Callable[[str, FlinkType], str]
 """SQL of a wire scalar, and its type, to SQL of the value; NULL where it does not fit."""
@@ -68,7 +77,7 @@ def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
         return f"transform_values({wire}, ({key}, {item}) -> {value(item, of.element, leaf, depth + 1)})"
     if of.kind is Kind.ROW:
         fields = [
-            f"{literals.text(field.name)}, {value(f'{wire}.{quoted(field.name)}', field.type, leaf, depth)}"
+            f"{spark_string(field.name)}, {value(f'{wire}.{quoted(field.name)}', field.type, leaf, depth)}"
             for field in of.fields
         ]
         return f"IF({wire} IS NULL, NULL, named_struct({', '.join(fields)}))"
@@ -129,10 +138,10 @@ def excluded_error(columns: Sequence[Column], row: str, ends: str | None = None,
         counts = "" if ends is None or column.name in key else f"NOT ({ends}) AND "
         if wrong := excluded(value, of):
             text_of = f"to_json({value})" if of.kind in NESTED else _show(value, of)
-            start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
+            start, end = spark_string(f"column {column.name}: '"), spark_string(f"' does not fit {column.type}")
             cases.append(f"WHEN {counts}{wrong} THEN concat({start}, substring({text_of}, 1, {SHOWN}), {end})")
         if not column.nullable:
-            missing = literals.text(f"column {column.name} is NOT NULL, and the row has no value for it")
+            missing = spark_string(f"column {column.name} is NOT NULL, and the row has no value for it")
             cases.append(f"WHEN {counts}{value} IS NULL THEN {missing}")
     return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS STRING)"
 
@@ -155,7 +164,7 @@ class Row:
     def fields(self, wire: str) -> str:
         """The STRUCT of all physical columns; `wire` must not be null."""
         values = [
-            f"{literals.text(column.name)}, CAST("
+            f"{spark_string(column.name)}, CAST("
             f"{value(f'{wire}.{quoted(column.name)}', parse_type(column.type), self.leaf(column))}"
             f" AS {column.spark_type})"
             for column in self.columns
@@ -171,9 +180,14 @@ class Row:
             value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({value})" if of.kind in NESTED else value
             start_of_value = f"substring({self.show(shown, of)}, 1, {SHOWN})"
-            start, end = literals.text(f"column {column.name}: '"), literals.text(f"' does not fit {column.type}")
+            start, end = spark_string(f"column {column.name}: '"), spark_string(f"' does not fit {column.type}")
             cases.append(f"WHEN {misfit(value, found, of)} THEN concat({start}, {start_of_value}, {end})")
             if (not column.nullable) if needed is None else (column.name in needed):
-                missing = literals.text(f"column {column.name} is NOT NULL, and the message has no value for it")
+                missing = spark_string(f"column {column.name} is NOT NULL, and the message has no value for it")
                 cases.append(f"WHEN {found} IS NULL THEN {missing}")
         return f"CASE {' '.join(cases)} END"
+
+
+def map_literal(given: dict[str, str]) -> str:
+    """The MAP literal that from_json and from_csv take as options."""
+    return f"map({', '.join(spark_string(word) for pair in given.items() for word in pair)})"

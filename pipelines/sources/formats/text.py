@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tidegate.pipelines.sources.formats import literals
-from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, MAX_FRACTION, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import (
+    APPROXIMATE,
+    BINARIES,
+    INTEGERS,
+    MAX_FRACTION,
+    STRINGS,
+    FlinkType,
+    Kind,
+    spark_string,
+)
 
 Standard = Literal["SQL", "ISO-8601"]
 STANDARDS = ("SQL", "ISO-8601")
@@ -59,7 +67,7 @@ def decimal(sql: str, of: FlinkType) -> str:
     number = f"try_cast({sql} AS {of.spark})"
     plain = matched(sql, rf"^\s*[+-]?\d*\.?\d{{0,{scale}}}0*\s*$", number)
     # How many digits after the point remain once the exponent has moved it and zeros at the end are left out.
-    whole, fraction, exponent = (f"regexp_extract({sql}, {literals.text(_PARTS)}, {group})" for group in (1, 2, 3))
+    whole, fraction, exponent = (f"regexp_extract({sql}, {spark_string(_PARTS)}, {group})" for group in (1, 2, 3))
     digits = f"concat({whole}, {fraction})"
     kept = f"length(trim(TRAILING '0' FROM {digits}))"
     rest = f"length({fraction}) - (length({digits}) - {kept}) - try_cast({exponent} AS BIGINT)"
@@ -106,7 +114,7 @@ def precision(of: FlinkType) -> int:
 
 def matches(sql: str, pattern: str) -> str:
     """Whether the text matches a regular expression."""
-    return f"{sql} RLIKE {literals.text(pattern)}"
+    return f"{sql} RLIKE {spark_string(pattern)}"
 
 
 def matched(sql: str, pattern: str, then: str) -> str:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sources.formats import Wanted, problems
-from tidegate.pipelines.sources.formats.literals import text
 from tidegate.pipelines.sources.kafka.options import topic_names
+from tidegate.pipelines.syntax.types import spark_string
 
 Kind = Literal["kafka", "upsert-kafka"]
 
@@ -186,8 +186,8 @@ def place(wanted: Wanted) -> str:
     """
     inside = wanted.flag("debezium-json.schema-include")
     shape = f"payload STRUCT<{_SOURCE.replace('source STRUCT', 'source: STRUCT')}>" if inside else _SOURCE
-    source = f"from_json(CAST(value AS STRING), {text(shape)}).{'payload.' if inside else ''}source"
-    number = f"try_cast(regexp_extract(s.file, {text(r'([0-9]+)$')}, 1) AS BIGINT)"
+    source = f"from_json(CAST(value AS STRING), {spark_string(shape)}).{'payload.' if inside else ''}source"
+    number = f"try_cast(regexp_extract(s.file, {spark_string(r'([0-9]+)$')}, 1) AS BIGINT)"
     row = "coalesce(try_cast(s.`row` AS INT), 0)"
     log = f"named_struct('file', {number}, 'position', try_cast(s.pos AS BIGINT), 'row', {row})"
     lsn = "named_struct('file', 0L, 'position', try_cast(s.lsn AS BIGINT), 'row', 0)"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.connectors.spec import REJECTED, SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
-from tidegate.pipelines.sources.formats.literals import text
 from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +149,7 @@ class Reader:
             if layout.upsert:
                 error = f"IF(_keyless, 'the message has no key', {error})"
         if self.by_source:
-            error = f"coalesce({error}, IF(_place IS NULL, {text(NO_PLACE)}, NULL))"
+            error = f"coalesce({error}, IF(_place IS NULL, {spark_string(NO_PLACE)}, NULL))"
         return self._rows(rows.selectExpr("*", f"{error} AS _misfit"))
 
     def _rows(self, rows: DataFrame) -> DataFrame:
@@ -170,7 +169,7 @@ class Reader:
             rejected_column = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
         else:
             said = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
-            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({text(POISON)}, {said})) AS STRING))"
+            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({spark_string(POISON)}, {said})) AS STRING))"
         return rows.selectExpr(
             *self._columns(),
             f"{op} AS _op",
@@ -204,5 +203,5 @@ class Reader:
         """A topic's place among the table's topics: what orders changes over several of them."""
         if len(step.topics) == 1:
             return str(next(iter(step.topics.values())).ordinal)
-        cases = " ".join(f"WHEN {text(name)} THEN {topic.ordinal}" for name, topic in step.topics.items())
+        cases = " ".join(f"WHEN {spark_string(name)} THEN {topic.ordinal}" for name, topic in step.topics.items())
         return f"CASE topic {cases} END"

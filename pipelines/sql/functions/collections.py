@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
 from tidegate.pipelines.sql.functions.function import ANY, COLLECTION, DICTIONARY, LIST, Call, Function
-from tidegate.pipelines.sql.values import spark_string
-from tidegate.pipelines.syntax.types import BOOLEAN, INT, Field, FlinkType, Kind
+from tidegate.pipelines.syntax.types import BOOLEAN, INT, Field, FlinkType, Kind, spark_string
 
 
 def _row_type(call: Call) -> FlinkType:

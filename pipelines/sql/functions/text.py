@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from tidegate.pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
-from tidegate.pipelines.sql.values import spark_string
-from tidegate.pipelines.syntax.types import BIGINT, BOOLEAN, BYTES, INT, NUMERIC, STRING, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    INT,
+    NUMERIC,
+    STRING,
+    STRINGS,
+    FlinkType,
+    Kind,
+    spark_string,
+)
 
 
 def _trim(call: Call) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
-from tidegate.pipelines.sql.values import spark_string
-from tidegate.pipelines.syntax.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind
+from tidegate.pipelines.syntax.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind, spark_string
 
 INSTANT_SQL = "_instant"
 DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"

@@ -8,10 +8,10 @@ from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, compa
 from tidegate.pipelines.sql.operators import compared
 from tidegate.pipelines.sql.translate.operands import written_as
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.values import Value, spark_string
+from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import place
-from tidegate.pipelines.syntax.types import BOOLEAN, STRING, STRINGS, Kind
+from tidegate.pipelines.syntax.types import BOOLEAN, STRING, STRINGS, Kind, spark_string
 
 SIGNS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
