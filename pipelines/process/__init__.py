@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.process.contexts import (
+    EventTimeManager,
     NonPartitionedContext,
     PartitionedContext,
     StateManager,
@@ -55,7 +56,6 @@ from tidegate.pipelines.process.state.declared import (
     ValueStateDeclaration,
 )
 from tidegate.pipelines.process.state.stores import BroadcastState, ListState, MapState, ReducingState, ValueState
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,

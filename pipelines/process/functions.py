@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
+from tidegate.pipelines.process.contexts import EventTimeManager, NonPartitionedContext, PartitionedContext
 from tidegate.pipelines.process.state.declared import StateDeclaration
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.watermarks.declarations import (
     GeneralizedWatermark,
     WatermarkDeclaration,

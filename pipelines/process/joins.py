@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.contexts import EventTimeManager, PartitionedContext
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import Collector, TwoInputNonBroadcastEventTimeStreamProcessFunction
 from tidegate.pipelines.process.state.declared import StateDeclarations
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.values import record_of
 from tidegate.pipelines.process.windows.function import Windows
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

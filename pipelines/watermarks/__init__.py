@@ -11,13 +11,6 @@ from tidegate.pipelines.watermarks.combining import (
     StatusWatermarkValve,
     WatermarkOutputMultiplexer,
 )
-from tidegate.pipelines.watermarks.errors import (
-    GeneratorError,
-    InvalidWatermark,
-    ProcessingTimeBehind,
-    ProcessingTimeRevoked,
-    WatermarkError,
-)
 from tidegate.pipelines.watermarks.generators import (
     BoundedOutOfOrderness,
     ExpressionWatermarks,
@@ -27,10 +20,22 @@ from tidegate.pipelines.watermarks.generators import (
     WatermarkGenerator,
     WithIdleness,
 )
-from tidegate.pipelines.watermarks.output import WatermarkOutput, WatermarkToDataOutput
 from tidegate.pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
 from tidegate.pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
-from tidegate.pipelines.watermarks.watermark import BEGINNING, MAX_TIMESTAMP, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks.watermark import (
+    BEGINNING,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    PROCESSING_TIME,
+    GeneratorError,
+    InvalidWatermark,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    Watermark,
+    WatermarkError,
+    WatermarkOutput,
+    WatermarkToDataOutput,
+)
 
 __all__ = [
     "BEGINNING",

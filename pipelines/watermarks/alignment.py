@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from datetime import timedelta
 
-from tidegate.pipelines.watermarks.errors import InvalidWatermark
-from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, Watermark, milliseconds
+from tidegate.pipelines.watermarks.watermark import MAX_TIMESTAMP, InvalidWatermark, Watermark, milliseconds
 
 
 class AlignmentCoordinator:

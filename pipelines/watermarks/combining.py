@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.pipelines.watermarks.errors import InvalidWatermark
-from tidegate.pipelines.watermarks.output import WatermarkOutput
-from tidegate.pipelines.watermarks.watermark import BEGINNING, MIN_TIMESTAMP, PROCESSING_TIME, Watermark
+from tidegate.pipelines.watermarks.watermark import (
+    BEGINNING,
+    MIN_TIMESTAMP,
+    PROCESSING_TIME,
+    InvalidWatermark,
+    Watermark,
+    WatermarkOutput,
+)
 
 
 @dataclass

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.watermarks.output import WatermarkOutput
 from tidegate.pipelines.watermarks.watermark import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     PROCESSING_TIME,
     Watermark,
+    WatermarkOutput,
     milliseconds,
 )
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.watermarks.errors import InvalidWatermark
 from tidegate.pipelines.watermarks.generators import (
     BoundedOutOfOrderness,
     ExpressionWatermarks,
@@ -18,7 +17,7 @@ from tidegate.pipelines.watermarks.generators import (
     WatermarkGenerator,
     WithIdleness,
 )
-from tidegate.pipelines.watermarks.watermark import milliseconds
+from tidegate.pipelines.watermarks.watermark import InvalidWatermark, milliseconds
 
 TimestampAssigner = Callable[[Any, int], int]
 """(element, the timestamp it has: ms, or MIN_TIMESTAMP for none) -> its timestamp in ms, UTC."""

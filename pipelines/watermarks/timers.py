@@ -11,8 +11,13 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.watermarks.errors import ProcessingTimeBehind, ProcessingTimeRevoked
-from tidegate.pipelines.watermarks.watermark import BEGINNING, MIN_TIMESTAMP, Watermark
+from tidegate.pipelines.watermarks.watermark import (
+    BEGINNING,
+    MIN_TIMESTAMP,
+    ProcessingTimeBehind,
+    ProcessingTimeRevoked,
+    Watermark,
+)
 
 OnTimer = Callable[[Hashable, int], None]
 """(key, the time in ms that it was set to)."""

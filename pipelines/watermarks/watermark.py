@@ -1,14 +1,65 @@
 """A watermark (t, false) says that no row with a rowtime <= t is still to come; (t, true) says that time is now.
 
-Source: FLIP-326, "Public Interfaces", change 1.
+Source: FLIP-326, "Public Interfaces", change 1. With the errors of all rules here, the contract of what a watermark is
+emitted to, and the guard at a source's end of the stream (change 5).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
-from tidegate.pipelines.watermarks.errors import InvalidWatermark
+from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.errors import TidegateError
+
+
+class WatermarkError(TidegateError):
+    """Base of the errors of this package. The object that raises it has not changed."""
+
+
+class InvalidWatermark(WatermarkError, ValueError):
+    """A value that no watermark, delay or channel can have."""
+
+
+class ProcessingTimeBehind(WatermarkError):
+    """A watermark says "the time is now", but now is earlier than a time that was emitted before (FLIP-326, change
+    5)."""
+
+    def __init__(self, *, now: int, timestamp: int) -> None:
+        self.now = now
+        self.timestamp = timestamp
+        super().__init__(
+            f"a watermark in processing time was emitted at {now} ms, before {timestamp} ms, which was emitted already",
+            where="watermark output",
+            state="nothing was sent; the last watermark holds",
+            next_command="check the clock of this machine, and the rowtimes of the table for times in the future",
+        )
+
+
+class ProcessingTimeRevoked(WatermarkError):
+    """An event-time watermark after one in processing time (FLIP-326, change 5): true never turns back to false."""
+
+    def __init__(self, *, timestamp: int) -> None:
+        self.timestamp = timestamp
+        super().__init__(
+            f"an event-time watermark of {timestamp} ms was emitted after one in processing time",
+            where="watermark output",
+            state="nothing was sent; the last watermark holds",
+            next_command="let the source emit only (t, true) once it has emitted it",
+        )
+
+
+class GeneratorError(WatermarkError):
+    """A generator or a timestamp assigner of one's own failed. One line, since it comes out of a worker process."""
+
+    def __init__(self, split: str, offset: int | None, error: BaseException) -> None:
+        self.split = split
+        self.offset = offset
+        place = f"split {split!r}" if offset is None else f"split {split!r} at offset {offset}"
+        cause = " ".join(str(error).split())
+        super().__init__(f"the watermark generator of {place} failed: {type(error).__name__}: {cause}")
+
 
 MIN_TIMESTAMP = -(2**63)
 """Where every stream's time starts: Java's Long.MIN_VALUE."""
@@ -83,3 +134,71 @@ def milliseconds(duration: timedelta, name: str, *, zero: bool = False) -> int:
         raise InvalidWatermark(f"{name} must {'not be negative' if zero else 'be positive'}, it is {duration}")
     whole, rest = divmod(duration, timedelta(milliseconds=1))
     return whole + bool(rest)
+
+
+class WatermarkOutput(Protocol):
+    """What a generator, a valve or a multiplexer writes to (Flink's WatermarkOutput)."""
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Tell `watermark`. This also ends idleness."""
+        ...
+
+    def mark_idle(self) -> None:
+        """Say that nobody needs to wait for this stream until its next watermark."""
+        ...
+
+    def mark_active(self) -> None:
+        """Say that this stream must be waited for again."""
+        ...
+
+
+class WatermarkToDataOutput:
+    """Sends on what moves time forward, so that what leaves a source never goes back (FLIP-326, change 5).
+
+    A watermark is sent if its timestamp is greater than every one sent before, or if it is in processing time.
+    Idleness is sent when it changes.
+
+    Args:
+        downstream: Where to send.
+        clock: The system's time in ms, UTC.
+    """
+
+    def __init__(self, downstream: WatermarkOutput, clock: Clock) -> None:
+        self._downstream = downstream
+        self._clock = clock
+        self._greatest = MIN_TIMESTAMP
+        self._processing_time = False
+        self._idle = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Send `watermark` if it moves time forward; idleness ends either way.
+
+        Raises:
+            ProcessingTimeBehind: It is in processing time, and the clock is behind its timestamp or behind one sent
+                before.
+            ProcessingTimeRevoked: It is in event time, and one in processing time was sent before.
+        """
+        if watermark.use_processing_time:
+            greatest = max(self._greatest, watermark.timestamp)
+            now = self._clock()
+            if now < greatest:
+                raise ProcessingTimeBehind(now=now, timestamp=greatest)
+        elif self._processing_time:
+            raise ProcessingTimeRevoked(timestamp=watermark.timestamp)
+        self.mark_active()
+        if watermark.use_processing_time or watermark.timestamp > self._greatest:
+            self._downstream.emit_watermark(watermark)
+            self._greatest = max(self._greatest, watermark.timestamp)
+            self._processing_time = watermark.use_processing_time
+
+    def mark_idle(self) -> None:
+        """Send idleness, unless the stream is idle already."""
+        if not self._idle:
+            self._downstream.mark_idle()
+            self._idle = True
+
+    def mark_active(self) -> None:
+        """Send the end of idleness, if the stream is idle."""
+        if self._idle:
+            self._downstream.mark_active()
+            self._idle = False

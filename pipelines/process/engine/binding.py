@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.pipelines.process.contexts import (
     ApplyPartition,
+    EventTimeManager,
     NonPartitionedContext,
     PartitionedContext,
     State,
@@ -49,7 +50,6 @@ from tidegate.pipelines.process.state.stores import (
     Values,
     ValueState,
 )
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.watermarks.combining import BUILT_IN, by_identifier
 from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.pipelines.process.contexts import ApplyPartition
+from tidegate.pipelines.process.contexts import ApplyPartition, TimerQueue
 from tidegate.pipelines.process.engine.binding import Binding, Calls, described, shape_of
 from tidegate.pipelines.process.engine.steps import Moves, Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
 from tidegate.pipelines.process.state.cells import Cells, fresh
-from tidegate.pipelines.process.timers import TimerQueue
 from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION, GeneralizedWatermark
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

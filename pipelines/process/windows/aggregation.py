@@ -10,10 +10,9 @@ import decimal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.contexts import EventTimeManager, PartitionedContext
 from tidegate.pipelines.process.functions import Collector, OneInputEventTimeStreamProcessFunction
 from tidegate.pipelines.process.state.declared import StateDeclarations
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.process.windows.windowed import Part
 
 _EXACT = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])

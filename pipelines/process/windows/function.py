@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tidegate.pipelines.process.contexts import PartitionedContext
+from tidegate.pipelines.process.contexts import EventTimeManager, PartitionedContext
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import Collector, TwoOutputEventTimeStreamProcessFunction
 from tidegate.pipelines.process.state.declared import StateDeclarations
-from tidegate.pipelines.process.timers import EventTimeManager
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
 A = TypeVar("A")

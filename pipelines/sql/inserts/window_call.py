@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.windows.windowed import WindowTable
-from tidegate.pipelines.sql.intervals import length
 from tidegate.pipelines.sql.scope import InsertScope, Relation
+from tidegate.pipelines.sql.values import length
 from tidegate.pipelines.syntax.errors import SqlError, one_of, suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall

@@ -20,7 +20,7 @@ from sqlglot import exp
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.coercion import assignable, cast
-from tidegate.pipelines.sql.intervals import interval_value, length
+from tidegate.pipelines.sql.values import interval_value, length
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source

@@ -6,6 +6,46 @@ DECIMAL's digits, nor NOT NULL, nor where in the script an operand is.
 
 from __future__ import annotations
 
-from tidegate.pipelines.sql.translate.translator import Translator
+from typing import ClassVar
 
-__all__ = ["Translator"]
+from sqlglot import exp
+
+from tidegate.pipelines.sql.translate import computed, operands, predicates
+from tidegate.pipelines.sql.translate.walker import Rules, Walker
+from tidegate.pipelines.syntax.statements import CastTo, Known, TypedLiteral
+
+
+class Translator(Walker):
+    """Translates expressions of the dialect; a node without a rule is not part of it."""
+
+    rules: ClassVar[Rules] = {
+        exp.Literal: operands.literal,
+        exp.Null: operands.null,
+        exp.Boolean: operands.boolean,
+        exp.HexString: operands.octets,
+        TypedLiteral: operands.moment,
+        exp.Interval: operands.interval,
+        exp.Column: operands.path,
+        exp.Dot: operands.path,
+        exp.Bracket: operands.element,
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), predicates.comparison),
+        exp.NullSafeEQ: predicates.distinct,
+        exp.NullSafeNEQ: predicates.distinct,
+        exp.And: predicates.logic,
+        exp.Or: predicates.logic,
+        exp.Not: predicates.negated,
+        exp.Is: predicates.is_,
+        exp.Between: predicates.between,
+        exp.In: predicates.in_,
+        exp.Like: predicates.like,
+        exp.Escape: predicates.like,
+        **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
+        exp.Neg: computed.negative,
+        exp.Paren: computed.paren,
+        exp.DPipe: computed.concatenated,
+        exp.Case: computed.case,
+        CastTo: computed.cast_to,
+        exp.Array: computed.array,
+        exp.Anonymous: computed.call,
+        Known: lambda walker, tree, span: tree.meta["value"],
+    }

@@ -9,10 +9,9 @@ from datetime import date, datetime
 from sqlglot import exp
 
 from tidegate.pipelines.sql.coercion import comparable, converted
-from tidegate.pipelines.sql.intervals import interval_value
 from tidegate.pipelines.sql.scope import fields
 from tidegate.pipelines.sql.translate.walker import Walker
-from tidegate.pipelines.sql.values import Value, null_value, number_value, string_value
+from tidegate.pipelines.sql.values import Value, interval_value, null_value, number_value, string_value
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import Name, place
 from tidegate.pipelines.syntax.types import BOOLEAN, BYTES, DATE, FlinkType, Kind, spark_string
