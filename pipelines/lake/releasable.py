@@ -107,7 +107,6 @@ class Releasable:
         return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
 
     def rows(self, spark: SparkSession, path: Address) -> DataFrame:
-        """The releasable rows."""
         from tidegate.pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)

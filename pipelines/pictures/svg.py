@@ -49,11 +49,11 @@ def text(x: float, y: float, said: str, css: str = "", anchor: str = "start") ->
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(said)}</text>'
 
 
-def picture(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
+def picture(height: float, label: str, parts: Sequence[str]) -> str:
     """The whole of one, with a name for those who cannot see it."""
     body = "".join(parts)
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}">{body}</svg>'
+        f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}">{body}</svg>'
     )
 
 
@@ -69,12 +69,12 @@ class Scale:
         return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
 
 
-def time_axis(scale: Scale, y: float, top: float) -> list[str]:
+def time_axis(scale: Scale, y: float) -> list[str]:
     """Marks at round times (ms, UTC)."""
     found = []
     for at in round_times(scale.low, scale.high):
         x = scale(at)
-        found.append(f'<line x1="{x:.1f}" y1="{top:.1f}" x2="{x:.1f}" y2="{y:.1f}" class="grid"/>')
+        found.append(f'<line x1="{x:.1f}" y1="{TOP:.1f}" x2="{x:.1f}" y2="{y:.1f}" class="grid"/>')
         found.append(text(x, y + 18, moment(at, scale.high - scale.low), "tick", "middle"))
     return found
 
@@ -135,7 +135,7 @@ def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = Tr
     across = Scale(min(xs), max([*xs, now]), LEFT, WIDTH - RIGHT)
     low, high = (min(ys), max(ys)) if y_times else (0.0, max([*ys, 1.0]))
     up = Scale(low, high, height - BOTTOM, TOP + 8)
-    parts = time_axis(across, height - BOTTOM, TOP)
+    parts = time_axis(across, height - BOTTOM)
     marks = round_times(low, high, 5) if y_times else [low, (low + high) / 2, high]
     for mark in marks:
         y = up(mark)
@@ -176,7 +176,7 @@ def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:
     ends = [at for _, spans in rows for span in spans for at in (span.begin, span.end)]
     across = Scale(min(ends), max(ends), LEFT, WIDTH - RIGHT)
     height = TOP + len(rows) * 40 + BOTTOM
-    parts = time_axis(across, height - BOTTOM, TOP)
+    parts = time_axis(across, height - BOTTOM)
     for number, (name, spans) in enumerate(rows):
         y = TOP + number * 40 + 8
         parts.append(text(LEFT - 12, y + 17, shortened(name, 20), "name", "end"))

@@ -255,20 +255,14 @@ def shown_value(key: str, value: str) -> str:
     return "***" if is_secret(key) and not is_variable(value) else value
 
 
-def resolve_options(
-    table: Table, spec: ConnectorSpec, environment: Mapping[str, str] | None = None, *, defaults: bool = True
-) -> dict[str, str]:
-    """The real values of a table's options, `${VAR}` replaced and checked once more, with defaults filled in.
+def resolve_options(table: Table, spec: ConnectorSpec, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The real values of a table's options, `${VAR}` replaced and checked once more; without defaults.
 
     Raises PlanningError that names the option, and never a value that came out of the environment.
     """
-    known = (*spec.options, *common_options(spec))
     resolved = table.options.resolve(environment)
-    check_resolved(table, resolved, known)
-    if not defaults:
-        return resolved
-    filled = {option.name: option.default for option in known if option.default is not None}
-    return {**{name: value for name, value in filled.items() if "#" not in name and "*" not in name}, **resolved}
+    check_resolved(table, resolved, (*spec.options, *common_options(spec)))
+    return resolved
 
 
 def check_resolved(table: Table, resolved: Mapping[str, str], known: Sequence[OptionSpec]) -> None:
@@ -292,19 +286,3 @@ def on_unmatched(target: Table) -> OnUnmatched:
     """What becomes of a released probe row without a match: the target's 'gate.on-unmatched', or its default."""
     spec = next(spec for spec in SINK_OPTIONS if spec.name == "gate.on-unmatched")
     return target.options.get(spec.name, spec.default)  # type: ignore[return-value]
-
-
-__all__ = [
-    "SINK_OPTIONS",
-    "SOURCE_OPTIONS",
-    "check_resolved",
-    "common_options",
-    "find_option",
-    "on_unmatched",
-    "parse_duration",
-    "path_of",
-    "resolve_options",
-    "shown_value",
-    "spelled",
-    "wrong_value",
-]

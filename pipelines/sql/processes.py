@@ -127,7 +127,6 @@ def _input(where: str, item: Any) -> tuple[str, EventTimeGeneratorFunction | Non
 
 
 def _schemas(where: str, schema: Schema | Sequence[Schema], outputs: int) -> list[Schema]:
-    """One for each output."""
     if schema is None or (outputs == 1 and isinstance(schema, str | Mapping)):
         return [schema] * outputs  # type: ignore[list-item]
     if isinstance(schema, str | Mapping) or len(schema) != outputs:

@@ -37,7 +37,6 @@ def string_value(text: str) -> Value:
 
 
 def null_value() -> Value:
-    """NULL."""
     return Value("NULL", NULL, literal=True)
 
 

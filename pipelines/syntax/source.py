@@ -32,7 +32,6 @@ class Span(NamedTuple):
 
 
 def span_of(token: Token) -> Span:
-    """Where a token is."""
     return Span(token.start, token.end + 1)
 
 

@@ -142,7 +142,6 @@ class FlinkType:
         return self.arguments[-1]
 
     def not_null(self) -> FlinkType:
-        """This type, NOT NULL."""
         return replace(self, nullable=False)
 
     def null(self) -> FlinkType:
@@ -168,5 +167,4 @@ INSTANT = FlinkType(Kind.TIMESTAMP_LTZ, 3)
 
 
 def decimal(precision: int, scale: int) -> FlinkType:
-    """DECIMAL(precision, scale)."""
     return FlinkType(Kind.DECIMAL, precision, scale)

@@ -153,7 +153,6 @@ class MapState(_KeyedState):
         self._cell().remove(self._values.sought(key))
 
     def contains(self, key: Any) -> bool:
-        """Whether `key` is there. Raises NotKeyed."""
         return self._values.sought(key) in self._cell().get()
 
     def first_from(self, key: Any) -> Any:

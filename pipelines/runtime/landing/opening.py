@@ -43,7 +43,7 @@ def context_of(
     """What the source of `table` may use, with its options resolved. Raises SourceError."""
     return SourceContext(
         table=as_delivered(table),
-        options=resolve_options(table, connector(table.connector).spec, environment, defaults=False),
+        options=resolve_options(table, connector(table.connector).spec, environment),
         generation=generation,
         splits=Splits(lake, table.name, generation),
         scratch=str(lake.scratch(table.name)),

@@ -97,7 +97,6 @@ class EpochWork(ABC):
         *,
         always: bool = False,
     ) -> FileCommit:
-        """The commit of staged files to a target, or to its quarantine."""
         lake, insert = self.on_lake.lake, self.on_lake.insert
         own = role == "publish"
         sink = sink_of(target, lake.target_path(target)) if own else TableSink(lake.quarantine_path(target, insert))

@@ -87,13 +87,13 @@ class Chunk:
     def name(self) -> str:
         return chunk_name(self.ordinal)
 
-    def predicate(self, key: SnapshotKey, names: Sequence[str] | None = None) -> str:
+    def predicate(self, key: SnapshotKey) -> str:
         """SQL that holds for the chunk's rows; empty for all rows."""
         parts = []
         if self.lower is not None:
-            parts.append(at_or_after(key.columns, self.lower, names))
+            parts.append(at_or_after(key.columns, self.lower))
         if self.upper is not None:
-            parts.append(before(key.columns, self.upper, names))
+            parts.append(before(key.columns, self.upper))
         return " AND ".join(parts)
 
 

@@ -55,12 +55,10 @@ class Change:
 
     @property
     def fields_value(self) -> str:
-        """What `fields` is."""
         return f"IF({self.one} IS NULL, NULL, {self.row.fields(self.one)})"
 
     @property
     def before_value(self) -> str:
-        """What `before` is."""
         return f"IF({self.is_two}, {self.row.fields(self.other)}, NULL)"
 
     @property

@@ -74,7 +74,7 @@ class Part:
         self.context = replace(
             context,
             table=as_delivered(table),
-            options=resolve_options(table, found.spec, context.environment, defaults=False),
+            options=resolve_options(table, found.spec, context.environment),
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
             scratch=str(Path(context.scratch).parent / table.name),

@@ -58,10 +58,6 @@ def _modulo(call: Call) -> str:
     return modulo(*call.arguments)
 
 
-def _of_double(name: str, spark: str | None = None, *more: str) -> Function:
-    return Function((name, *more), (NUMBER,), DOUBLE, f"{spark or name.lower()}({{0}})")
-
-
 FUNCTIONS = (
     Function(("ABS",), (NUMBER,), same(0), "abs({0})"),
     Function(("ROUND",), (NUMBER, WHOLE), _rounded_type, _round, least=1),
@@ -73,7 +69,7 @@ FUNCTIONS = (
     Function(("LOG",), (NUMBER, NUMBER), DOUBLE, "log({all})", least=1),
     Function(("ATAN2",), (NUMBER, NUMBER), DOUBLE, "atan2({0}, {1})"),
     *(
-        _of_double(name)
+        Function((name,), (NUMBER,), DOUBLE, f"{name.lower()}({{0}})")
         for name in (
             "SQRT",
             "LN",

@@ -42,10 +42,10 @@ def _needs_time(call: Call, unit: str) -> str:
     return unit
 
 
-def _pattern(call: Call, place: int) -> str:
-    if len(call.arguments) <= place:
+def _pattern(call: Call) -> str:
+    if len(call.arguments) < 2:
         return spark_string(DEFAULT_PATTERN)
-    pattern = call.arguments[place].constant
+    pattern = call.arguments[1].constant
     if isinstance(pattern, str):
         quoted = False
         for letter in pattern:
@@ -53,8 +53,8 @@ def _pattern(call: Call, place: int) -> str:
                 quoted = not quoted
             elif letter.isalpha() and not quoted and letter not in PATTERN_LETTERS:
                 hint = {"Y": "the year is `y`", "u": "the year is `y`"}.get(letter, "put plain text in quotes: ''T''")
-                call.refuse(f"`{letter}` is no letter of a date pattern", hint, place)
-    return call.sqls[place]
+                call.refuse(f"`{letter}` is no letter of a date pattern", hint, 1)
+    return call.sqls[1]
 
 
 def _date_format(call: Call) -> str:
@@ -63,14 +63,14 @@ def _date_format(call: Call) -> str:
         value = f"CAST({value} AS TIMESTAMP)"
     elif not DAY.takes(of):
         call.refuse(f"type clash: DATE_FORMAT takes a TIMESTAMP, DATE or STRING, not {of}", None, 0)
-    return f"date_format({value}, {_pattern(call, 1)})"
+    return f"date_format({value}, {_pattern(call)})"
 
 
 def _parsed(call: Call) -> str:
     """A STRING read as an instant; NULL where it is malformed, as in Flink."""
     if len(call.arguments) == 1:
         return f"try_to_timestamp({call.sqls[0]})"
-    return f"try_to_timestamp({call.sqls[0]}, {_pattern(call, 1)})"
+    return f"try_to_timestamp({call.sqls[0]}, {_pattern(call)})"
 
 
 def _to_timestamp(call: Call) -> str:
@@ -92,11 +92,11 @@ def _unix_timestamp(call: Call) -> str:
             "UNIX_TIMESTAMP() is not supported: a recomputation would give another value",
             "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant",
         )
-    return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call, 1)}))"
+    return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call)}))"
 
 
 def _from_unixtime(call: Call) -> str:
-    return f"date_format(timestamp_seconds({call.sqls[0]}), {_pattern(call, 1)})"
+    return f"date_format(timestamp_seconds({call.sqls[0]}), {_pattern(call)})"
 
 
 def _extract(call: Call) -> str:

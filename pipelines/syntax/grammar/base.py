@@ -71,7 +71,6 @@ class TokenReader(parser.Parser):
         raise self.source.error(self.here(), f"expected {what}, found {self.found()}", hint)
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
-        """Refuse what is at `span`."""
         raise self.source.error(span, what, hint)
 
     def word(self, *words: str, ahead: int = 0) -> bool:

@@ -28,7 +28,8 @@ from tidegate.pipelines.process import (
     WrongValue,
 )
 from tidegate.pipelines.process.engine.bucket import StateColumns
-from tidegate.pipelines.process.engine.rows import ListCollector, OutputColumns, as_tuple, python_values
+from tidegate.pipelines.process.engine.outputs import ListCollector, OutputColumns, as_tuple
+from tidegate.pipelines.process.engine.rows import python_values
 from tidegate.pipelines.process.state.declared import column_type, state_types
 from tidegate.pipelines.process.values import copied, exact, record_type
 from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, tumble

@@ -89,13 +89,12 @@ def mysql_table() -> Table:
     return compile_script(MYSQL, connectors=CONNECTORS).table("t")
 
 
-def test_options_are_resolved_and_defaults_filled_in() -> None:
+def test_options_are_resolved_and_no_default_filled_in() -> None:
     environment = {"HOST": "db", "PASSWORD": "hunter2", "TIMEOUT": "5 s"}
     resolved = resolve_options(mysql_table(), CONNECTORS["mysql-cdc"], environment)
     assert resolved["password"] == "hunter2"
     assert resolved["jdbc.properties.x"] == "adbb"
-    assert resolved["port"] == "3306"
-    assert "port" not in resolve_options(mysql_table(), CONNECTORS["mysql-cdc"], environment, defaults=False)
+    assert "port" not in resolved
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:

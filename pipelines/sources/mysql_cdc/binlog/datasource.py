@@ -95,7 +95,6 @@ class BinlogSource(DataSource):
 
     @property
     def table(self) -> WantedTable:
-        """The wanted table."""
         return WantedTable.from_json(json.loads(self.options["table"]))
 
     def schema(self) -> str:

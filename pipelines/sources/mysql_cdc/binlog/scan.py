@@ -67,7 +67,7 @@ class Borders:
 
 
 def scan_borders(
-    server: ServerOptions, start: BinlogPosition, end: BinlogPosition | None = None, *, server_id: int = 0
+    server: ServerOptions, start: BinlogPosition, end: BinlogPosition | None = None
 ) -> Generator[Borders, None, None]:
     """The transactions that begin in [start, end), by chunks; without `end`, up to where the binlog ends now.
 
@@ -75,7 +75,7 @@ def scan_borders(
     UnsupportedEvent.
     """
     stream = EventStream(start, verify=False)
-    with closing(dump(server, start, server_id=server_id)) as chunks:
+    with closing(dump(server, start)) as chunks:
         for chunk in chunks:
             for events in stream.feed(chunk):
                 borders = borders_before(borders_of(events), end)
@@ -106,7 +106,7 @@ def borders_before(borders: Borders, end: BinlogPosition | None) -> Borders:
     return borders if number < end.number else borders[:0]
 
 
-def shares(server: ServerOptions, span: BinlogRange, parts: int, *, server_id: int = 0) -> list[BinlogRange]:
+def shares(server: ServerOptions, span: BinlogRange, parts: int) -> list[BinlogRange]:
     """`span`, which lies in one file, as at most `parts` ranges of about as many bytes: to be read in parallel.
 
     A transaction is never cut, so one that is longer than a share makes fewer of them. All but the last share are
@@ -116,7 +116,7 @@ def shares(server: ServerOptions, span: BinlogRange, parts: int, *, server_id: i
     cuts: list[BinlogPosition] = []
     wanted = iter(span.start.position + length * part // parts for part in range(1, parts))
     least = next(wanted, None)
-    with closing(scan_borders(server, span.start, span.end, server_id=server_id)) as found:
+    with closing(scan_borders(server, span.start, span.end)) as found:
         for borders in found:
             while least is not None and borders.positions[-1] >= least:
                 cuts.append(borders.place(int(np.searchsorted(borders.positions, least))))
@@ -127,12 +127,10 @@ def shares(server: ServerOptions, span: BinlogRange, parts: int, *, server_id: i
     return [replace(span, start=start, end=end) for start, end in itertools.pairwise(places)]
 
 
-def commit_time(
-    server: ServerOptions, start: BinlogPosition, position: BinlogPosition, *, server_id: int = 0
-) -> int | None:
+def commit_time(server: ServerOptions, start: BinlogPosition, position: BinlogPosition) -> int | None:
     """When the last transaction that begins in [start, position) committed; microseconds, UTC. None: there is none."""
     latest = None
-    for borders in scan_borders(server, start, position, server_id=server_id):
+    for borders in scan_borders(server, start, position):
         latest = int(borders.times[-1])
     return latest
 
@@ -161,14 +159,14 @@ class Touching:
 
 
 def touching(
-    server: ServerOptions, start: BinlogPosition, end: BinlogPosition, name: TableName, *, server_id: int = 0
+    server: ServerOptions, start: BinlogPosition, end: BinlogPosition, name: TableName
 ) -> Generator[Touching, None, None]:
     """The transactions that begin in [start, end) and change the table, by chunks; `start` is a border.
 
     A compressed transaction hides its tables, and counts as one row event of this one. Raises as `scan_borders` does.
     """
     stream, running = EventStream(start, verify=False), Running(name, end)
-    with closing(dump(server, start, server_id=server_id)) as chunks:
+    with closing(dump(server, start)) as chunks:
         for chunk in chunks:
             for events in stream.feed(chunk):
                 found = running.of(events)
@@ -196,7 +194,6 @@ def end_of_piece(
     instant: int | None = None,
     most: int | None = None,
     least: bool = True,
-    server_id: int = 0,
 ) -> PieceEnd | None:
     """Where a piece of the log that begins at `start` should end before `end`; None when it need not.
 
@@ -206,7 +203,7 @@ def end_of_piece(
     """
     last: BinlogPosition | None = None
     taken = 0
-    with closing(touching(server, start, end, name, server_id=server_id)) as found:
+    with closing(touching(server, start, end, name)) as found:
         for item in found:
             borders = item.borders
             again = last is not None and borders.place(0) == last
