@@ -324,7 +324,7 @@ def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
 
 
 def of_check(check: CheckResult, verdict: GateVerdict, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """One check of a verdict. A plain number is kept as one, so that it can be plotted."""
+    """One check of a verdict. A plain number stays one, so that it can be plotted."""
     metadata: dict[str, Any] = {"summary": check.detail, "epoch": verdict.epoch}
     if not check.passed:
         metadata["next"] = commands.shown(either(*resolving(verdict.insert)))

@@ -1,7 +1,7 @@
 """Is a build table in the lake what the source's own table is, at a known place of the source's log?
 
 1. All rows are read again beside the log, in parallel, in many read views: somewhere between two places of the log.
-   They are kept as hashes (row_hashes), and compared bucket by bucket with the lake's latest state.
+   They are stored as hashes (row_hashes), and compared bucket by bucket with the lake's latest state.
 2. A key that changed between the two places cannot be compared so, and a difference is only a suspicion. The keys of
    both are read again in one read view, whose place is known, and compared with the lake's state at that very place.
    What changed meanwhile, where the source does not report the place exactly, is read once more.

@@ -1,4 +1,4 @@
-"""Results of the suite, kept under the lake: JSON for every epoch, and Data Docs to look at.
+"""Results of the suite, stored under the lake: JSON for every epoch, and Data Docs to look at.
 
 <lake>/_quality/<insert>/g1-e12.json      what the suite said of epoch 12 (the newest KEEP, and every failed one)
 <lake>/_quality/<insert>/index.html       Data Docs of the newest epoch, at most PAGE_EVERY_S old while epochs come
@@ -31,7 +31,7 @@ _NAME = re.compile(r"g(\d+)-e(\d+)\.json")
 
 
 def folder(staged: StagedEpoch) -> Path:
-    """Where the results of one INSERT are kept."""
+    """Where the results of one INSERT lie."""
     return staged.lake.root / QUALITY / staged.insert.id
 
 

@@ -190,10 +190,10 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "quarantine": f"the quarantine of {insert.id}",
     }
     upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
-    kept = quarantined_by_epoch(lake, pipeline, insert) if upto else []
+    quarantined = quarantined_by_epoch(lake, pipeline, insert) if upto else []
     thinned = {
         "probe": probe.removed.rows or 0,
-        "quarantine": sum(item.rows for item in removed(kept, upto)),
+        "quarantine": sum(item.rows for item in removed(quarantined, upto)),
     }
     found = Reconciliation(rows, tables, (), thinned)
     there = {names[place]: number for place, number in tables.items()}

@@ -1,4 +1,4 @@
-"""What is known of an epoch in numbers, from counts and footers alone; kept with its verdict."""
+"""What is known of an epoch in numbers, from counts and footers alone; stored with its verdict."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Great Expectations suite of an INSERT: schema, keys not null, and the reconciliation of row counts.
 
-It judges the one row of metrics that `tidegate.quality_checks.metrics` takes of a staged epoch. What it said is kept as
+It judges the one row of metrics that `tidegate.quality_checks.metrics` takes of a staged epoch. Its result is stored as
 JSON, and shown as a page of Data Docs (`tidegate.quality_checks.docs`).
 """
 

@@ -51,8 +51,8 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     rows: list[tuple[str, QuarantinedRow]] = []
     keys: list[tuple[str, QuarantinedRow, MissedKey]] = []
     for insert in _inserts(pipeline, config.target):
-        kept = quarantined_by_epoch(lake, pipeline, pipeline.insert(insert))
-        own = [item for item in kept if _wanted(item, config)]
+        quarantined = quarantined_by_epoch(lake, pipeline, pipeline.insert(insert))
+        own = [item for item in quarantined if _wanted(item, config)]
         lots += [(insert, item) for item in own]
         most = max(config.limit, 0) - len(rows)
         shown = rows_of(lake, pipeline, pipeline.insert(insert), own, most)
@@ -91,7 +91,7 @@ def of_quarantine(
     shown: dict[str, Any] = {"rows found": total, **listed("rows by reason", "reason", headers, lines, more)}
     if rows:
         values = [
-            (insert, row.kept.epoch, row.kept.short, _json(row.values), "" if row.probe is None else _json(row.probe))
+            (insert, row.group.epoch, row.group.short, _json(row.values), "" if row.probe is None else _json(row.probe))
             for insert, row in rows
         ]
         left = "" if total == len(rows) else f"\n\n… and {total - len(rows):,} more: `limit`"
@@ -100,7 +100,7 @@ def of_quarantine(
         nearest = [
             (
                 insert,
-                row.kept.epoch,
+                row.group.epoch,
                 missed.reason,
                 _json(missed.key) if missed.key else "an expression",
                 missed.nearest,

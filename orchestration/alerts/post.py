@@ -1,4 +1,4 @@
-"""One tick's round to the channels, and what is kept for those that did not take a message in time.
+"""One tick's round to the channels, and what waits for those that did not take a message in time.
 
 Every message is under way in a thread of its own, so one that hangs keeps no message from the others.
 """
@@ -30,7 +30,7 @@ ANSWER_S = 10.0
 """How long a channel may take over one message: its sockets' timeouts are for each answer, and may follow one another.
 What comes later than that is taken up by a later tick."""
 MOST_PENDING = 100
-"""Messages that are kept for one channel; the oldest go first."""
+"""Messages that wait for one channel; the oldest go first."""
 
 _logger = logging.getLogger("tidegate.alerts")
 _under_way: dict[Id, Future[None]] = {}

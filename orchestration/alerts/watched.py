@@ -86,7 +86,7 @@ class WatchedTable:
 
     @property
     def subject(self) -> str:
-        """What keys of its incidents begin with, after their kind; and under which its source's answer is kept."""
+        """What keys of its incidents begin with, after their kind; and under which its source's answer is stored."""
         return f"{self.lake} {self.table}"
 
 

@@ -183,7 +183,7 @@ def release(
 def discard(
     script: Script,
     insert: InsertId,
-    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is kept with the decision.")],
+    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="Why; it is stored with the decision.")],
     lake: LakePath = DEFAULT_LAKE,
     reasons: Reasons = None,
     epochs: Epochs = None,

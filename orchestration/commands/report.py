@@ -30,7 +30,7 @@ def report(
         str | None,
         typer.Option(
             "--name",
-            help="What the pipeline is called where it runs: its alerts are kept by that name.",
+            help="What the pipeline is called where it runs: its alerts are stored by that name.",
             show_default="the script's file name",
         ),
     ] = None,

@@ -28,14 +28,14 @@ def of_listing(found: Mapping[str, Sequence[QuarantinedRows]]) -> dict[str, Any]
     """All of it by epoch and reason; times in ms, UTC."""
     return {
         "inserts": [
-            {"insert": insert, **_totals(kept), "kept": [_of_rows(item) for item in kept]}
-            for insert, kept in found.items()
+            {"insert": insert, **_totals(quarantined), "kept": [_of_rows(item) for item in quarantined]}
+            for insert, quarantined in found.items()
         ]
     }
 
 
-def _totals(kept: Sequence[QuarantinedRows] | Sequence[QuarantinedSum]) -> dict[str, int]:
-    return {state: sum(item.rows for item in kept if item.state == state) for state in _STATES}
+def _totals(quarantined: Sequence[QuarantinedRows] | Sequence[QuarantinedSum]) -> dict[str, int]:
+    return {state: sum(item.rows for item in quarantined if item.state == state) for state in _STATES}
 
 
 def _of_rows(item: QuarantinedRows) -> dict[str, Any]:
@@ -60,12 +60,12 @@ def _of_taken(item: QuarantinedRows) -> dict[str, Any] | None:
 
 def listing(found: Mapping[str, Sequence[QuarantinedSum]], commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
     """The same for people: what is in quarantine first, then what became of the rest."""
-    for insert, kept in found.items():
-        totals = _totals(kept)
+    for insert, quarantined in found.items():
+        totals = _totals(quarantined)
         text = ", ".join(f"{counted(rows, 'row')} {_STATES[state]}" for state, rows in totals.items() if rows)
         yield escape(f"{insert}: {text or 'no row was ever quarantined'}")
         for state in _STATES:
-            own = [item for item in kept if item.state == state]
+            own = [item for item in quarantined if item.state == state]
             if own:
                 yield ""
                 yield _table(own, state)
@@ -106,7 +106,7 @@ def of_rows(
         "insert": insert,
         "rows": [
             {
-                **_of_rows(row.kept),
+                **_of_rows(row.group),
                 "op": row.op,
                 "place": {name.removeprefix("_"): value for name, value in row.place.items()},
                 "values": dict(row.values),
@@ -131,8 +131,8 @@ def row_lines(
         yield "There is no such row."
     last: QuarantinedRows | None = None
     for row, missed in zip(rows, nearest, strict=True):
-        if row.kept is not last:
-            last = row.kept
+        if row.group is not last:
+            last = row.group
             pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in last.plan.pins)
             yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC, joined to {pins}: {why(last.short)}")
         yield escape(f"  {_values(row.values)}")

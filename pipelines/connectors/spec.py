@@ -109,7 +109,7 @@ ERROR_OPTION = OptionSpec(
     "choice",
     default="fail",
     choices=get_args(OnError),
-    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it is kept in the table's "
+    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it goes to the table's "
     "quarantine, is counted, and the others go on (quarantine).",
     changes="rows",
 )

@@ -4,8 +4,8 @@ Who reads a table names positions: a generation and epochs of its watermark log.
 they are, what retention has removed of them: only this module says so. A source's table is read so, and a process's
 output; a target of several INSERTs will be, once it has such a log of its own.
 
-Nothing is kept here: each question reads what is committed now, and costs as much whether there were ten epochs or ten
-thousand.
+Nothing is cached here: each question reads what is committed now, and costs as much whether there were ten epochs or
+ten thousand.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Side:
     """One input of a join.
 
     Attributes:
-        columns: What is kept of a record, which is all of it: its columns, as in a CREATE TABLE, in any order. Names
+        columns: What is stored of a record, which is all of it: its columns, as in a CREATE TABLE, in any order. Names
             that Python can say.
         time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
             `EventTimeManager.processed_at` has it.
@@ -97,7 +97,7 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
         self._manager.register_timer(until)
 
     def _waiting(self, side: int, until: int, ctx: PartitionedContext) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What is kept of a side until `until`: its place in the state, and what is there, `met` and `record`."""
+        """What is stored of a side until `until`: its place in the state, and what is there, `met` and `record`."""
         states = ctx.get_state_manager()
         held = states.get_state(self._held[side])
         for number in range(states.get_state(self._numbers[side]).get(until, 0)):
@@ -120,9 +120,9 @@ def _place(until: int, number: int) -> str:
 class IntervalJoin(_Join):
     """Every pair with right.time - before <= left.time <= right.time + after, as soon as both are there.
 
-    A record is kept until the time is past the last one that it may meet, so state is as large as the interval. In an
+    A record is stored until the time is past the last one that it may meet, so state is as large as the interval. In an
     outer join a left record that has met none is emitted with None when it is given up, and no sooner. A late record
-    (its time is before the watermark) meets what is still kept.
+    (its time is before the watermark) meets what is still stored.
 
     Args:
         before, after: How much earlier, and how much later, the left record may be than the right one.

@@ -40,7 +40,7 @@ class Arrived:
 
 @dataclass
 class LocalRun:
-    """A process function over inputs that arrive bit by bit. Between epochs nothing is kept but what it declares.
+    """A process function over inputs that arrive bit by bit. Between epochs nothing is stored but what it declares.
 
     State is converted to its type as in a run; only a run knows the columns of an output, and refuses what they could
     not hold.
@@ -119,7 +119,7 @@ class LocalRun:
 
     @property
     def state(self) -> dict[Any, dict[str, Any]]:
-        """Key -> what is kept of it: values by the names of the states, `timers` where there are any."""
+        """Key -> its stored state: values by the names of the states, `timers` where there are any."""
         names = [declaration.name for declaration in self.shape.keyed]
         return {
             key: {

@@ -68,12 +68,12 @@ def nearest_of_rows(
     joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
     by_epoch: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
-        if row.kept.reason.startswith(UNMATCHED):
-            by_epoch.setdefault(row.kept.epoch, []).append(number)
+        if row.group.reason.startswith(UNMATCHED):
+            by_epoch.setdefault(row.group.epoch, []).append(number)
     for own in by_epoch.values():
         columns = {name: pa.array([rows[number].place[name] for number in own]) for name in PROBE_PLACE}
-        reasons = pa.array([rows[number].kept.reason for number in own])
-        plan = rows[own[0]].kept.plan
+        reasons = pa.array([rows[number].group.reason for number in own])
+        plan = rows[own[0]].group.plan
         placed = _placed(lake, joins, plan, pa.table({"_reason": reasons, **columns}))
         for at, missed in _with_nearest(lake, joins, plan, placed) if placed is not None else ():
             found[own[at]] = missed
@@ -86,7 +86,7 @@ def nearest_keys(
     """Up to `most` keys of quarantined rows that had no match, each with the first row that has it: once an epoch and
     reason. No further epoch is looked at than it takes."""
     found: list[tuple[QuarantinedRow, MissedKey]] = []
-    for _, group in groupby(rows, key=lambda row: row.kept.epoch):
+    for _, group in groupby(rows, key=lambda row: row.group.epoch):
         if len(found) >= most:
             break
         own, seen = list(group), list[MissedKey]()

@@ -233,7 +233,7 @@ def _windows(query: WindowedQuery) -> list[str]:
     time = "event" if query.event_time else "processing"
     lines = [f"  {query.table}, by {time} time ({query.alias}.{query.time_column})"]
     lines += [f"  grouped by: {group.name} = {group.expression}" for group in query.groups]
-    lines += [f"  kept of a window: {part.name} = {part.expression}" for part in query.parts]
+    lines += [f"  stored of a window: {part.name} = {part.expression}" for part in query.parts]
     lines += [f"  having: {query.having}"] if query.having else []
     late = ["  a row that is late for all of its windows: left out, and counted"]
     return lines + (late if query.event_time else [])

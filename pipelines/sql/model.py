@@ -1,6 +1,6 @@
 """What a script says once it is compiled: frozen records that hold no Spark object and no secret.
 
-Expressions are kept as Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
+Expressions are Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
 `` `alias`.`column` ``, where alias is the name (or AS name) of the table in that INSERT; inside a table they name the
 table's own columns. Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for
 PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME(). Inside a table they may also

@@ -111,7 +111,7 @@ class InsertScope:
     functions: UserFunctions | None = None
 
     def function(self, name: str, span: Span) -> Function | None:
-        """Raises SqlError for every user function: an INSERT is recomputed, and Python code is not kept for ever."""
+        """Raises SqlError for every user function: an INSERT is recomputed, and Python code is not stored for ever."""
         if self.functions is not None and self.functions.find(name, span) is not None:
             probe = self.relations[0].table.name
             hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"

@@ -242,7 +242,7 @@ def _placed(node: exp.Expr) -> Span | None:
 
 
 class CastTo(Expression):
-    """CAST(this AS target), TRY_CAST when `safe`. The target is a FlinkType, kept in `meta`."""
+    """CAST(this AS target), TRY_CAST when `safe`. The target is a FlinkType, in `meta`."""
 
     arg_types = {"this": True, "safe": False}  # noqa: RUF012
 

@@ -180,8 +180,8 @@ class Harness:
         """The rows that the gate of an INSERT quarantined, with `_reason`; not those that were released since."""
         found = self.pipeline.insert(insert)
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
-        kept = quarantined_by_epoch(self.lake, self.pipeline, found)
-        there = {(item.epoch, item.reason) for item in kept if item.state != "released"}
+        quarantined = quarantined_by_epoch(self.lake, self.pipeline, found)
+        there = {(item.epoch, item.reason) for item in quarantined if item.state != "released"}
         rows = self._rows(path, found, "true", extra=("_reason", "_epoch"))
         still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]
         return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]

@@ -40,7 +40,7 @@ _NO_KEY = object()
 
 @dataclass
 class KeyState:
-    """What is kept of one key: its cells, and its timers (ms, UTC) in order."""
+    """The stored state of one key: its cells, and its timers (ms, UTC) in order."""
 
     cells: Cells
     timers: list[int] = field(default_factory=list)
@@ -236,7 +236,7 @@ class TaskRun:
         return left
 
     def _fold_sent(self) -> None:
-        """Combine what the key has sent with what those before it have: a word is kept of all keys, and not of each."""
+        """Combine what the key has sent with what those before it have: one value for all keys, not one for each."""
         for identifier, value in self._sent_by_key.items():
             before = self._sent_by_keys.get(identifier)
             values = [value] if before is None else [before, value]

@@ -158,7 +158,7 @@ class Task:
         self._write_broadcast()
         self._run.close()
         self._closing = _digest(self._run.outputs)
-        if self._number == 0:  # what is of no key is kept once, not once a task
+        if self._number == 0:  # what belongs to no key is stored once, not once a task
             yield from self._flush(0)
         if self._writer is not None:
             self._writer.close()

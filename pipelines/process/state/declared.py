@@ -1,4 +1,4 @@
-"""What a function may remember, declared by name and type: all that is kept between epochs, and all that survives.
+"""What a function may remember, declared by name and type: all that is stored between epochs, and all that survives.
 
 Types are Flink SQL's, as in the scripts: 'BIGINT', 'STRING', 'ROW<a INT, b STRING>'. Instances of a function live as
 long as an epoch on a task; what they keep in attributes of their own is lost with it.

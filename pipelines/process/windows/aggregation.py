@@ -24,7 +24,7 @@ class WindowAggregation(OneInputEventTimeStreamProcessFunction):
 
     Args:
         groups: By how many expressions rows are grouped.
-        parts: What is kept of a window.
+        parts: What is stored of a window.
 
     A record is the key, then the parts; so is what it collects.
     """

@@ -85,14 +85,14 @@ def session(gap: timedelta) -> Windows:
 
 @dataclass(frozen=True)
 class Aggregate(Generic[A]):
-    """What is kept of a window's records, and what is emitted for it.
+    """What is stored of a window's records, and what is emitted for it.
 
     Attributes:
-        type: Of what is kept, in Flink SQL's spelling.
+        type: Of what is stored, in Flink SQL's spelling.
         create: What an empty window has.
-        add: (kept, record) -> kept.
-        result: (key, window, kept) -> an output record.
-        merge: (kept, kept) -> kept; sessions need it.
+        add: (stored, record) -> stored.
+        result: (key, window, stored) -> an output record.
+        merge: (stored, stored) -> stored; sessions need it.
     """
 
     type: str
@@ -108,7 +108,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
 
     Args:
         windows: Which windows.
-        aggregate: What is kept of them.
+        aggregate: What is stored of them.
         time: A record's time (ms, UTC), or None for one without; None: the time at which it is processed, as
             `EventTimeManager.processed_at` has it.
 

@@ -68,12 +68,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Part:
-    """What is kept of a window for an aggregate.
+    """What is stored of a window for an aggregate.
 
     Attributes:
         kind: How two of it become one; a set is emitted as its size.
         expression: A Spark aggregate over rows.
-        type: Of what is kept, in Flink SQL's spelling; `spark_type` in Spark's.
+        type: Of what is stored, in Flink SQL's spelling; `spark_type` in Spark's.
     """
 
     name: str
@@ -128,7 +128,7 @@ class WindowedQuery:
 
     @property
     def definition(self) -> str:
-        """Identifies what is kept, whatever the table's alias: state that was made under another one says something
+        """Identifies what is stored, whatever the table's alias: state that was made under another one says something
         else. 16 hex digits."""
         parts = repr((self.table, self.time_column, self.event_time, self.where, self.groups, self.parts))
         return hashlib.sha256(parts.replace(f"`{self.alias}`.", "").encode()).hexdigest()[:16]

@@ -125,8 +125,8 @@ class EpochWriter:
         return Rejected(self.own.stream.lake, self.table, self.stored)
 
     def _read(self) -> DataFrame:
-        """The step's rows, as the lake stores them: what is rejected is kept apart, columns are computed. There may be
-        more columns, in another order, where the source gives all of them as they are stored."""
+        """The step's rows, as the lake stores them: what is rejected is stored apart, columns are computed. There may
+        be more columns, in another order, where the source gives all of them as they are stored."""
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}

@@ -49,7 +49,7 @@ def output_types(table: Table) -> tuple[FlinkType, ...]:
 
 
 def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:
-    """The columns that a process's state is kept in. Raises SqlError for a state of no known type."""
+    """The columns that a process's state is stored in. Raises SqlError for a state of no known type."""
     first, shape = spec.inputs[0], spec.shape
     known = input_columns(pipeline, spec, 0)
     keys = [(KEY_PREFIX + name, arrow_type(known[name])) for name in first.key]

@@ -139,7 +139,7 @@ def check_unchanged(
     keep is what it was.
 
     Raises PlanningError: with another key, or another number of buckets, no stored row would be found again; and what
-    is kept of an open window would be half of one statement and half of another.
+    is stored of an open window would be half of one statement and half of another.
     """
     if not before.epochs:
         return

@@ -49,7 +49,7 @@ class ProcessTables:
 
     @cached_property
     def state(self) -> StateColumns:
-        """The columns that the state is kept in."""
+        """The columns that the state is stored in."""
         return state_columns(self.on_lake.pipeline, self.spec)
 
     @property

@@ -125,8 +125,8 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
         for reason, rows in quarantined_by(item.plan, item.staged.counts if item.staged else {}).items()
     ]
     places: dict[str, list[int]] = {}
-    for place, kept in enumerate(found):
-        places.setdefault(kept.reason, []).append(place)
+    for place, quarantined in enumerate(found):
+        places.setdefault(quarantined.reason, []).append(place)
     for plan in (item.plan for item in published):
         for lot in plan.claims:
             own = places.get(lot.reason, [])
@@ -258,15 +258,17 @@ def asked_for(item: QuarantinedRows, reasons: Sequence[str], epochs: Sequence[in
     return (not reasons or bool(named & set(reasons))) and (not epochs or item.epoch in epochs)
 
 
-def chosen(insert: str, kept: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
+def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
     """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch, and rows
     without a time, which would come back, are released only where their reason is named.
 
     Raises PlanningError where no row was ever quarantined for a reason, or in an epoch, that it names.
     """
-    _refuse_unknown(insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in kept))
-    _refuse_unknown(insert, "in epoch", request.epochs, lambda one: any(k.epoch == one for k in kept))
-    named = [item for item in kept if item.taken is None and asked_for(item, request.reasons, request.epochs)]
+    _refuse_unknown(
+        insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in quarantined)
+    )
+    _refuse_unknown(insert, "in epoch", request.epochs, lambda one: any(k.epoch == one for k in quarantined))
+    named = [item for item in quarantined if item.taken is None and asked_for(item, request.reasons, request.epochs)]
     if request.upto is not None:
         named = [item for item in named if item.epoch <= request.upto]
     if request.discards:
@@ -290,13 +292,13 @@ def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int],
             )
 
 
-def lots_of(wanted: Iterable[QuarantinedRows], kept: Iterable[QuarantinedRows]) -> tuple[Lot, ...]:
+def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[QuarantinedRows]) -> tuple[Lot, ...]:
     """`wanted` as lots. What follows one another in `kept` for the same reason becomes one, so that a plan stays small
     however many epochs it takes from."""
     chosen = {(item.epoch, item.reason) for item in wanted}
     found: list[Lot] = []
     goes_on: dict[str, int] = {}
-    for item in kept:
+    for item in quarantined:
         if (item.epoch, item.reason) not in chosen:
             goes_on.pop(item.reason, None)
             continue
@@ -321,9 +323,9 @@ def removal(lake: Lake, insert: Insert) -> str:
     return lake.application(insert_owner(insert.id), "retention-epoch", 1)
 
 
-def decided(kept: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
+def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
     """What somebody has released or discarded; nothing of a process."""
-    return [item for item in kept if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
+    return [item for item in quarantined if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
 
 
 def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
@@ -331,9 +333,9 @@ def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
     return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
 
 
-def removed(kept: Sequence[QuarantinedRows], upto: int) -> list[QuarantinedRows]:
+def removed(quarantined: Sequence[QuarantinedRows], upto: int) -> list[QuarantinedRows]:
     """What retention has removed of them, once it has come to `upto`."""
-    return [item for item in decided(kept) if item.decider.epoch <= upto] if upto else []
+    return [item for item in decided(quarantined) if item.decider.epoch <= upto] if upto else []
 
 
 def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequence[QuarantinedRows]) -> None:

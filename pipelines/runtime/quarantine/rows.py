@@ -24,11 +24,11 @@ PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """One row: what was kept of it (`values`, by the target's columns), its op, which probe row it is (`place`, by
-    PROBE_PLACE), and that row's own columns (`probe`; None of rows that were quarantined before these were stored, and
-    of a process's)."""
+    """One quarantined row of a `group`: its columns (`values`, by the target's columns), its op, which probe row it is
+    (`place`, by PROBE_PLACE), and that row's own columns (`probe`; None of rows that were quarantined before these were
+    stored, and of a process's)."""
 
-    kept: QuarantinedRows
+    group: QuarantinedRows
     op: str
     place: Mapping[str, Any]
     values: Mapping[str, Any]
@@ -53,14 +53,14 @@ def rows_of(
         )
     names = [column.name for column in target.stored_columns]
     found: list[QuarantinedRow] = []
-    for kept in wanted:
+    for group in wanted:
         if len(found) >= most:
             break
-        files = delta_log.data_files(table, kept.plan.generation, kept.epoch - 1, kept.epoch).paths
+        files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).paths
         own = (
-            (pc.field("_generation") == kept.plan.generation)
-            & (pc.field("_epoch") == kept.epoch)
-            & (pc.field("_reason") == kept.reason)
+            (pc.field("_generation") == group.plan.generation)
+            & (pc.field("_epoch") == group.epoch)
+            & (pc.field("_reason") == group.reason)
         )
         for path in files:
             file = Location(path).dataset()
@@ -69,6 +69,6 @@ def rows_of(
                 place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))
                 probe = row.get(PROBE)
                 found.append(
-                    QuarantinedRow(kept, row["_op"], place, values, probe if isinstance(probe, dict) else None)
+                    QuarantinedRow(group, row["_op"], place, values, probe if isinstance(probe, dict) else None)
                 )
     return found

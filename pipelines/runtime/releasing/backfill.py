@@ -83,9 +83,9 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
-        upto, kept = removed_upto(lake, insert, self.on_lake.quarantine_path), kept_out(epochs) if lots else []
-        wanted = [item for item in kept if any(lot.holds(item.epoch, item.reason) for lot in lots)]
-        refuse_removed(insert.id, removed(kept, upto), wanted)
+        upto, quarantined = removed_upto(lake, insert, self.on_lake.quarantine_path), kept_out(epochs) if lots else []
+        wanted = [item for item in quarantined if any(lot.holds(item.epoch, item.reason) for lot in lots)]
+        refuse_removed(insert.id, removed(quarantined, upto), wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
         refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
         time = replace(span, rows=rows, ahead=(*span.ahead, *fill.new))
@@ -211,13 +211,13 @@ def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[Re
 
 def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Lot, ...]:
     """What replaced epochs had taken out of the quarantine of epochs that stay."""
-    numbers, kept = {epoch.plan.epoch for epoch in replaced}, kept_out(epochs)
+    numbers, quarantined = {epoch.plan.epoch for epoch in replaced}, kept_out(epochs)
     wanted = [
         item
-        for item in kept
+        for item in quarantined
         if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.lots
     ]
-    return lots_of(wanted, kept)
+    return lots_of(wanted, quarantined)
 
 
 def _line(plans: Sequence[ReleasePlan]) -> Part:

@@ -167,17 +167,17 @@ class ReleasePlanner(ABC):
 
         Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
         """
-        insert, kept = self.on_lake.insert, kept_out(epochs)
-        wanted = chosen(insert.id, kept, request)
+        insert, quarantined = self.on_lake.insert, kept_out(epochs)
+        wanted = chosen(insert.id, quarantined, request)
         if not request.discards:
             upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)
-            refuse_removed_rows(insert.id, removed(kept, upto), wanted)
+            refuse_removed_rows(insert.id, removed(quarantined, upto), wanted)
         landed = self.on_lake.probe.newest
         if last is None or not wanted:
             return None
         numbers = {item.epoch for item in wanted}
         known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if last.in_event_time else []
-        taken = replace(request, lots=lots_of(wanted, kept), oldest=min(known, default=MIN_TIMESTAMP))
+        taken = replace(request, lots=lots_of(wanted, quarantined), oldest=min(known, default=MIN_TIMESTAMP))
         same_builds = {pin.table for pin in last.pins} == set(insert.builds)
         pins = last.pins if request.discards and same_builds else self._pins()
         if isinstance(pins, Waiting):

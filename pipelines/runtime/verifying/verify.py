@@ -132,9 +132,9 @@ class _Verification:
                 low, high = sorted((epoch.plan.after, upto))
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
             upto = max(upto, epoch.plan.upto)
-        kept, taken = {(item.epoch, item.reason) for item in kept_out(epochs)}, set[tuple[int, str]]()
+        quarantined, taken = {(item.epoch, item.reason) for item in kept_out(epochs)}, set[tuple[int, str]]()
         for plan in (epoch.plan for epoch in published if epoch.plan.claims):
-            own = {whole for whole in kept if any(lot.holds(*whole) for lot in plan.claims)}
+            own = {whole for whole in quarantined if any(lot.holds(*whole) for lot in plan.claims)}
             for number, reason in sorted(own & taken):
                 yield f"what epoch {number} has quarantined ({reason}) was taken twice, again by epoch {plan.epoch}"
             taken |= own

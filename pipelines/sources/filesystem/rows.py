@@ -90,7 +90,7 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
 
 
 def keeps_misfits(options: Mapping[str, str]) -> bool:
-    """Whether what does not fit is kept in the table's quarantine."""
+    """Whether what does not fit goes to the table's quarantine."""
     return options.get(ERROR_OPTION.name) == "quarantine"
 
 

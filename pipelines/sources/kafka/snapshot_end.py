@@ -2,7 +2,7 @@
 
 Debezium marks the last row of a table's snapshot (`last_in_data_collection`, or `last` for the last of all tables).
 Rows of other partitions may have been written before it and are read after it, so the phase is over once every
-partition has been read past the end that it had when the mark had landed. Both are kept in the `splits` table.
+partition has been read past the end that it had when the mark had landed. Both are stored in the `splits` table.
 
 The mark of one table says nothing of another that is routed into the same topic, so a topic with snapshots of several
 is refused: also where the other one's rows come when the first has been over for long.

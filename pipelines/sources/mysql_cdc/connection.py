@@ -173,3 +173,11 @@ def _any_certificate() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def received(sock: Any, into: memoryview) -> int:
+    """Receives bytes into a buffer, as many as are there, and returns how many: one at least, or raises OSError."""
+    count = sock.recv_into(into)
+    if not count:
+        raise ConnectionResetError("the server closed it")
+    return count

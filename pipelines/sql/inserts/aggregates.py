@@ -1,4 +1,4 @@
-"""SQL's aggregates: what is kept of a window for each, as Spark adds it up, and what they give, with Flink's types.
+"""SQL's aggregates: what is stored of a window for each, as Spark adds it up, and what they give, with Flink's types.
 
 SUM and AVG of integers and DECIMALs are exact: what does not fit the result's type stops the run.
 """
@@ -31,7 +31,7 @@ from tidegate.pipelines.syntax.types import (
 )
 
 _EXACT_SUM = {kind: BIGINT for kind in (Kind.TINYINT, Kind.SMALLINT, Kind.INT)}
-"""What sums of narrow integers are kept as: no number of rows makes them overflow."""
+"""The type that sums of narrow integers are stored in: no number of rows makes them overflow."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Parts:
 
 
 def aggregate(call: Call, distinct: bool, star: bool, parts: Parts) -> Value:
-    """The value of an aggregate over what is kept. Raises SqlError: unknown, wrong arguments."""
+    """The value of an aggregate over what is stored. Raises SqlError: unknown, wrong arguments."""
     rule = RULES.get(call.name)
     if rule is None:
         call.refuse(f"the aggregate {call.name} is not supported", f"there are {', '.join(RULES)}")

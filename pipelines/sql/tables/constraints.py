@@ -23,7 +23,7 @@ from tidegate.pipelines.syntax.statements import CreateTable, Expect, Name
 from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, Kind, quoted
 
 MOST = 60
-"""Which constraints a row violates is kept in one BIGINT while the row is staged."""
+"""Which constraints a row violates is one BIGINT while the row is staged."""
 
 _ACTIONS: dict[str | None, OnViolation] = {"FAIL": "fail", "QUARANTINE": "quarantine", "WARN": "warn", None: "warn"}
 """Without ON VIOLATION a row is kept and counted, as on Databricks."""

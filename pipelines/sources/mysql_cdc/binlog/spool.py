@@ -1,4 +1,4 @@
-"""Raw binlog kept on disk for as long as another table of the same server still has to read it.
+"""Raw binlog on disk for as long as another table of the same server still has to read it.
 
 Tables of one server each have epochs of their own, and each would ask the server for the same bytes. The first that
 reads a range leaves its events here; the others, whose plans end where it ended, take them from here and the server

@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
     PacketWalker,
     join_packets,
 )
-from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions, received
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,
@@ -155,7 +155,7 @@ def _receive(sock: Any, chunk_bytes: int) -> Iterator[Chunk]:
         walker = PacketWalker()
         walker.walk(buffer, size)
         while walker.end is None and not walker.long_event and not (walker.starts and size >= chunk_bytes):
-            size += _some(sock, view[size : max(chunk_bytes, size + _LEAST_RECEIVED)])
+            size += received(sock, view[size : max(chunk_bytes, size + _LEAST_RECEIVED)])
             walker.walk(buffer, size)
         if walker.starts:
             yield Chunk(bytes(view[: walker.at]), np.array(walker.starts, np.int64))
@@ -172,13 +172,6 @@ def _receive(sock: Any, chunk_bytes: int) -> Iterator[Chunk]:
         size = len(rest)
 
 
-def _some(sock: Any, into: memoryview) -> int:
-    received = sock.recv_into(into)
-    if not received:
-        raise ConnectionResetError("the server closed it")
-    return received
-
-
 def _long_event(sock: Any, begun: memoryview, wire_bytes: int) -> Chunk:
     """An event of 16 MB or more, of which `begun` is in the buffer: its packets joined, alone in a chunk."""
     packets = bytearray(wire_bytes)
@@ -186,7 +179,7 @@ def _long_event(sock: Any, begun: memoryview, wire_bytes: int) -> Chunk:
     view = memoryview(packets)
     view[:size] = begun[:size]
     while size < wire_bytes:
-        size += _some(sock, view[size:])
+        size += received(sock, view[size:])
     return Chunk(join_packets(packets), np.zeros(1, np.int64))
 
 

@@ -35,6 +35,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import (
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import EOF, ERROR, MAX_PACKET, PACKET_HEADER_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, little_endian, rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.connection import received
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
 
 PIECE_BYTES = 2 << 20
@@ -71,7 +72,7 @@ def pieces(sock: Any, begun: bytes, piece_bytes: int = PIECE_BYTES) -> Iterator[
         walker.walk(buffer, size)
         while not walker.stopped and not (walker.starts and size >= piece_bytes):
             buffer = _with_room(buffer, size)
-            size += _some(sock, memoryview(buffer)[size : min(len(buffer) - SLACK_BYTES, size + _MOST_RECEIVED)])
+            size += received(sock, memoryview(buffer)[size : min(len(buffer) - SLACK_BYTES, size + _MOST_RECEIVED)])
             walker.walk(buffer, size)
         starts, ends = walker.rows()
         rest, last = walker.at, None
@@ -133,13 +134,6 @@ def _with_room(buffer: bytearray, size: int) -> bytearray:
     if len(buffer) - SLACK_BYTES - size >= _LEAST_RECEIVED // 2:
         return buffer
     return buffer + bytes(len(buffer))
-
-
-def _some(sock: Any, into: memoryview) -> int:
-    received = sock.recv_into(into)
-    if not received:
-        raise ConnectionResetError("the server closed it")
-    return received
 
 
 def _long_row(sock: Any, begun: bytes) -> tuple[bytes, bytes]:
