@@ -293,8 +293,8 @@ def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int],
 
 
 def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[QuarantinedRows]) -> tuple[Lot, ...]:
-    """`wanted` as lots. What follows one another in `kept` for the same reason becomes one, so that a plan stays small
-    however many epochs it takes from."""
+    """`wanted` as lots. What follows one another in `quarantined` for the same reason becomes one, so that a plan stays
+    small however many epochs it takes from."""
     chosen = {(item.epoch, item.reason) for item in wanted}
     found: list[Lot] = []
     goes_on: dict[str, int] = {}

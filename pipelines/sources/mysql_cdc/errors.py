@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
-from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.commands import Advised, NextCommand
 from tidegate.pipelines.errors import SourceUnreachable
 from tidegate.pipelines.sources.cdc.errors import (
     FRESH,
@@ -88,9 +88,10 @@ class SpoolDamaged(BinlogError):
         what: str,
         *,
         where: object = "",
+        state: str = f"{NOTHING_COMMITTED}; the damaged copy is removed",
+        next_command: Advised = _FROM_SERVER,
     ) -> None:
-        state = f"{NOTHING_COMMITTED}; the damaged copy is removed"
-        super().__init__(what, where=where, state=state, next_command=_FROM_SERVER)
+        super().__init__(what, where=where, state=state, next_command=next_command)
 
 
 class BinlogEnded(BinlogError):
