@@ -119,14 +119,14 @@ def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:
 def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
     """What one finished run begins, and what it ends."""
     over = [item for item in memory.open if item.kind in KINDS and ended.ends(item)]
-    kept = [item for item in memory.open if item not in over]
+    still_open = [item for item in memory.open if item not in over]
     messages = [Message(item.incident(), "resolved", now - item.since) for item in over]
     incident = ended.incident
     if incident is not None:
-        again = next((item for item in kept if same(item, incident)), None)
+        again = next((item for item in still_open if same(item, incident)), None)
         if again is not None:
-            kept[kept.index(again)] = replace(again, times=again.times + 1)
+            still_open[still_open.index(again)] = replace(again, times=again.times + 1)
         else:
-            kept.append(Open.of(incident, now))
+            still_open.append(Open.of(incident, now))
             messages.append(Message(incident))
-    return replace(memory, open=tuple(kept)), messages
+    return replace(memory, open=tuple(still_open)), messages

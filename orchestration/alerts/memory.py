@@ -144,12 +144,12 @@ class Memory:
         new = [incident for key, incident in found.items() if key not in known]
         over = [item for item in self.open if item.key in taken or seen.ends(item)]
         opened = tuple(Open.of(item, now) for item in new)
-        kept = tuple(item for item in self.open if item not in over)
+        still_open = tuple(item for item in self.open if item not in over)
         messages = [Message(incident) for incident in new]
         became = {incident.replaces for incident in seen.incidents} | taken
         ended = [item for item in over if item.key not in became]
         messages += [Message(item.incident(), "resolved", now - item.since) for item in ended]
-        return replace(self, open=kept + opened), tuple(messages)
+        return replace(self, open=still_open + opened), tuple(messages)
 
     def delivered(
         self, messages: Sequence[Message], channels: Sequence[Channel], log: logging.Logger, now: float

@@ -177,17 +177,17 @@ class Post:
     def _expire(self) -> None:
         there = {channel.name for channel in self.channels}
         self.silent = {name: item for name, item in self.silent.items() if name in there}
-        kept: list[Pending] = []
+        waiting: list[Pending] = []
         for name in there:
             own = [item for item in self.queue if item.channel == name]
             newest = sorted(own, key=lambda item: item.raised)[-MOST_PENDING:]
             for item in own:
                 if item in newest and self.now - item.raised < GIVE_UP_S:
-                    kept.append(item)
+                    waiting.append(item)
                 else:
                     _under_way.pop(item.id, None)
                     self._warn(f"{name} never took the alert [{item.message.incident.key}]; it is given up")
-        self.queue = kept
+        self.queue = waiting
 
     def _warn(self, text: str) -> None:
         text = scrub(text)

@@ -134,7 +134,7 @@ def run(
         patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
         if patience is not None and not continuous:
             raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
-        kept = _duration("--keep", keep)
+        retention = _duration("--keep", keep)
         if keep != KEEP_BY_DEFAULT and not continuous:
             raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
         if continuous and between:
@@ -149,7 +149,9 @@ def run(
             return
         with session_ahead(lake, master, certain=continuous) as spark:
             if continuous:
-                _continuous(screen, pipeline, lake, master, every, resnapshot or [], interval, patience, kept, spark)
+                _continuous(
+                    screen, pipeline, lake, master, every, resnapshot or [], interval, patience, retention, spark
+                )
                 return
             with (
                 Bars(screen.err) as bars,

@@ -127,8 +127,8 @@ def _serve(screen: Screen, host: str, port: int) -> None:
         # in the child what it does by itself.
         with asked_to_end(leave):
             # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-            kept = () if served is None else (served,)
-            process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=kept)
+            inherited = () if served is None else (served,)
+            process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=inherited)
             screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
             status = process.wait()
     if status > 0:

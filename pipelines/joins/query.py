@@ -43,12 +43,12 @@ class Query:
 
     def select(self, name: str, items: Mapping[str, str], *, keep: Sequence[str] | None = None) -> None:
         """Add a step: the columns `keep` (all, if None) and `items` (quoted name -> expression over the scope)."""
-        kept = self.columns if keep is None else list(keep)
+        own = self.columns if keep is None else list(keep)
         structs = [_struct(alias, columns) for alias, columns in self.scope.items() if columns]
-        chosen = ", ".join([*kept, *(f"{expression} AS {column}" for column, expression in items.items())])
+        chosen = ", ".join([*own, *(f"{expression} AS {column}" for column, expression in items.items())])
         seen = f"(SELECT {', '.join(['*', *structs])} FROM {self.last})" if structs else self.last
         self.steps.append((name, f"SELECT {chosen} FROM {seen}"))
-        self.last, self.columns = name, [*kept, *items]
+        self.last, self.columns = name, [*own, *items]
 
     def text(self) -> str:
         """The whole statement."""

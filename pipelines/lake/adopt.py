@@ -140,8 +140,8 @@ def _adopted(
     require_whole(folder, files, epoch)
     actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
     if instead_of is not None:
-        old, kept = without(delta, folder, instead_of)
-        actions += [*additions(delta, table, folder, kept), *_removals(delta, old)]
+        old, remaining = without(delta, folder, instead_of)
+        actions += [*additions(delta, table, folder, remaining), *_removals(delta, old)]
     commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
     found = there(table).transaction_version(application)
     if found != epoch:
@@ -246,8 +246,8 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
             state="nothing of this epoch was published; no row was taken out",
             next_command=NextCommand("verify", does="an INSERT that once had another 'insert.id' cannot be backfilled"),
         )
-    kept = survey(rest) if rest.is_there() else []
-    return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in kept]
+    remaining = survey(rest) if rest.is_there() else []
+    return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in remaining]
 
 
 def additions(

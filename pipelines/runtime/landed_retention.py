@@ -100,12 +100,12 @@ class LandedRetention(OldRows):
     def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
         """Take all rows of the epochs up to one out, and mark how far that has gone, in one commit."""
         path, epochs = own.path, Epochs(own.number, [(0, upto)])
-        old, kept = without(opened, path, epochs)
+        old, remaining = without(opened, path, epochs)
         latest = _latest(delta_log.paths_of(opened, old), epochs)
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
         marks = own.marks(Removed(latest, upto, rows + (before.rows or 0)))
-        replace(path, path, kept, old, note=f"{LANDED_RETENTION}: {counted(rows, 'row')} went", marks=marks)
+        replace(path, path, remaining, old, note=f"{LANDED_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return rows
 
     def _old(self, own: Generation, after: int, upto: int, oldest: int) -> tuple[int, bool]:

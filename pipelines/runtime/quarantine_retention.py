@@ -109,7 +109,7 @@ class QuarantineRetention(OldRows):
             return self.nothing(insert.id, GENERATION, lost, looked_at)
         if rows < looked_at * WORTH_IT:
             return self.nothing(insert.id, GENERATION, few(rows, looked_at), looked_at)
-        old, kept = without(opened, path, wholes)
+        old, remaining = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
-        replace(path, path, kept, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
+        replace(path, path, remaining, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return Retained(insert.id, GENERATION, looked_at, rows, what=self.what)

@@ -265,10 +265,10 @@ class Observer:
 
     @contextmanager
     def _opened(
-        self, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
+        self, wrapped: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
         """A source made anew, which knows what is stored and nothing else."""
-        with self._runner().opened(GENERATION, kept) as opened:
+        with self._runner().opened(GENERATION, wrapped) as opened:
             yield opened
 
 

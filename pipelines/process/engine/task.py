@@ -204,8 +204,8 @@ class Task:
         times = [state.timers[0] for state in living if state.timers]
         times += [least] if least is not None else []
         self._told[number] = (min(times, default=None), len(rest) + len(living))
-        kept = [item for item in touched if not self._plan.rewrite or not item[1].empty]
-        keys, states = zip(*kept, strict=True) if kept else ((), ())
+        changed = [item for item in touched if not self._plan.rewrite or not item[1].empty]
+        keys, states = zip(*changed, strict=True) if changed else ((), ())
         self._write(number, encoded(self._stamp(number), keys, states, self._plan.columns))
         if self._plan.rewrite:  # a row group of their own: no third copy of them is made
             self._write(number, self._restamped(number, bucket.table.take(pa.array(rest))))

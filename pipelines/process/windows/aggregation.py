@@ -44,21 +44,21 @@ class WindowAggregation(OneInputEventTimeStreamProcessFunction):
 
     def process_record(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
         state, parts = ctx.get_state_manager().get_state(self._kept), record[self._keys :]
-        kept = state.value()
-        if kept is None:
+        stored = state.value()
+        if stored is None:
             state.update(tuple(parts))
         else:
             pairs = zip(self._merges, self._names, parts, strict=True)
-            state.update(tuple(merge(kept[name], part) for merge, name, part in pairs))
+            state.update(tuple(merge(stored[name], part) for merge, name, part in pairs))
         self._manager.register_timer(record[0])
 
     def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
         states = ctx.get_state_manager()
         state, key = states.get_state(self._kept), states.get_current_key()
-        kept = state.value()
+        stored = state.value()
         state.clear()
         values = (
-            len(kept[name]) if is_set else kept[name] for name, is_set in zip(self._names, self._sets, strict=True)
+            len(stored[name]) if is_set else stored[name] for name, is_set in zip(self._names, self._sets, strict=True)
         )
         output.collect((*(key if self._keys > 1 else (key,)), *values))
 

@@ -132,15 +132,15 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
         time = self._manager.processed_at() if self._time is None else self._time(record)
         late = True
         for window in self._windows.of(time) if time is not None else ():
-            kept = self._aggregate.create()
+            stored = self._aggregate.create()
             if self._windows.merging:
-                window, kept = self._merged(windows, window)
+                window, stored = self._merged(windows, window)
             elif (known := windows.get(window.end)) is not None:
-                kept = known["kept"]
+                stored = known["kept"]
             if window.end <= self._manager.current_time():
                 continue
             late = False
-            windows.put(window.end, {"begin": window.start, "kept": self._aggregate.add(kept, record)})
+            windows.put(window.end, {"begin": window.start, "kept": self._aggregate.add(stored, record)})
             self._manager.register_timer(window.end)
         if late:
             output2.collect(record)
@@ -155,12 +155,12 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
     def _merged(self, windows: Any, window: Window) -> tuple[Window, Any]:
         """The open sessions that `window` meets, and it, as one; they are open no longer by themselves."""
         assert self._aggregate.merge is not None
-        kept, end = self._aggregate.create(), windows.first_from(window.start)
+        stored, end = self._aggregate.create(), windows.first_from(window.start)
         # Open sessions do not meet: those that `window` meets are neighbours, by their ends as by their beginnings.
         while end is not None and (other := windows.get(end))["begin"] <= window.end:
-            kept = self._aggregate.merge(kept, other["kept"])
+            stored = self._aggregate.merge(stored, other["kept"])
             window = Window(min(window.start, other["begin"]), max(window.end, end))
             windows.remove(end)
             self._manager.delete_timer(end)
             end = windows.first_from(end)
-        return window, kept
+        return window, stored

@@ -160,7 +160,7 @@ class SourceRunner:
 
     @contextmanager
     def opened(
-        self, generation: int, kept: Callable[[SplitStore], SplitStore] = lambda stored: stored
+        self, generation: int, wrapped: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
         """The source and what it may use; what is raised meanwhile shows no secret."""
         masked = Mask.of([self.table, *self.peers], self.environment).over()
@@ -169,7 +169,7 @@ class SourceRunner:
             context = context_of(self.lake, self.table, generation, self.environment, self.clock, self.progress)
             context = replace(
                 context,
-                splits=kept(context.splits),
+                splits=wrapped(context.splits),
                 peers=self.peers,
                 spark=self.spark,
                 earlier_rows=lambda step: self.stream.generation(step.generation).at(self.spark(), step.epoch - 1),

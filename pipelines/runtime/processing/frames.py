@@ -60,9 +60,9 @@ def task_rows(inputs: Sequence[InputRows], buckets: int, tasks: int) -> DataFram
     parts = [_laid_out(inputs, place, buckets) for place in range(len(inputs))]
     whole = reduce(lambda one, other: one.unionByName(other), parts)
     keys = [name for name in whole.columns if name.startswith(key_column(0)[:-1])]
-    kept = [name for name in whole.columns if name not in ORDER]
+    others = [name for name in whole.columns if name not in ORDER]
     placed = place_by_id(whole, tasks, f"{BUCKET} % {tasks}")
-    return placed.sortWithinPartitions(BUCKET, *keys, STEP, *ORDER).select(*kept)
+    return placed.sortWithinPartitions(BUCKET, *keys, STEP, *ORDER).select(*others)
 
 
 def _laid_out(inputs: Sequence[InputRows], place: int, buckets: int) -> DataFrame:

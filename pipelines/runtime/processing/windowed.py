@@ -107,8 +107,8 @@ def emitted_rows(
         f"timestamp_millis({instant}L) AS _instant",
     )
     report = f"{KIND} = {REPORT}"
-    kept = f"{report} OR coalesce({query.having}, false)" if query.having else "true"
-    found = found.selectExpr("*", f"{kept} AS _kept").observe(seen, F.expr(f"count_if(NOT _kept) AS `{NOT_HAVING}`"))
+    passed = f"{report} OR coalesce({query.having}, false)" if query.having else "true"
+    found = found.selectExpr("*", f"{passed} AS _kept").observe(seen, F.expr(f"count_if(NOT _kept) AS `{NOT_HAVING}`"))
     # A report has nothing that an expression could be asked of.
     columns = {
         output_column(0, number): f"IF({report}, NULL, {expression})"

@@ -93,16 +93,18 @@ def with_probes(
 
 def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Path]) -> list[Path]:
     """By Arrow, in memory."""
-    kept = pa.concat_tables([pq.ParquetFile(path).read() for path in staged])
+    staged_rows = pa.concat_tables([pq.ParquetFile(path).read() for path in staged])
     own = [column.name for column in probe.stored_columns]
     types = arrow_schema(probe.stored_columns)
     kinds = {"_epoch": pa.int64(), "_op": pa.string(), "_split": pa.string(), "_offset": pa.int64()}
     schema = pa.schema([("_generation", pa.int32()), *kinds.items(), *types])
-    wanted = (pc.field("_generation") == generation) & pc.field("_epoch").isin(kept["_probe_epoch"].unique())
-    wanted &= pc.field("_offset").isin(kept["_offset"].unique())
+    wanted = (pc.field("_generation") == generation) & pc.field("_epoch").isin(staged_rows["_probe_epoch"].unique())
+    wanted &= pc.field("_offset").isin(staged_rows["_offset"].unique())
     rows = ds.dataset(list(landed), schema=schema, format="parquet").to_table([*kinds, *own], filter=wanted)
     # Arrow joins no nested columns: the places are joined, and tell where the columns are taken from.
-    left = pa.table({place: kept[name] for name, place in PLACE.items()}).append_column("_kept", _numbers(kept))
+    left = pa.table({place: staged_rows[name] for name, place in PLACE.items()}).append_column(
+        "_kept", _numbers(staged_rows)
+    )
     right = rows.select(list(kinds)).append_column("_row", _numbers(rows))
     pairs = left.join(right, list(kinds), join_type="left outer").sort_by("_kept")
     found = rows.select(own).combine_chunks().take(pairs["_row"])
@@ -111,7 +113,7 @@ def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Se
         fields=list(types),
         mask=pc.is_null(pairs["_row"]).combine_chunks(),  # type: ignore[attr-defined]
     )
-    table = kept.take(pairs["_kept"]).append_column(PROBE, values)
+    table = staged_rows.take(pairs["_kept"]).append_column(PROBE, values)
     path = staged[0].with_name(f"probe-{uuid.uuid4().hex[:8]}.parquet")
     statistics = bounded(table.schema)
     pq.write_table(table, path, write_statistics=statistics, store_schema=False, store_decimal_as_integer=True)  # pyright: ignore[reportArgumentType] also a list
@@ -131,12 +133,14 @@ def _by_spark(
     staged: Sequence[Path],
 ) -> list[Path]:
     """By a join in Spark, however many rows there are."""
-    kept = spark.read.parquet(*map(str, staged))
+    staged_rows = spark.read.parquet(*map(str, staged))
     rows = lake_rows.between(spark, landed, plan.probe_generation, epochs[0] - 1, epochs[1])
     own = F.struct(*(F.col(lake_rows.quoted(column.name)) for column in probe.stored_columns)).alias(PROBE)
     rows = rows.select(own, *(F.col(place).alias(f"_of{name}") for name, place in PLACE.items()))
-    same = [kept[name] == rows[f"_of{name}"] for name in PLACE]
-    joined = kept.join(rows, reduce(Column.__and__, same), "left").select(*(kept[name] for name in kept.columns), PROBE)
+    same = [staged_rows[name] == rows[f"_of{name}"] for name in PLACE]
+    joined = staged_rows.join(rows, reduce(Column.__and__, same), "left").select(
+        *(staged_rows[name] for name in staged_rows.columns), PROBE
+    )
     beside = staged[0].parent.with_name("_with_probes")
     joined.write.mode("errorifexists").parquet(str(beside))
     found = []
@@ -154,12 +158,12 @@ def landed_again(spark: SparkSession, probe: Path, quarantine: Path, plan: Relea
     lots = plan.lots
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
-    kept = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
-    places = kept.select(*(F.col(name).alias(f"_kept{name}") for name in PLACE))
+    quarantined = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
+    places = quarantined.select(*(F.col(name).alias(f"_kept{name}") for name in PLACE))
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
     landed = lake_rows.between(spark, probe, plan.probe_generation, after, upto)
-    same = [landed[name] == places[f"_kept{kept}"] for kept, name in PLACE.items()]
+    same = [landed[name] == places[f"_kept{at}"] for at, name in PLACE.items()]
     return landed.join(places, reduce(Column.__and__, same), "left_semi")
 
 

@@ -91,10 +91,10 @@ class Comparison:
             f"(_generation = {generation} AND _epoch BETWEEN {low} AND {high})"
             for generation, low, high in _spans(plans)
         )
-        kept, none = ", ".join(["_reason", *proof]) if proof else "NULL", ", NULL" * len(proof)
+        reasons, none = ", ".join(["_reason", *proof]) if proof else "NULL", ", NULL" * len(proof)
         sides = [
             f"SELECT {shown}, 1L AS _side FROM ({expected})",
-            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, {kept}, -1L "
+            f"SELECT 'publish', {own}, _op, _generation, _epoch, NULL, NULL, NULL, {reasons}, -1L "
             f"FROM {views['target']} WHERE {epochs}",
             f"SELECT 'quarantine', {own}, _op, _generation, _epoch, _probe_epoch, _split, _offset, _reason{none}, -1L "
             f"FROM {views['quarantine']} WHERE {epochs}",

@@ -156,10 +156,10 @@ def recompute_sql(
     steps["_joined"] = f"SELECT *, {_outcome(insert)} AS _found FROM {last}"
     steps["_outcomes"] = f"SELECT *, IF(_discard AND NOT {LEFT_OUT}, 'discarded', _found) AS _outcome FROM _joined"
     steps["_places"] = f"SELECT *, {DISPOSITION} AS _place FROM _outcomes"
-    kept = {item.name: item.expression for item in insert.projections}
+    projected = {item.name: item.expression for item in insert.projections}
     # What is dropped has no row anywhere: its expressions are not evaluated, only its reason is counted.
     columns = [
-        f"CASE WHEN _place <> 'drop' THEN {kept[column.name]} END AS {quoted(column.name)}"
+        f"CASE WHEN _place <> 'drop' THEN {projected[column.name]} END AS {quoted(column.name)}"
         for column in target.stored_columns
     ]
     last = "_places"

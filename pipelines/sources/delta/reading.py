@@ -138,9 +138,9 @@ def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
     if not table.primary_key or not set(table.primary_key) <= known:  # a computed one is not known here
         return there.unionByName(ended.where("_change = 'delete'"))
     keys = ["_version", *(f"_row.{quoted(name)}" for name in table.primary_key)]
-    kept = there.selectExpr(*(f"{key} AS k{number}" for number, key in enumerate(keys)))
+    live = there.selectExpr(*(f"{key} AS k{number}" for number, key in enumerate(keys)))
     same = " AND ".join(f"e.{key} <=> k.k{number}" for number, key in enumerate(keys))
-    return there.unionByName(ended.alias("e").join(kept.alias("k"), F.expr(same), "left_anti"))
+    return there.unionByName(ended.alias("e").join(live.alias("k"), F.expr(same), "left_anti"))
 
 
 def _described(rows: DataFrame, table: Table, version: int, timestamp: int | None) -> DataFrame:

@@ -200,15 +200,15 @@ def _lines(number: int, data: bytes, position: int, stop: int | None) -> pa.Reco
         starts, ends = starts[:count], ends[:count]
     returned = (ends > starts) & (read[ends - 1] == _RETURN)
     stops = ends - returned
-    kept = np.ones(ends[-1] if len(ends) else 0, bool)
-    kept[ends[:-1]] = False
-    kept[stops[returned]] = False
+    mask = np.ones(ends[-1] if len(ends) else 0, bool)
+    mask[ends[:-1]] = False
+    mask[stops[returned]] = False
     lengths = stops - starts
     if position == 0 and data.startswith(_BOM):
-        kept[: len(_BOM)] = False
+        mask[: len(_BOM)] = False
         lengths[:1] -= len(_BOM)
     full = lengths > 0
-    return _batch(number, read[: len(kept)][kept].tobytes(), lengths[full], starts[full] + position)
+    return _batch(number, read[: len(mask)][mask].tobytes(), lengths[full], starts[full] + position)
 
 
 def _batch(

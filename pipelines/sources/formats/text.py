@@ -69,9 +69,9 @@ def decimal(sql: str, of: FlinkType) -> str:
     # How many digits after the point remain once the exponent has moved it and zeros at the end are left out.
     whole, fraction, exponent = (f"regexp_extract({sql}, {spark_string(_PARTS)}, {group})" for group in (1, 2, 3))
     digits = f"concat({whole}, {fraction})"
-    kept = f"length(trim(TRAILING '0' FROM {digits}))"
-    rest = f"length({fraction}) - (length({digits}) - {kept}) - try_cast({exponent} AS BIGINT)"
-    zero = f"WHEN {digits} = '' THEN NULL WHEN {kept} = 0 THEN CAST(0 AS {of.spark})"
+    significant = f"length(trim(TRAILING '0' FROM {digits}))"
+    rest = f"length({fraction}) - (length({digits}) - {significant}) - try_cast({exponent} AS BIGINT)"
+    zero = f"WHEN {digits} = '' THEN NULL WHEN {significant} = 0 THEN CAST(0 AS {of.spark})"
     exact = f"CASE {zero} WHEN {rest} <= {scale} THEN {number} END"
     return f"coalesce({plain}, {matched(sql, _PARTS, exact)})"
 

@@ -100,8 +100,8 @@ class HybridSource:
             return landed
         # Its splits are the bounded phase's, which no word of their own makes to go on, or to be the end of the input:
         # they would hold the last part's watermark, or run ahead of all that it still has.
-        kept = landed if part.tells_time else replace(landed, watermarks=None, idle={})
-        return replace(kept, splits=frozenset(), ended=frozenset())
+        passed_on = landed if part.tells_time else replace(landed, watermarks=None, idle={})
+        return replace(passed_on, splits=frozenset(), ended=frozenset())
 
     def retention(self, position: SourcePosition) -> LogRetention | None:
         """`protocol.KeepsALog`: of the part that the next step is of."""

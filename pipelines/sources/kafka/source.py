@@ -134,8 +134,8 @@ class KafkaSource:
         stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
         if position.previous is not None:
             positions = step_of(position.previous.step.ranges).stops
-            kept = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
-            check_ends(kept, stops, self._table.name, self._where)
+            present = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
+            check_ends(present, stops, self._table.name, self._where)
         return Ends({name: topic.id for name, topic in topics.items()}, stops, at, left).to_json()
 
     # --- a step --------------------------------------------------------------------------------------------------

@@ -205,17 +205,17 @@ def retention(
     A server deletes a file once its last write is older than binlog_expire_logs_seconds, and never the newest. A file
     is written to until the next one begins, so the birth of the next file says when it may go.
     """
-    files, kept = log_files(cursor), server.retention_seconds
+    files, retained_s = log_files(cursor), server.retention_seconds
     if position.file not in files.sizes:
-        return LogRetention(0.0, kept, str(position))
+        return LogRetention(0.0, retained_s, str(position))
     following = files.following(position.file)
-    if following is None or kept is None:
-        return LogRetention(None, kept, str(position))
+    if following is None or retained_s is None:
+        return LogRetention(None, retained_s, str(position))
     try:
         closed = birth(options, BinlogPosition(following, files.sizes[following])).timestamp
     except BinlogPurged:
-        return LogRetention(0.0, kept, str(position))
-    return LogRetention(max(0.0, closed + kept - now / 1000), kept, str(position))
+        return LogRetention(0.0, retained_s, str(position))
+    return LogRetention(max(0.0, closed + retained_s - now / 1000), retained_s, str(position))
 
 
 def log_time(server: ServerOptions, span: BinlogRange, files: Sequence[str]) -> int | None:

@@ -97,10 +97,10 @@ class ScriptedSource:
         ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns.items())
         schema = StructType.fromDDL(ddl)
         assert isinstance(schema, StructType)
-        kept = [table for table in rows if table is not None]
-        if not kept:
+        tables = [table for table in rows if table is not None]
+        if not tables:
             return empty_frame(spark, schema)
-        return spark.createDataFrame(pa.concat_tables(kept).select(list(columns)), schema)
+        return spark.createDataFrame(pa.concat_tables(tables).select(list(columns)), schema)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]

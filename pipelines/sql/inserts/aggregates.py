@@ -116,13 +116,13 @@ def _extreme(kind: str, call: Call, parts: Parts) -> Value:
 def _kept_sum(call: Call, parts: Parts) -> str:
     of, sql = call.arguments[0].type, call.sqls[0]
     if of.kind in APPROXIMATE:
-        kept = DOUBLE
+        summed_as = DOUBLE
     elif of.kind is Kind.DECIMAL:
-        kept = decimal(MAX_PRECISION, of.scale or 0)
+        summed_as = decimal(MAX_PRECISION, of.scale or 0)
     else:
-        kept = _EXACT_SUM.get(of.kind, decimal(MAX_PRECISION, 0))
+        summed_as = _EXACT_SUM.get(of.kind, decimal(MAX_PRECISION, 0))
     summed = f"CAST({sql} AS DECIMAL(19, 0))" if of.kind is Kind.BIGINT else sql
-    return parts.need("sum", f"CAST(sum({summed}) AS {kept.spark})", kept, _named("sum", call))
+    return parts.need("sum", f"CAST(sum({summed}) AS {summed_as.spark})", summed_as, _named("sum", call))
 
 
 def _number(call: Call, distinct: bool) -> FlinkType:

@@ -243,8 +243,8 @@ class Running:
         maps, rows = self._own(events)
         places = np.flatnonzero(maps | rows)
         owners = np.searchsorted(begins, places, side="right") - 1
-        kept = (owners < len(borders)) & ((owners >= 0) | (self._open is not None))
-        owners, weights = owners[kept], rows[places[kept]]
+        inside = (owners < len(borders)) & ((owners >= 0) | (self._open is not None))
+        owners, weights = owners[inside], rows[places[inside]]
         before, last = self._open, len(borders) - 1
         if len(begins):
             self._open = borders[last:] if len(borders) == len(begins) else None
