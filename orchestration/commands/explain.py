@@ -46,7 +46,7 @@ def explain(
 
     from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.pipelines.sql import explain as in_words
+    from tidegate.pipelines.sql import explain as explained
     from tidegate.pipelines.sql import show_statements
 
     screen = Screen(as_json, debug)
@@ -56,7 +56,7 @@ def explain(
         compared = {} if lake is None else {"definitions": [asdict(item) for item in found]}
         screen.result(
             of_pipeline(pipeline) | compared | {"missing": missing_variables(pipeline, os.environ)},
-            Text(show_statements(pipeline) if statements else in_words(pipeline)),
+            Text(show_statements(pipeline) if statements else explained(pipeline)),
             *([] if lake is None else definition_lines(found, lake)),
             *verdict_lines(pipeline, os.environ, script, None if lake is None else found),
         )
