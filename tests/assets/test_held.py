@@ -65,7 +65,6 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
     assert not gate.passed
     (why,) = result.get_step_failure_events()
     said = why.step_failure_data.user_failure_data
-    assert said is not None
     assert said.description == f"the gate holds epoch 1 of enriched_click: {REASON}", "on the run's own page"
     assert "its rows are staged" in str(said.metadata["state"].value)
     assert f"tidegate release {on}   (joins again" in str(said.metadata["next"].value)
@@ -75,7 +74,6 @@ def test_a_held_epoch_names_its_reasons_and_the_commands_on_this_script(tmp_path
     assert str(gate.metadata["checks"].value).count("| passed |") == len(check_names()) - 1
     (failed,) = published.get_step_failure_events()
     said = failed.step_failure_data.user_failure_data
-    assert said is not None
     assert f"tidegate release {on}   (joins again" in str(said.metadata["next"].value)
     assert "`held: release`" in str(gate.metadata["next in Dagster"].value)
     assert said.metadata["tidegate/error"].value == "GateHeld"
@@ -98,7 +96,6 @@ def test_a_held_gate_is_not_tried_again_in_a_run_from_the_asset_graph(tmp_path: 
             raise_on_error=False,
         )
         run = instance.get_run_by_id(result.run_id)
-        assert run is not None
         assert run.status == dg.DagsterRunStatus.FAILURE
         assert run.tags["dagster/will_retry"] == "false"
         assert not auto_reexecution_should_retry_run(instance, run, RunFailureReason.STEP_FAILURE)
@@ -150,15 +147,9 @@ class Page:
         lake, insert = Lake(self.lake), pipeline("block").insert("enriched_click")
         (held,) = (stored_plan(row) for row in lake.epochs.rows(insert_owner(insert.id)))
         plan = replace(held, epoch=2, kind="discard", supersedes=1)
-        name = insert_owner(insert.id)
-        lake.epochs.append([plan.row()], application=lake.application(name, "plan", 1), version=2)
-        lake.staged.append(
-            [StagedRow(name, 1, 2, plan.digest, 0, "g1-e2", [], {"rows": 3}, {})],
-            application=lake.application(name, "stage", 1),
-            version=2,
-        )
-        row = GateVerdict(insert.id, 1, 2, plan.digest, True, (), ()).row(1_700_000_000_000)
-        lake.verdicts.append([row], application=lake.application(name, "verdict", 1), version=2)
+        staged = StagedRow(insert_owner(insert.id), 1, 2, plan.digest, 0, "g1-e2", [], {"rows": 3}, {})
+        verdict = GateVerdict(insert.id, 1, 2, plan.digest, True, (), ()).row(1_700_000_000_000)
+        store(lake, plan.row(), staged, verdict)
 
 
 @pytest.fixture

@@ -137,7 +137,6 @@ def test_a_step_has_waited_for_long_enough_counted_from_its_first_try(
     assert before == []
     (failed,) = done.get_step_failure_events()
     data = failed.step_failure_data.user_failure_data
-    assert data is not None
     assert data.metadata["tidegate/error"].value == "LeaseHeld"
     assert str(data.metadata["where"].value).startswith("tidegate run --continuous, process ")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.orchestration.conftest import SHOP
 from tests.orchestration.services import MailServer, Webhook, free_port
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
-from tidegate.orchestration.alerts.channels import AppriseChannel
 from tidegate.orchestration.alerts.gates import held_epoch
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.memory import Memory
@@ -401,20 +399,6 @@ class TestDelivery:
         assert webhook.kinds() == ["gate-held", "channel-unreachable"]
         assert "hunter2" not in cursor + json.dumps(webhook.messages)
         assert "T0KEN" not in cursor + json.dumps(webhook.messages)
-
-    def test_a_channel_that_never_stops_answering_keeps_nobody_waiting(
-        self, definitions, instance, lake, webhook: Webhook, monkeypatch
-    ):
-        monkeypatch.setattr("tidegate.orchestration.alerts.post.ANSWER_S", 1.0)
-        monkeypatch.setenv("TIDEGATE_ALERT_URLS", f"json://127.0.0.1:{free_port()}")
-        leave = threading.Event()
-        monkeypatch.setattr(AppriseChannel, "send", lambda self, message: leave.wait() and None)
-        judged(lake, 1, passed=False)
-        cursor = tick(definitions, instance)
-        leave.set()
-        assert webhook.kinds() == ["gate-held", "channel-unreachable"]
-        assert "channel 1 (json) takes no alerts: no answer within 1 s." in webhook.messages[1]["text"]
-        assert [item["channel"] for item in json.loads(cursor)["pending"]] == ["channel 1 (json)"]
 
     def test_a_slow_channel_gets_the_rest_at_the_next_tick(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch

@@ -105,7 +105,6 @@ def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
     assert failed(epoch) == {}
     assert [result.name for result in prove(gather(epoch))] == [check.name for check in CHECKS]
     second = processes.second_output(gather(epoch))
-    assert second is not None
     assert (second.rows("publish"), second.rows("quarantine"), second.staged.target.name) == (1, 1, "odds")
     (found,) = [result for result in prove(gather(epoch)) if result.name == "one-place"]
     assert found.observed["odds"] == {"emitted": 2, "publish": 1, "quarantine": 1, "quarantined for a reason": 1}

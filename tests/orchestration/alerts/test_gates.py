@@ -41,9 +41,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
         found = growing_quarantine(insert, instance, AlertOptions(), now=3000)
         _lose(made.lake.table_path("clicks"))
         bare = growing_quarantine(insert, instance, AlertOptions(), now=3000)
-    assert bare is not None
     assert bare.keys == (), "keys are evidence: an alert does not wait for what cannot be read"
-    assert found is not None
     assert (found.details["rows"], found.counts) == (512, {"key-absent@u": 512})
     assert [missed.key["id"] for missed in found.keys] == [7, *range(100, 109)]
 
@@ -56,15 +54,11 @@ def test_a_look_at_a_quarantine_that_grows_reads_the_epochs_of_its_window(
     for epochs in (40, 400):
         made = grown(tmp_path / str(epochs), epochs)  # staged long ago
         for epoch in range(epochs + 1, epochs + 11):
-            plan = made.planned(epoch, epoch - 1, epoch)
-            made.staged(plan, matched=1, unmatched_deleted_u=2)
-            made.judged(plan)
-            made.published(plan)
+            made.released(epoch, epoch - 1, epoch, matched=1, unmatched_deleted_u=2)
         definitions = build_pipeline_definitions(made.pipeline, lake=made.root)
         (insert,) = watched(definitions.get_repository_def()).inserts
         with dg.DagsterInstance.ephemeral() as instance, decoded(monkeypatch) as rows:
             found = growing_quarantine(insert, instance, options, now=(epochs + 10) * 1000)
-        assert found is not None
         assert found.details["rows"] == 20
         seen.append(sum(rows.values()))
     assert seen[1] <= seen[0]

@@ -110,7 +110,6 @@ def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_t
         run = instance.get_run_by_id(ended.run_id)
         assert run is not None
         incident = outcome(instance, run, Watched((), tables), AlertOptions()).incident
-    assert incident is not None
     assert set(incident.said) == {
         "Step clicks__user_info failed: user_info: No space left on device; the task is lost (epoch 2; it is planned).",
         "Step clicks__click_event failed.",
@@ -243,6 +242,5 @@ def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
         now = time.time()
         assert queued(instance, found, options, now) is None
         incident = queued(instance, found, options, now + 301)
-    assert incident is not None
     assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
     assert incident.details["pipelines"] == ["clicks"]

@@ -37,7 +37,6 @@ def test_who_is_stuck_is_an_incident_until_a_step_has_worked_whoever_ran_it(tmp_
             now[0] = 9_000
             active.stuck(owner, SourceError("it is still not there"))
         told = stuck(subject, instance, AlertOptions())
-        assert told is not None
         assert told.key == f"stuck {subject.subject} 1000", "one incident, whatever it says meanwhile"
         assert told.title.endswith("is stuck since 1970-01-01 00:00:01 UTC: it is still not there.")
         with runner() as later:

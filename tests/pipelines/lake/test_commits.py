@@ -112,7 +112,6 @@ def test_a_checkpoint_lists_no_log_and_is_delta_rs_s(table: Path, listings: list
     assert there(table) == list(range(15))
     assert DeltaTable(table).transaction_version("a") == 14
     state = by_name.read(table)
-    assert state is not None
     assert state.transaction_version("a") == 14
 
 
@@ -193,7 +192,6 @@ def test_a_kill_before_the_link_leaves_what_no_reader_sees_and_upkeep_removes(ta
     (left,) = log.glob("_commit_*")
     assert there(table) == [0]
     state = by_name.read(table)
-    assert state is not None
     assert state.version() == 0
     assert sum(clean_log(table, keep=timedelta(hours=1))) == 0
     assert left.exists()

@@ -40,7 +40,6 @@ def test_a_second_runner_is_told_who_holds_it(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdin=PIPE, stdout=PIPE, text=True) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         mine = Leases(tmp_path, label="mine")
         with pytest.raises(LeaseHeld, match="another run"):
@@ -200,7 +199,6 @@ def test_a_dead_run_keeps_nothing(tmp_path: Path, process: str) -> None:
     sleeper = subprocess.Popen(["cat"], stdin=PIPE)
     command = [sys.executable, "-c", HAND_ON, str(tmp_path), str(sleeper.pid), process]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as step:
-        assert step.stdout is not None
         assert step.stdout.readline() == "handed on\n"
         (lease,) = read_leases(tmp_path)
         now[0] = lease.held_at

@@ -36,7 +36,6 @@ def test_a_row_between_two_milliseconds_is_found_after_files_were_put_together(t
     assert releasable.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == SMALL_FILES - 1
     tidied = tidy(tmp_path, keep=timedelta(days=7))
-    assert tidied is not None
     assert tidied.files_after == 1
     assert releasable.measured(tmp_path, no_spark) == (1, 10_000)
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_000) == 0

@@ -35,7 +35,6 @@ def test_numbers_that_may_be_nan_get_no_bounds(tmp_path: Path) -> None:
         rows = pa.table({"x": [number, float("nan")], "near": pa.array([1.5, 2.5], pa.float32()), "n": [number, 7]})
         write_deltalake(tmp_path, rows, mode="append")
     tidied = tidy(tmp_path, keep=timedelta(0))
-    assert tidied is not None
     assert tidied.files_after == 1
     actions = pa.table(DeltaTable(tmp_path).get_add_actions(flatten=True)).to_pylist()[0]
     assert (actions["min.n"], actions["max.n"]) == (0, SMALL_FILES - 1)

@@ -111,7 +111,6 @@ def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
         outcomes([released({"to:publish": 3})], [1], 1), "rows", [("good", "published"), ("wait", "waiting")]
     )
     found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)", text)
-    assert found is not None
     alone = b64decode(found.group(1)).decode()
     root = ElementTree.fromstring(alone)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"

@@ -259,7 +259,6 @@ def test_the_join_of_the_docs() -> None:
     names |= {"timedelta": timedelta, "EventTimeExtension": EventTimeExtension}
     exec(snippet, names)
     spec = names["pipeline"].insert("paid_orders").process
-    assert spec is not None
     run = LocalRun(spec.function, lambda row: row.order_id)
     assert run.epoch([Arrived([Order(1, "tea", 0), Order(2, "cup", 0)]), Arrived([Payment(1, 9, 900_000)], None, 1)])[
         0

@@ -172,6 +172,19 @@ class HandmadeLake:
         """The target's commit of an epoch, without rows."""
         mark(self.lake.target_path(self.target), {self.lake.application(self.owner, "publish", 1): plan.epoch})
 
+    def released(
+        self, epoch: int, after: int, upto: int, *reasons: str, publish: bool = True, **given: Any
+    ) -> ReleasePlan:
+        """An epoch that is planned, staged, judged and, unless there are reasons, published. `given`: of `planned_row`
+        what that takes, all else of `staged`."""
+        planned = {name: given.pop(name) for name in PLANNED & given.keys()}
+        plan = self.planned(epoch, after, upto, **planned)
+        self.staged(plan, **given)
+        self.judged(plan, *reasons)
+        if publish and not reasons:
+            self.published(plan)
+        return plan
+
     def epoch(
         self,
         number: int,
@@ -199,10 +212,7 @@ class HandmadeLake:
         """Both tables have landed, and an epoch of the INSERT is published that `found` this (see `staged`)."""
         self.landed("users", 1, 500, flip=1)
         self.landed("clicks", 1, 10)
-        plan = self.planned(1, 0, 1)
-        self.staged(plan, **found)
-        self.judged(plan)
-        self.published(plan)
+        self.released(1, 0, 1, **found)
 
     def appended(self, table: str, epoch: int) -> None:
         """A source table's commit of an epoch, without rows."""
@@ -210,6 +220,7 @@ class HandmadeLake:
         mark(self.lake.table_path(table), {self.lake.application(table, "data", 1): epoch}, schema)
 
 
+PLANNED = {"pin", "flip", "kind", "on_unmatched", "supersedes"}
 Stored = EpochRow | WatermarkRow | StagedRow | VerdictRow
 ROLES: Mapping[type[Stored], CommitRole] = {
     EpochRow: "plan",

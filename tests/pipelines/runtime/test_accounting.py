@@ -41,13 +41,8 @@ def test_before_the_first_epoch_every_row_waits(made: HandmadeLake) -> None:
 
 
 def test_every_place_is_counted_by_reason(made: HandmadeLake) -> None:
-    first = made.planned(1, 0, 1)
-    made.staged(first, matched=5, unmatched_deleted_u=1, unmatched_key_null_u=2, dropped_where=2)
-    made.judged(first)
-    second = made.planned(2, 1, 2, on_unmatched="publish")
-    made.staged(second, matched=6, unmatched_deleted_u=3, dropped_where=1)
-    made.judged(second)
-    made.published(second)
+    made.released(1, 0, 1, publish=False, matched=5, unmatched_deleted_u=1, unmatched_key_null_u=2, dropped_where=2)
+    made.released(2, 1, 2, on_unmatched="publish", matched=6, unmatched_deleted_u=3, dropped_where=1)
     rows = _rows(made)
     assert (rows.matched, rows.null_extended, rows.published) == (11, {"deleted@u": 3}, 14)
     assert rows.quarantined == {"deleted@u": 1, "key-null@u": 2}
@@ -55,35 +50,22 @@ def test_every_place_is_counted_by_reason(made: HandmadeLake) -> None:
 
 
 def test_a_held_epoch_that_was_superseded_counts_once(made: HandmadeLake) -> None:
-    held = made.planned(1, 0, 1, on_unmatched="block")
-    made.staged(held, matched=8, unmatched_key_absent_u=2)
-    made.judged(held, "2 rows found no match")
-    again = made.planned(2, 0, 1, on_unmatched="block", kind="re-release", supersedes=1)
-    made.staged(again, matched=10)
-    made.judged(again)
-    made.published(again)
+    made.released(1, 0, 1, "2 rows found no match", on_unmatched="block", matched=8, unmatched_key_absent_u=2)
+    made.released(2, 0, 1, on_unmatched="block", kind="re-release", supersedes=1, matched=10)
     assert [epoch.state for epoch in history_of(made.lake, made.pipeline, made.insert)] == ["superseded", "published"]
     rows = _rows(made)
     assert (rows.matched, rows.waiting, rows.held, rows.balanced) == (10, 20, 0, True)
 
 
 def test_discarded_rows_are_quarantined(made: HandmadeLake) -> None:
-    held = made.planned(1, 0, 1, on_unmatched="block")
-    made.staged(held, matched=8, unmatched_key_absent_u=2)
-    made.judged(held, "2 rows found no match")
-    discard = made.planned(2, 0, 1, on_unmatched="block", kind="discard", supersedes=1)
-    made.staged(discard, discarded=10)
-    made.judged(discard)
-    made.published(discard)
+    made.released(1, 0, 1, "2 rows found no match", on_unmatched="block", matched=8, unmatched_key_absent_u=2)
+    made.released(2, 0, 1, on_unmatched="block", kind="discard", supersedes=1, discarded=10)
     rows = _rows(made)
     assert (rows.published, rows.quarantined, rows.waiting, rows.balanced) == (0, {"discarded": 10}, 20, True)
 
 
 def test_a_row_that_is_nowhere_is_seen(made: HandmadeLake) -> None:
-    plan = made.planned(1, 0, 1)
-    made.staged(plan, matched=9)
-    made.judged(plan)
-    made.published(plan)
+    made.released(1, 0, 1, matched=9)
     rows = _rows(made)
     assert (rows.landed, rows.accounted, rows.balanced) == (30, 29, False)
 
@@ -136,10 +118,7 @@ def test_what_an_epoch_has_left_waiting(tmp_path: Path, plan: ReleasePlan, left:
 
 
 def test_what_is_left_after_the_last_epoch_is_what_waits_now(made: HandmadeLake) -> None:
-    plan = made.planned(1, 0, 1)
-    made.staged(plan, matched=10)
-    made.judged(plan)
-    made.published(plan)
+    plan = made.released(1, 0, 1, matched=10)
     late = replace(plan, instant=9000)
     epochs = history_of(made.lake, made.pipeline, made.insert)
     assert left_waiting(made.lake, [replace(epochs[0], plan=late)]) == [_rows(made).waiting] == [20]

@@ -63,9 +63,7 @@ def test_a_target_is_as_far_as_its_last_published_epoch(made: HandmadeLake) -> N
     flipped(made)
     publish(made)
     assert not shown(made.lake)["enriched"]["complete_until_now"], "nothing of it is published"
-    plan = made.planned(1, after=0, upto=1)
-    made.staged(plan, matched=4, unmatched_key_absent_u=1)
-    made.judged(plan)
+    plan = made.released(1, 0, 1, publish=False, matched=4, unmatched_key_absent_u=1)
     publish(made)
     assert not shown(made.lake)["enriched"]["complete_until_now"], "staged and judged is not published"
     made.published(plan)
@@ -76,9 +74,7 @@ def test_a_target_is_as_far_as_its_last_published_epoch(made: HandmadeLake) -> N
     assert (enriched["epoch"], enriched["verdict"], enriched["waiting"], enriched["quarantined"]) == (1, "passed", 0, 1)
 
     made.landed("clicks", 2, 7, flip=1)
-    held = made.planned(2, after=1, upto=2)
-    made.staged(held, matched=7)
-    made.judged(held, "too many rows were late")
+    made.released(2, 1, 2, "too many rows were late", matched=7)
     publish(made)
     enriched = shown(made.lake)["enriched"]
     assert (enriched["epoch"], enriched["verdict"], enriched["waiting"]) == (2, "held", 7)
@@ -137,10 +133,7 @@ def test_the_pages_reader_waits_until_all_is_there(
     lake = str(made.root)
     assert not reader(lake, "enriched", second(1))
     assert not reader(lake, "no such target", second(1))
-    plan = made.planned(1, after=0, upto=1)
-    made.staged(plan, matched=5)
-    made.judged(plan)
-    made.published(plan)
+    made.released(1, 0, 1, matched=5)
     publish(made)
     assert reader(lake, "enriched", second(1))
 

@@ -40,7 +40,6 @@ def test_the_chunks_of_a_snapshot_are_planned_and_forgotten(database: Database, 
     options = database.options("item", **{"scan.incremental.snapshot.chunk.size": "10"})
     found = told(tmp_path, options)
     item, visit = found.sources
-    assert item.step is not None
     assert (item.generation, item.epoch, item.step.phase, item.step.flips) == (1, 1, "bounded", False)
     assert "chunks 1-4 of 4" in item.step.summary
     assert visit.epoch == 1
@@ -58,7 +57,6 @@ def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "a.json").write_text('{"id": 1, "name": "a"}\n')
     options = {"connector": "filesystem", "path": str(folder), "format": "json"}
     step = told(tmp_path / "lake", options).sources[0].step
-    assert step is not None
     assert (step.ranges["from"], step.ranges["to"]) == (0, 1)
     assert stored(tmp_path / "lake") == []
 

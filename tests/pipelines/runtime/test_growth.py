@@ -167,7 +167,6 @@ def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Coun
         assert position.state == "published"
         assert on_lake.waiting(position) == 0
         newest = lake.watermarks.last("clicks")
-        assert newest is not None
         assert Stream(lake, "clicks").generation(1).sums(newest.epoch).rows == ROWS * newest.epoch
         Retention(lake, made.pipeline, system_clock, None).lost_before(made.pipeline.table("clicks"), 1)
     fresh = Lake(made.root)
@@ -176,7 +175,6 @@ def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Coun
     epochs = newest.epoch
     assert found.imbalanced == ()
     rows = found.inserts[0].rows
-    assert rows is not None
     assert (rows.landed, rows.matched, rows.waiting) == (ROWS * epochs, epochs, 0)
     assert (rows.dropped, rows.quarantined) == ({"where": epochs}, {"deleted@u": epochs})
     assert found.sources[1].late == epochs
@@ -208,7 +206,6 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
     else:
         assert checkpoint(lake, insert, lake.target_path(made.target), 0)
         stored = lake.ledger.last(made.owner)
-        assert stored is not None
         assert stored.epoch == CHECKPOINT + 60
     assert not checkpoint(lake, insert, lake.target_path(made.target), 0)
     if without == "the checkpoint is lost":
@@ -216,7 +213,6 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
     target = lake.target_path(made.target)
     newest, rows = newest_of(Lake(tmp_path), insert, target)
     assert rows == expected
-    assert newest is not None
     assert newest.state == "published"
 
 
@@ -248,7 +244,6 @@ def looks(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> int:
         newest, found = newest_of(Lake(made.root), made.insert.id, target)
         kept = in_quarantine(Lake(made.root), made.insert.id, target)
     assert kept == done_by(history_of(made.lake, made.pipeline, made.insert))
-    assert newest is not None
     assert newest.key == newest_epochs(made.lake, made.insert.id, target)[0].key
     assert found == expected
     return sum(rows.values())
@@ -293,7 +288,6 @@ def test_a_look_back_is_published_though_its_checkpoint_cannot_be_written(
     monkeypatch.setattr("tidegate.pipelines.runtime.releasing.insert_runner.checkpoint", full)
     with runner_of(made) as runner:
         published = runner.publish()
-        assert published is not None
         assert published.epoch == 91
         assert runner.position().state == "published"
     assert "no checkpoint was written behind epoch 91 of" in caplog.text
@@ -623,7 +617,6 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
     assert most["rows"] <= 3 * 2 * CHECKPOINT + 10  # three tables of an INSERT
     assert Lake(tmp_path).staged.rows(owner) == expected
     stored = lake.ledger.last(owner)
-    assert stored is not None
     assert 3_000 - stored.epoch <= CHECKPOINT
     history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
     assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history

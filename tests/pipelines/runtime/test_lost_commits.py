@@ -80,10 +80,7 @@ def hand(tmp_path: Path) -> HandmadeLake:
             pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
             adopt(path, folder, survey(folder), application=hand.lake.application(table, "data", 1), epoch=epoch)
     for epoch in (1, 2):
-        plan = hand.planned(epoch, epoch - 1, epoch, pin=3)
-        hand.staged(plan, matched=10 * epoch)
-        hand.judged(plan)
-        hand.published(plan)
+        hand.released(epoch, epoch - 1, epoch, pin=3, matched=10 * epoch)
     check(hand)
     return hand
 

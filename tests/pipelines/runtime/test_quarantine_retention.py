@@ -144,7 +144,6 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
         planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("discarded",)), None)
     assert caught.value.next_command.startswith("tidegate quarantine list SCRIPT enriched --by-epoch")
     asked = planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("deleted",)), None)
-    assert asked is not None
     assert sum(lot.rows for lot in asked.lots) == 4
 
 
@@ -216,7 +215,6 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     assert (again.rows, again.quarantined) == (2, 1)
     playing.now += 5_000
     found = {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}["converted"].retained
-    assert found is not None
     assert (found.removed, found.reason) == (3, "")
     assert {row["id"] for row in harness.quarantined("converted")} == {4}
     report = harness.verify("converted")

@@ -283,7 +283,6 @@ def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_the
     epochs = [ReleasedEpoch(plan, staged, verdict_of(plan), published=True, superseded=False)]
     asked = FromQuarantine(False, reasons=("discarded",))
     again = hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
-    assert again is not None
     assert (again.oldest, again.on_unmatched) == (100, "publish")
     hand.removed(time=500)
     hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
@@ -291,5 +290,4 @@ def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_the
         hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
     assert caught.value.next_command.startswith("tidegate quarantine release SCRIPT converted")
     again = hand.planner.out_of_quarantine(plan, epochs, asked, None)
-    assert again is not None
     assert again.on_unmatched == "quarantine"

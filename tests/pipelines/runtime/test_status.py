@@ -46,7 +46,6 @@ def test_a_first_run_is_seen_before_it_has_planned_anything(tmp_path: Path) -> N
     leases.acquire("users")
     found = status(Lake(lake.root, create=False), made.pipeline)
     (holder,) = [source.holder for source in found.sources if source.table == "users"]
-    assert holder is not None
     assert holder.startswith("a run, process ")
     assert "a run, process " in "\n".join(map(str, rendered(found)))
     leases.close()
@@ -75,7 +74,6 @@ def test_a_flip_shows_its_epoch_its_time_and_the_greatest_cut(made: HandmadeLake
     made.landed("users", 2, 3, flip=2)
     made.landed("users", 3, 4, flip=2)
     users = _source(made, "users")
-    assert users.flip is not None
     assert (users.flip.epoch, users.flip.at, users.flip.position) == (2, 2000, "log:2")
     assert users.flip.cut == {"file": "binlog.000010", "position": 4}
     assert (users.watermark, users.use_processing_time, users.position, users.rows) == (0, True, "log:3", 507)
@@ -103,7 +101,6 @@ def test_an_insert_goes_through_its_states(made: HandmadeLake) -> None:
     made.published(plan)
     found = _insert(made)
     assert (found.state, found.epoch, found.pins[0].epoch, found.waits_for) == ("published", 1, 1, ())
-    assert found.rows is not None
     assert (found.rows.matched, found.rows.quarantined, found.rows.waiting) == (7, {"key-absent@u": 3}, 0)
 
 
@@ -111,24 +108,18 @@ def test_a_held_epoch_shows_why_and_its_rows_wait(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
     made.landed("clicks", 1, 10)
     made.landed("clicks", 2, 4)
-    plan = made.planned(1, 0, 1, on_unmatched="block")
-    made.staged(plan, matched=7, unmatched_key_absent_u=3)
-    made.judged(plan, "3 rows found no match")
+    made.released(1, 0, 1, "3 rows found no match", on_unmatched="block", matched=7, unmatched_key_absent_u=3)
     found = status(made.lake, made.pipeline)
     assert found.held == ("enriched",)
     assert found.inserts[0].reasons == ("3 rows found no match",)
     rows = found.inserts[0].rows
-    assert rows is not None
     assert (rows.published, rows.waiting, rows.held, rows.balanced) == (0, 14, 10, True)
 
 
 def test_without_a_script_all_that_ran_is_shown(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
     made.landed("clicks", 1, 10)
-    plan = made.planned(1, 0, 1)
-    made.staged(plan, matched=10)
-    made.judged(plan)
-    made.published(plan)
+    made.released(1, 0, 1, matched=10)
     found = status(Lake(made.root))
     assert [source.table for source in found.sources] == ["clicks", "users"]
     assert [(insert.insert, insert.state, insert.probe) for insert in found.inserts] == [
@@ -171,10 +162,7 @@ def test_knowing_the_state_needs_no_spark() -> None:
 def test_rows_that_do_not_add_up_are_reported_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
     made.landed("clicks", 1, 10)
-    plan = made.planned(1, 0, 1)
-    made.staged(plan, matched=4)
-    made.judged(plan)
-    made.published(plan)
+    made.released(1, 0, 1, matched=4)
     found = settled_status(made.lake, made.pipeline)
     told = "enriched: of 10 rows of clicks that landed, 4 are in a place"
     assert any(told in line and "6 too few" in line for line in rendered(found))

@@ -19,7 +19,6 @@ from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.watermark_log import builtin
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import (
-    MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Watermark,
     WatermarkGenerator,
@@ -414,15 +413,6 @@ def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark,
     assert [item.timestamp for item in run.lake.watermarks.rows("clicks")] == [MIN_TIMESTAMP, 895, 895]
     assert (row.flip_epoch, row.late) == (2, 1)
     assert run.step("b", 1000).timestamp == 995
-
-
-def test_an_ended_split_holds_nobody(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"ends": "true", "rows-per-epoch": "a=1,b=1"})
-    run.push("a", 100)
-    run.push("b", 500, 600)
-    row = run.advance()
-    assert (row.timestamp, row.idle) == (MAX_TIMESTAMP, False)  # the end of input
-    assert [emitted(item) for item in run.lake.watermarks.rows("clicks")] == [{"a": 95, "b": 495}, {"a": 95, "b": 595}]
 
 
 def log_of(run: Run) -> list[WatermarkRow]:

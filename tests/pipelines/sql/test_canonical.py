@@ -53,6 +53,8 @@ def test_the_forms_that_lakes_hold_stay_as_they_are() -> None:
 WRITTEN = [
     ("SELECT", "select"),
     ("LEFT JOIN", "left outer join"),
+    ("FOR SYSTEM_TIME AS OF", "for system_time as of"),
+    ("INSERT INTO", "insert /* so */ into -- and so\n"),
     ("UPPER(u.name)", "upper( u.`name` )"),
     ("u.", "person."),
     ("INT,\n    CONSTRAINT", "INT COMMENT 'made up',\n    CONSTRAINT"),

@@ -56,7 +56,6 @@ def test_the_windows_of_the_example_compile() -> None:
         total DECIMAL(38, 2)) WITH ('connector' = 'scripted');
     """
     process = compile_script(tables + script, connectors=CONNECTORS).insert("clicks_5min").process
-    assert process is not None
     assert str(process.windowed and process.windowed.table) == "TUMBLE of 0:05:00"
 
 
@@ -114,7 +113,6 @@ def test_the_function_of_the_example_compiles(tmp_path: Path, monkeypatch: pytes
     monkeypatch.syspath_prepend(str(tmp_path))
     statement = next(part for part in script if part.startswith("CREATE FUNCTION watermarkOnFlag"))
     watermark = compile_script(statement, connectors=CONNECTORS).table("events").watermark
-    assert watermark is not None
     assert watermark.type == "BIGINT"
 
 

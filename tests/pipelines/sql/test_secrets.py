@@ -46,6 +46,7 @@ def everything(error: BaseException) -> str:
         ("properties.sasl.jaas.config", True),
         ("properties.ssl.keystore.certificate.chain", False),
         ("properties.ssl.keystore.location", False),
+        ("key", False),
         ("key.fields", False),
         ("scan.key-partitions.check", False),
         *(
@@ -56,7 +57,13 @@ def everything(error: BaseException) -> str:
             (name, True)
             for name in ("token", "GITHUB_TOKEN", "authToken", "authtoken", "TOKENS", "tokenFile", "PGPASSWORD")
         ),
+        *((name, True) for name in ("password", "db.Password", "api-key", "privateKey", "secret")),
+        *((name, True) for name in ("pasword", "passwrod", "tokenn")),
         *((name, False) for name in ("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "tokenizer.path", "INIT_CWD")),
+        *(
+            (name, False)
+            for name in ("username", "table-name", "topic", "scan.startup.mode", "broken", "pass-by", "key")
+        ),
     ],
 )
 def test_names_of_secrets(name: str, secret: bool) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tidegate.pipelines.syntax.dialect import tokenize
 from tidegate.pipelines.syntax.errors import Location
-from tidegate.pipelines.syntax.secrets import is_secret
 from tidegate.pipelines.syntax.source import Source, Span
 
 
@@ -35,27 +34,3 @@ def test_text_is_written_on_one_line_without_comments() -> None:
 
 def test_long_text_is_cut_for_a_message() -> None:
     assert Source("x" * 100).shown(Span(0, 100)) == "x" * 57 + "…"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "password",
-        "db.Password",
-        "sasl.jaas.config",
-        "api-key",
-        "privateKey",
-        "secret",
-        "pasword",
-        "passwrod",
-        "tokenn",
-        "pwd",
-    ],
-)
-def test_names_of_secrets_are_known_misspelt_or_not(name: str) -> None:
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize("name", ["username", "table-name", "topic", "scan.startup.mode", "broken", "pass-by", "key"])
-def test_other_names_are_not(name: str) -> None:
-    assert not is_secret(name)

@@ -54,7 +54,6 @@ def test_the_order_of_with_does_not_matter(order, first):
     )
     assert isinstance(strategy.create_generator(lambda: 0), WithIdleness)
     assert strategy.timestamp_assigner({"t": 7}, 3) == 7
-    assert strategy.alignment is not None
     assert strategy.alignment.group == "orders"
 
 

@@ -45,13 +45,13 @@ REFUSED = [case for case in CASES if "refused" in case]
 
 
 def refuse(case: dict[str, Any], story: Story) -> None:
-    """Run the changed script: status 1, both versions shown, and every file of the lake is as it was."""
+    """Run the changed script: status 1, both versions and the ways out shown, each file of the lake as it was."""
     story.write(changes(case))
     before = story.files()
     result = story.run(*case.get("options", ()))
     assert result.exit_code == 1, result.output
     assert story.files() == before
-    for word in case["refused"]:
+    for word in (*case["refused"], "old declaration", "--lake", "new target"):
         assert word.lower() in result.stderr.lower(), result.stderr
     assert "Traceback" not in result.stderr
 

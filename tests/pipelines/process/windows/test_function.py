@@ -204,7 +204,6 @@ def test_the_windows_of_the_docs() -> None:
     names |= {"WindowFunction": WindowFunction, "timedelta": timedelta, "EventTimeExtension": EventTimeExtension}
     exec(snippet, names)
     spec = names["pipeline"].insert("clicks_5min").process
-    assert spec is not None
     assert spec.outputs == ("clicks_5min", "late_clicks")
     run = LocalRun(spec.function, lambda click: click.item)
     clicks = [Click("tea", 1), Click("tea", 299_999), Click("cup", 300_000)]

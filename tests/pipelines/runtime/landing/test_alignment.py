@@ -132,16 +132,13 @@ def test_the_log_knows_the_delay(lake: Lake) -> None:
     log(lake, "b", split("0", 100))
     log(lake, "a", split("0", 101), following={"0": 409}, delay_ms=300)
     row = lake.watermarks.last("a")
-    assert row is not None
     assert (row.alignment or {})["delay_ms"] == 300
     found = group_position_of(lake, row, 0)
-    assert found is not None
     assert (found.reach, found.blocked) == (410, ()), "the next row is a second later than its watermark will be"
     log(lake, "a", split("0", 101), following={"0": 411}, delay_ms=300)
     row = lake.watermarks.last("a")
     assert row is not None
     found = group_position_of(lake, row, 0)
-    assert found is not None
     assert [item.next_rowtime for item in found.blocked] == [411]
 
 
@@ -165,7 +162,6 @@ def test_who_stands_at_its_limit_is_told_until_the_group_lets_its_next_row_come(
         row = lake.watermarks.last("a")
         assert row is not None
         found = group_position_of(lake, row, at)
-        assert found is not None
         assert found.too_far == {"2"}, "who stands at its limit is asked for again"
         return [(item.split, item.since, item.ahead_ms, item.next_rowtime) for item in found.blocked]
 
@@ -222,8 +218,6 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     log(lake, "a", split("0", 50), split("1", 0), at=1000)
     log(lake, "a", split("0", 50), split("1", 5), at=2000)
     row = lake.watermarks.last("a")
-    assert row is not None
-    assert row.alignment is not None
     assert row.alignment["blocked"] == [
         {"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"], "next_rowtime": None}
     ]
@@ -262,7 +256,6 @@ def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> N
         row = lake.watermarks.last("a")
         assert row is not None
         found = group_position_of(lake, row, at)
-        assert found is not None
         return [item.since for item in found.blocked]
 
     assert since(1500) == []

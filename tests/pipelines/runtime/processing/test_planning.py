@@ -303,7 +303,6 @@ def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
     position = Position(held, log.staged(held), verdict_of(held, "no"), 0)
     again = ProcessPlanner(log.on_lake, lambda: 900).instead_of(position, "re-release", None)
     assert (again.instant, again.supersedes) == (900, 1)
-    assert again.process is not None
     assert planned_steps(log.lake, spec, again.process).steps.end == again.process.end == 500
     log.landed("events", 1, at=600, now=True)
     log.landed("rules", 1, at=600, now=True)

@@ -25,10 +25,9 @@ def made(tmp_path: Path) -> HandmadeLake:
     for epoch in range(1, 5):
         made.landed("clicks", epoch, 10)
         deleted = 0 if epoch == 2 else 1
-        plan = made.planned(epoch, epoch - 1, epoch)
-        made.staged(plan, matched=9 - epoch, unmatched_key_absent_u=epoch + 1 - deleted, unmatched_deleted_u=deleted)
-        made.judged(plan)
-        made.published(plan)
+        absent = epoch + 1 - deleted
+        found = {"matched": 9 - epoch, "unmatched_key_absent_u": absent, "unmatched_deleted_u": deleted}
+        made.released(epoch, epoch - 1, epoch, **found)
     return made
 
 

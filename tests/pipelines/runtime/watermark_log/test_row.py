@@ -180,7 +180,6 @@ def test_chunks_that_are_read_are_put_together() -> None:
     row: WatermarkRow | None = None
     for number in range(5):
         row = land(row, {f"chunk-{number}": number}, phase="bounded", of=SNAPSHOT)
-    assert row is not None
     assert row.timestamp == MIN_TIMESTAMP
     assert sorted(heard(row)) == [BOUNDED, "chunk-4"]
     row = land(row, {}, flips=True, of=SNAPSHOT)

@@ -59,7 +59,6 @@ def test_steps_come_to_the_ends_and_none_goes_past_them(found, most) -> None:
         assert sum(span.offsets for _, span in step.spans()) < most + len(found)
         if not step.read:
             break
-    assert step is not None
     assert step.stops == goal.stops
 
 

@@ -39,19 +39,6 @@ def test_what_is_there_lands_once_then_what_comes(
     assert play.log()[-1].position == f"{topic}-0:2, {topic}-1:2"
 
 
-def test_it_goes_on_where_it_was_after_a_restart(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
-    topic = topics.create()
-    topics.send(topic, {"id": 1})
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
-    play.advance()
-    topics.send(topic, {"id": 2})
-    play.harness.restart()
-    play.advance()
-    assert play.values() == [1, 2]
-
-
 def test_a_topic_that_is_not_there_is_named(spark: SparkSession, broker: EmbeddedKafka, tmp_path: Path) -> None:
     play = Play.probe(given(broker.bootstrap, "nowhere", format="json"), spark, tmp_path)
     with pytest.raises(SourceError, match="there is no topic nowhere"):

@@ -91,7 +91,6 @@ def test_the_watermarks_of_the_fixture_as_properties(table: str, column: str, ex
     assert list(properties.values()) == [column, expression, datatype]
     again = from_properties(properties, pipeline.table(table).columns, functions=pipeline.functions)
     assert again == spec
-    assert again is not None
     assert again.sql == expression
 
 
