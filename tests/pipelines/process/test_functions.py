@@ -23,7 +23,6 @@ from tidegate.pipelines.process import (
     OneInputStreamProcessFunction,
     StateDeclarations,
     TwoInputBroadcastEventTimeStreamProcessFunction,
-    TwoInputNonBroadcastEventTimeStreamProcessFunction,
     TwoOutputEventTimeStreamProcessFunction,
     UndeclaredWatermark,
     WatermarkDeclarations,
@@ -165,40 +164,17 @@ def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) 
     assert (len(copies), run.broadcast["rules"]["all"]) == (4, 3)
 
 
-class Pairs(TwoInputNonBroadcastEventTimeStreamProcessFunction):
-    """Joins the two inputs: the first one waits for the second until the timer gives it up."""
-
-    waiting = StateDeclarations.value_state("waiting", "BIGINT")
-
-    def uses_states(self):
-        return (self.waiting,)
-
-    def init_event_time_process_function(self, event_time_manager) -> None:
-        self.time = event_time_manager
-
-    def process_record_from_first_input(self, record: Row, output, ctx) -> None:
-        ctx.get_state_manager().get_state(self.waiting).update(record.value)
-        self.time.register_timer(record.value + 10)
-
-    def process_record_from_second_input(self, record: Row, output, ctx) -> None:
-        waiting = ctx.get_state_manager().get_state(self.waiting)
-        if waiting.value() is not None:
-            self.time.delete_timer(waiting.value() + 10)
-            output.collect((record.key, waiting.value(), record.value))
-            waiting.clear()
-
-    def on_event_timer(self, timestamp: int, output, ctx) -> None:
-        states = ctx.get_state_manager()
-        output.collect((states.get_current_key(), states.get_state(self.waiting).value(), None))
-        states.get_state(self.waiting).clear()
+class Pair(NamedTuple):
+    k: str
+    number: int
+    rule: int = 0
 
 
 def test_two_inputs_are_driven_by_the_lesser_watermark() -> None:
-    run = wrapped(Pairs())
-    (told,) = run.epoch(
-        [Arrived([Row("a", 1), Row("b", 2), Row("c", 90)], Watermark(50)), Arrived([Row("a", 3)], input=1)]
-    )
-    assert told == [("a", 1, 3)]
+    run = LocalRun(EventTimeExtension.wrap_process_function(fn.Paired()), lambda pair: pair.k)
+    waiting = [Pair("a", 1), Pair("b", 2), Pair("c", 90)]
+    joined = run.epoch([Arrived(waiting, Watermark(50)), Arrived([Pair("a", 0, 3)], input=1)])
+    assert joined == ([{"k": "a", "number": 1, "rule": 3}],)
     assert run.epoch([Arrived([], Watermark(12), input=1)]) == ([("b", 2, None)],)
     assert run.epoch([Arrived([], Watermark(200)), Arrived([], None, input=1, idle=True)]) == ([("c", 90, None)],)
     assert run.state == {}

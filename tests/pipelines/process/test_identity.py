@@ -7,6 +7,7 @@ import logging
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -73,20 +74,18 @@ def identity(folder: Path, text: str) -> str:
     ).stdout.strip()
 
 
-def told(folder: Path, text: str, *, source: bool) -> str:
+def told(folder: Path, text: str, *, source: bool = True, of: Callable[[object], str] = identity_of) -> str:
     """Of `Told` in a module of this text; without its source, as in an interactive session."""
     folder.mkdir()
     path = folder / "told_module.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location("told_module", path)
-    assert spec is not None
-    assert spec.loader is not None
     sys.modules["told_module"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
         if not source:
             path.unlink()
-        return identity_of(module.Told())
+        return of(module.Told())
     finally:
         del sys.modules["told_module"]
 
@@ -97,7 +96,7 @@ def test_it_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.Mon
     assert identity(tmp_path, MODULE) == first  # sets and addresses are in another order there
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     logging.getLogger("another")
-    assert told(tmp_path / "here", MODULE, source=True) == first  # the logger knows of other ones here
+    assert told(tmp_path / "here", MODULE) == first  # the logger knows of other ones here
 
 
 @pytest.mark.parametrize(
@@ -143,20 +142,12 @@ def test_windows_are_distinguished_by_what_they_are_given() -> None:
 
 def meant(folder: Path, text: str, *, run: bool = False) -> str:
     """The definition of `Told` in a module of this text; `run`: as the file of a pipeline is."""
+    if not run:
+        return told(folder, text, of=definition_of)
     folder.mkdir()
     path = folder / "told_module.py"
     path.write_text(text)
-    if run:
-        return definition_of(runpy.run_path(str(path), run_name="tidegate_pipeline")["Told"]())
-    spec = importlib.util.spec_from_file_location("told_module", path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["told_module"] = module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        return definition_of(module.Told())
-    finally:
-        del sys.modules["told_module"]
+    return definition_of(runpy.run_path(str(path), run_name="tidegate_pipeline")["Told"]())
 
 
 CLASS = "class Told(Base):\n"

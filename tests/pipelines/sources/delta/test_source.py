@@ -36,8 +36,18 @@ class Lake:
     def feed(self):
         self.table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
 
-    def bench(self, role="probe", columns=COLUMNS):
-        return Bench(CONNECTOR, table(columns, "delta", {"path": str(self.path)}, role=role), "", now=2**42)
+    def bench(self, role="probe", columns=COLUMNS, **more):
+        return Bench(CONNECTOR, table(columns, "delta", {"path": str(self.path)}, role=role, **more), "", now=2**42)
+
+    def timed(self, rowtime="at"):
+        """A bench whose `at` is the time of a row's commit."""
+        at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
+        return self.bench(rowtime=rowtime, more=[at])
+
+    def append_at(self, version, seconds):
+        """One row, in a commit of that time."""
+        self.append(version)
+        os.utime(self.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
 
 
 @pytest.fixture
@@ -217,13 +227,10 @@ def test_max_rows_takes_whole_commits_one_at_least(lake):
 @pytest.mark.parametrize(("rowtime", "stops"), [("at", [0, 1, 2, 3]), ("k", [0, 3])])
 def test_alignment_limits_commits_where_their_time_is_the_rowtime(lake, rowtime, stops):
     lake.append(0)
-    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
-    bench = lake.bench()
-    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime=rowtime, more=[at])
+    bench = lake.timed(rowtime)
     bench.plan()
     for version, seconds in ((1, 100), (2, 200), (3, 300)):
-        lake.append(version)
-        os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
+        lake.append_at(version, seconds)
     bench.limit = 100_000
     while bench.plan():
         pass
@@ -232,13 +239,10 @@ def test_alignment_limits_commits_where_their_time_is_the_rowtime(lake, rowtime,
 
 def test_a_table_that_others_are_behind_gets_no_commit_past_the_limit(lake):
     lake.append(0)
-    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
-    bench = lake.bench()
-    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime="at", more=[at])
+    bench = lake.timed()
     bench.plan()
     for version, seconds in ((1, 100), (2, 200)):
-        lake.append(version)
-        os.utime(lake.path / "_delta_log" / f"{version:020d}.json", (seconds, seconds))
+        lake.append_at(version, seconds)
     bench.ahead, bench.limit = frozenset("0"), 100_000
     assert bench.plan() is not None
     assert bench.held == {"0": 200_000}, "what comes next is known with the step before it"
@@ -252,9 +256,7 @@ def test_a_table_that_others_are_behind_gets_no_commit_past_the_limit(lake):
 def test_the_one_commit_past_the_limit_has_rows(lake):
     lake.append(0)
     lake.append(1)
-    at = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
-    bench = lake.bench()
-    bench.table = table(COLUMNS, "delta", {"path": str(lake.path)}, rowtime="at", more=[at])
+    bench = lake.timed()
     bench.plan()
     lake.table.optimize.compact()
     lake.append(2)
