@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
-from tidegate.pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING
+from tidegate.pipelines.process.windows.windowed import LEFT_OUT
+from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
 from tidegate.pipelines.runtime.releasing.violations import fact
 from tidegate.pipelines.sql.model import Insert
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
-from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.processing.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.model import Insert
@@ -108,7 +107,8 @@ def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Process
     """Compare both counts for one process. Its inputs may go on landing meanwhile. An epoch that is being published
     right now may show as a difference."""
     assert insert.process is not None
-    rows = process_rows(lake, insert.id, insert.process, history_of(lake, pipeline, insert))
+    done = all_done(lake, insert.id, lake.target_path(pipeline.table(insert.target)))
+    rows = process_rows(lake, insert.id, insert.process, done.processed)
     problems: list[str] = []
     for item in rows.inputs:
         if item.landed != item.taken + item.waiting:
@@ -189,16 +189,21 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "target": f"the table of {target.name}",
         "quarantine": f"the quarantine of {insert.id}",
     }
-    upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
-    quarantined = quarantined_by_epoch(lake, pipeline, insert) if upto else []
-    thinned = {
-        "probe": probe.removed.rows or 0,
-        "quarantine": sum(item.rows for item in removed(quarantined, upto)),
-    }
+    thinned = {"probe": probe.removed.rows or 0, "quarantine": _removed(lake, pipeline, insert)}
     found = Reconciliation(rows, tables, (), thinned)
     there = {names[place]: number for place, number in tables.items()}
     problems += _differences(there, {names[place]: number for place, number in found.said.items()}, ())
     return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
+
+
+def _removed(lake: Lake, pipeline: Pipeline, insert: Insert) -> int:
+    """The rows that retention has taken out of an INSERT's quarantine."""
+    target = pipeline.table(insert.target)
+    upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
+    rows = all_done(lake, insert.id, lake.target_path(target)).decided_upto(upto) if upto else 0
+    if rows is None:
+        return sum(item.rows for item in removed(quarantined_by_epoch(lake, pipeline, insert), upto))
+    return rows
 
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:

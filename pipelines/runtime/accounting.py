@@ -16,6 +16,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedSum,
     Undecided,
@@ -81,10 +82,10 @@ class WhereRowsAre:
 class Done:
     """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
     published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
-    there is none of them. `undecided`: what lies in quarantine; `decisions`: the last epochs that have released or
-    discarded rows of it, with their instants (ms, UTC), DECISIONS at most; `sums`: all that was ever quarantined. Each
-    None where a checkpoint of an older lake does not have it, `sums` also where more than DECISIONS epochs have
-    decided."""
+    there is none of them. `undecided`: what lies in quarantine; `decided`: rows of it that were released or discarded;
+    `decisions`: the last epochs that have done so, DECISIONS at most, with their instants (ms, UTC) and how many rows;
+    `sums`: all that was ever quarantined, None where more than DECISIONS epochs have decided. `processed`: the rows of
+    a process."""
 
     released: int = 0
     matched: int = 0
@@ -93,31 +94,35 @@ class Done:
     dropped: Mapping[str, int] = field(default_factory=dict)
     released_again: Mapping[str, int] = field(default_factory=dict)
     in_time: int | None = None
-    undecided: tuple[Undecided, ...] | None = ()
-    decisions: tuple[tuple[int, int], ...] | None = ()
+    undecided: tuple[Undecided, ...] = ()
+    decided: int = 0
+    decisions: tuple[tuple[int, int, int], ...] = ()
     sums: tuple[QuarantinedSum, ...] | None = ()
+    processed: Processed = Processed()
 
     @classmethod
-    def of(cls, row: LedgerRow) -> Done:
-        """Read back from a checkpoint."""
-        found, more, sums = (row.sums.get(name) for name in ("undecided", "decisions", "sums"))
-        items = [] if found is None else [{**item, "needed": _pairs(item["needed"])} for item in found]
-        return cls(
-            **{
-                **row.sums,
-                "undecided": None if found is None else tuple(Undecided(**item) for item in items),
-                "decisions": None if more is None else tuple((epoch, at) for epoch, at in more),
-                "sums": None if sums is None else tuple(QuarantinedSum(**item | _instants(item)) for item in sums),
-            }
-        )
+    def of(cls, row: LedgerRow) -> Done | None:
+        """Read back from a checkpoint; None where an older version made it, which does not have all of it."""
+        stored = dict(row.sums)
+        if not {"undecided", "decided", "decisions", "sums", "processed"} <= stored.keys():
+            return None
+        items = ({**item, "needed": _pairs(item["needed"])} for item in stored["undecided"])
+        stored["undecided"] = tuple(Undecided(**item) for item in items)
+        stored["decisions"] = tuple((epoch, at, rows) for epoch, at, rows in stored["decisions"])
+        if stored["sums"] is not None:
+            stored["sums"] = tuple(QuarantinedSum(**item | _instants(item)) for item in stored["sums"])
+        return cls(**{**stored, "processed": Processed.of(stored["processed"])})
+
+    def decided_upto(self, epoch: int) -> int | None:
+        """The quarantined rows that epochs up to one have released or discarded; None where all epochs have to be read
+        for that."""
+        if len(self.decisions) == DECISIONS and self.decisions[0][0] > epoch:
+            return None
+        return self.decided - sum(rows for number, _, rows in self.decisions if number > epoch)
 
     def __add__(self, other: Done) -> Done:
-        left, decisions, sums = None, None, None
-        if self.undecided is not None and other.undecided is not None:
-            left = undecided([*self.undecided, *other.undecided])
-        if self.decisions is not None and other.decisions is not None:
-            decisions = tuple(sorted({*self.decisions, *other.decisions}))[-DECISIONS:]
-        if self.sums is not None and other.sums is not None and len(decisions or ()) < DECISIONS:
+        decisions, sums = tuple(sorted([*self.decisions, *other.decisions]))[-DECISIONS:], None
+        if self.sums is not None and other.sums is not None and len(decisions) < DECISIONS:
             sums = summed([*self.sums, *other.sums])
         return Done(
             max(self.released, other.released),
@@ -127,15 +132,12 @@ class Done:
             dict(Counter(self.dropped) + Counter(other.dropped)),
             dict(Counter(self.released_again) + Counter(other.released_again)),
             None if self.in_time is other.in_time is None else (self.in_time or 0) + (other.in_time or 0),
-            left,
+            undecided([*self.undecided, *other.undecided]),
+            self.decided + other.decided,
             decisions,
             sums,
+            self.processed + other.processed,
         )
-
-    @property
-    def of_older_lake(self) -> bool:
-        """Whether a checkpoint that it comes from lacks what a newer Tidegate stores."""
-        return self.undecided is None or (self.sums is None and len(self.decisions or ()) < DECISIONS)
 
 
 DECISIONS = 500
@@ -160,7 +162,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
-    left, decisions = list[Undecided](), set[tuple[int, int]]()
+    left, decisions = list[Undecided](), Counter[tuple[int, int]]()
     kept = kept_out(epochs)
     for item in kept:
         if isinstance(item.plan, ProcessPlan):  # rows of its function's own
@@ -172,7 +174,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         if item.state == "open":
             left.append(Undecided.of(item, numbered[item.epoch]))
         else:
-            decisions.add((item.decider.epoch, item.decider.instant))
+            decisions[item.decider.epoch, item.decider.instant] += item.rows
     in_time = [epoch.plan.rows_landed() for epoch in epochs if epoch.published and epoch.plan.in_event_time]
     return Done(
         released,
@@ -183,8 +185,10 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         dict(again),
         sum(in_time) if in_time else None,
         undecided(left),
-        tuple(sorted(decisions))[-DECISIONS:],
+        sum(decisions.values()),
+        tuple((epoch, at, rows) for (epoch, at), rows in sorted(decisions.items()))[-DECISIONS:],
         summed(map(QuarantinedSum.of, kept)) if len(decisions) < DECISIONS else None,
+        processed_by(epochs),
     )
 
 
@@ -206,9 +210,9 @@ def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_
     if newest is None or newest.generation != 1 or (left <= CHECKPOINT and not looked_back):
         return False
     upto = None if looked_back or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
-    before, epochs = _since_checkpoint(lake, insert, target, upto)
-    if before.of_older_lake:
-        before, epochs, upto = Done(), history(lake, insert, target), None
+    if stored is not None and Done.of(stored) is None:
+        upto = None
+    before, epochs = since_checkpoint(lake, insert, target, upto)
     settled = epochs if epochs and upto is None and epochs[-1].published else epochs[:-1]
     if not settled:
         return False
@@ -229,27 +233,27 @@ def looked_back(lake: Lake, insert: str, target: Path) -> bool:
     return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
 
 
-def _since_checkpoint(
+def since_checkpoint(
     lake: Lake, insert: str, target: Path | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
     """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
-    All epochs, where there is none, where it is of another history, and where a published epoch after it looks back: it
-    may have changed what earlier ones count for."""
+    All epochs, where there is none, where it is of another history or of an older version, and where a published epoch
+    after it looks back: it may have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
-    if stored is not None:
+    if stored is not None and (before := Done.of(stored)) is not None:
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
         epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
         on = (epoch.plan.generation == 1 and (epoch.plan.follows or not epoch.published) for epoch in epochs)
         if same and all(on):
-            return Done.of(stored), epochs
+            return before, epochs
     return Done(), history(lake, insert, target, upto=upto)
 
 
 def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
     """The newest epoch of an INSERT, and where the rows of its probe are; None before the first plan."""
-    before, epochs = _since_checkpoint(lake, insert, target)
+    before, epochs = since_checkpoint(lake, insert, target)
     newest = next(iter(epochs[-1:] or newest_epochs(lake, insert, target)), None)
     if newest is None:
         return None, None
@@ -257,15 +261,15 @@ def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpo
     return newest, where_rows_are(lake, insert, probe, epochs, generation, before)
 
 
-def in_quarantine(lake: Lake, insert: str, target: Path | None) -> Done:
-    """What all epochs of an INSERT have done with rows, with `undecided` and `decisions` known."""
-    before, epochs = _since_checkpoint(lake, insert, target)
-    return done_by(history(lake, insert, target)) if before.of_older_lake else before + done_by(epochs)
+def all_done(lake: Lake, insert: str, target: Path | None) -> Done:
+    """What all epochs of an INSERT have done with rows."""
+    before, epochs = since_checkpoint(lake, insert, target)
+    return before + done_by(epochs)
 
 
 def sums_of(lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False) -> Sequence[QuarantinedSum]:
     """All that an INSERT has ever quarantined, summed, or `by_epoch`."""
-    found = None if by_epoch else in_quarantine(lake, insert.id, target_of(lake, pipeline, insert.id)).sums
+    found = None if by_epoch else all_done(lake, insert.id, target_of(lake, pipeline, insert.id)).sums
     if found is not None:
         return found
     each = [QuarantinedSum.of(item) for item in quarantined_by_epoch(lake, pipeline, insert)]

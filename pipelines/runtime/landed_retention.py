@@ -30,7 +30,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.location import dataset_of
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
-from tidegate.pipelines.runtime.accounting import in_quarantine
+from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
@@ -165,7 +165,7 @@ class LandedRetention(OldRows):
     def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """Up to where no row lies in quarantine that somebody may still release."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
-        left = in_quarantine(self.lake, insert, target).undecided or ()
+        left = all_done(self.lake, insert, target).undecided
         return [(item.landed - 1, why) for item in left if item.probe_generation == plan.probe_generation]
 
 

@@ -32,7 +32,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
-from tidegate.pipelines.runtime.accounting import in_quarantine
+from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
@@ -162,7 +162,7 @@ class Retention(OldRows):
                 needed = max(last.plan.oldest, last.plan.horizon_of(table.name, generation))
                 times += [last.plan.before, needed]
                 unpublished.append(pin.epoch)
-            for item in in_quarantine(self.lake, insert.id, target).undecided or ():
+            for item in all_done(self.lake, insert.id, target).undecided:
                 if may_match(item.reason, insert):
                     needed, epoch = item.needed_of(table.name, generation)
                     quarantined.append((needed, f"epoch {epoch} of {insert.id}"))

@@ -17,9 +17,6 @@ WINDOW_END = "window_end"
 LEFT_OUT = ("dropped:where", "dropped:time-null", "dropped:late")
 """The counts of rows that are in no window, by reason: WHERE, no time, or all of its windows were emitted."""
 
-NOT_HAVING = "not-having"
-"""The count of emitted windows that HAVING leaves out."""
-
 
 @dataclass(frozen=True)
 class WindowTable:

@@ -9,6 +9,9 @@ from typing import Any, Self
 from tidegate.pipelines.runtime.epochs.plan import InputRange, Landed, ReleasePlan, no_rows
 from tidegate.pipelines.watermarks import Watermark
 
+NOT_HAVING = "not-having"
+"""The count, of a staged epoch, of emitted windows that HAVING leaves out."""
+
 
 @dataclass(frozen=True)
 class InputSpan(InputRange):

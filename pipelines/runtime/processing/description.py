@@ -12,8 +12,8 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.process.engine.task import TaskPlan
-from tidegate.pipelines.process.windows.windowed import NOT_HAVING
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
+from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
 from tidegate.pipelines.runtime.processing.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processing.outputs import (
     PROCESSED,

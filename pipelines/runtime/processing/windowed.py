@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
-from tidegate.pipelines.process.windows.windowed import LEFT_OUT, NOT_HAVING, WINDOW_END, WindowedQuery, WindowTable
+from tidegate.pipelines.process.windows.windowed import LEFT_OUT, WINDOW_END, WindowedQuery, WindowTable
+from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
 from tidegate.pipelines.runtime.processing.inputs import EpochSteps
 from tidegate.pipelines.runtime.processing.outputs import PROCESSED
 from tidegate.pipelines.syntax.types import quoted

@@ -139,7 +139,7 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
     """All that an INSERT has ever quarantined, each epoch and reason by itself: every epoch is read. Where sums are
-    enough, `accounting.in_quarantine` has them."""
+    enough, `accounting.all_done` has them."""
     return kept_out(history_of(lake, pipeline, insert))
 
 

@@ -85,7 +85,7 @@ class HandmadeLake:
         self.insert = self.pipeline.inserts[0]
         self.owner = insert_owner(self.insert.id)
         self.target = self.pipeline.table(self.insert.target)
-        self.probe, self.build = self.insert.probe, self.insert.joins[0].build
+        self.probe, self.build = self.insert.probe, next((join.build for join in self.insert.joins), "")
 
     def begun(self, table: str, epoch: int, at: int | None = None, step: Step | None = None) -> None:
         """An epoch of a source table that is planned, at second `epoch` or at `at` (ms), and has not landed."""

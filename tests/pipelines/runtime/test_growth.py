@@ -25,7 +25,8 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
-from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, no_spark, store
+from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, mark, no_spark, store
+from tests.pipelines.runtime.processing import functions as fn
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
@@ -34,13 +35,14 @@ from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.records import EpochRow, Record
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import REMOVED
+from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime.accounting import (
     CHECKPOINT,
     Done,
+    all_done,
     checkpoint,
     done_by,
-    in_quarantine,
     left_waiting,
     newest_of,
     sums_of,
@@ -51,7 +53,10 @@ from tidegate.pipelines.runtime.epochs import (
     Backfill,
     BackfillPlan,
     FromQuarantine,
+    InputSpan,
     Lot,
+    ProcessPlan,
+    ProcessSpan,
     ReleasePlan,
     StreamPlan,
     StreamRequeue,
@@ -59,6 +64,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
@@ -67,6 +73,8 @@ from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedSum,
     Undecided,
     quarantined_by_epoch,
+    removal,
+    removed,
     summed,
     undecided,
 )
@@ -76,7 +84,8 @@ from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.runtime.verifying.provable import Provable
-from tidegate.quality_checks.reconcile import reconcile
+from tidegate.pipelines.sql import compile_script
+from tidegate.quality_checks.reconcile import reconcile, reconcile_process
 
 ROWS = 3
 """Of every epoch: one is published, one dropped, one quarantined."""
@@ -242,7 +251,7 @@ def looks(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> int:
     target = made.lake.target_path(made.target)
     with decoded(monkeypatch) as rows:
         newest, found = newest_of(Lake(made.root), made.insert.id, target)
-        kept = in_quarantine(Lake(made.root), made.insert.id, target)
+        kept = all_done(Lake(made.root), made.insert.id, target)
     assert kept == done_by(history_of(made.lake, made.pipeline, made.insert))
     assert newest.key == newest_epochs(made.lake, made.insert.id, target)[0].key
     assert found == expected
@@ -335,15 +344,13 @@ def test_a_checkpoint_of_an_older_lake_gets_what_retention_asks_for(tmp_path: Pa
     lake.ledger.append([row], application=lake.application(made.owner, "ledger", 1), version=row.epoch)
     whole = done_by(history_of(lake, made.pipeline, made.insert))
     assert whole.undecided == (Undecided("unmatched:deleted@u", 1, 1, {}),)
-    assert in_quarantine(lake, insert, target) == whole
+    assert all_done(lake, insert, target) == whole
     _grow(made, CHECKPOINT + 61, 2 * CHECKPOINT + 1)
     made.published(_plan(made, 2 * CHECKPOINT + 1))
     assert checkpoint(lake, insert, target, 0)
     stored = lake.ledger.last(made.owner)
     assert stored is not None
-    assert (
-        Done.of(stored) == in_quarantine(lake, insert, target) == done_by(history_of(lake, made.pipeline, made.insert))
-    )
+    assert Done.of(stored) == all_done(lake, insert, target) == done_by(history_of(lake, made.pipeline, made.insert))
 
 
 def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs() -> None:
@@ -356,8 +363,8 @@ def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs(
     together = undecided(found)
     assert together == (Undecided("a", 1, 5, {"users 1": (50, 2), "": (40, 2)}), *found[2:])
     assert [item.needed_of("users", 1) for item in together] == [(50, 2), (10, 4), (1, 5)]
-    row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(undecided=together, decisions=((3, 4),))))
-    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(undecided=together, decisions=((3, 4),))
+    row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(undecided=together, decisions=((3, 4, 5),))))
+    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(undecided=together, decisions=((3, 4, 5),))
 
 
 def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +419,109 @@ def test_that_rows_add_up_is_checked_without_reading_what_checkpoints_have_summe
         assert found.rows.balanced
         seen.append(sum(rows.values()))
     assert seen[1] <= seen[0]
+
+
+@pytest.mark.parametrize("decisions", [500, 1])
+def test_what_retention_took_out_of_the_quarantine_is_in_the_checkpoint_too(
+    aged: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decisions: int
+) -> None:
+    monkeypatch.setattr("tidegate.pipelines.runtime.accounting.DECISIONS", decisions)
+    seen = []
+    for root, epochs in zip(aged, (90, AGED), strict=True):
+        made = copied(root, tmp_path / str(epochs))
+        quarantine = made.lake.quarantine_path(made.target, made.insert)
+        with runner_of(made) as runner:
+            for number, what in enumerate(("a requeue", "a discard")):
+                lots = (replace(LOT, first=1 + 10 * number, last=10 + 10 * number),)
+                taken = replace(LOOK_BACKS[what]["from_quarantine"], lots=lots)  # type: ignore[type-var]
+                monkeypatch.setitem(LOOK_BACKS[what], "from_quarantine", taken)
+                looking_back(made, epochs + 1 + number, what)
+                assert runner.publish() is not None
+        target = made.lake.target_path(made.target)
+        kept = quarantined_by_epoch(made.lake, made.pipeline, made.insert)
+        for upto, rows in ((epochs, 0), (epochs + 1, 10), (epochs + 2, 20)):
+            known = all_done(made.lake, made.insert.id, target).decided_upto(upto)
+            assert known == rows or (known is None and upto <= epochs + 2 - decisions)
+            assert sum(item.rows for item in removed(kept, upto)) == rows
+            if upto > epochs:
+                mark(quarantine, {removal(made.lake, made.insert): upto})
+            with decoded(monkeypatch) as decoding:
+                found = reconcile(Lake(made.root), made.pipeline, made.insert)
+            assert found.removed["quarantine"] == rows
+        seen.append(sum(decoding.values()))
+    assert seen[1] <= seen[0]
+
+
+PROCESS = """
+CREATE TABLE events (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE evens (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+CREATE TABLE odds (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+"""
+
+
+def test_that_the_rows_of_a_process_add_up_is_checked_without_reading_what_checkpoints_have_summed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for epochs in (90, AGED + CHECKPOINT):
+        function = EventTimeExtension.wrap_process_function(fn.Halved())
+        pipeline = compile_script(PROCESS).process(["evens", "odds"], "events", "k", function)
+        made = HandmadeLake(tmp_path / str(epochs), pipeline)
+        processed(made, epochs)
+        expected = processed_by(history_of(made.lake, made.pipeline, made.insert))
+        assert expected == Processed(
+            epochs * 7,
+            epochs * 4,
+            {"where": 3 * epochs},
+            {"events": Taken(epochs * 7, epochs, 1)},
+            (Given(epochs * 3, epochs, 2 * epochs), Given(epochs, epochs)),
+        )
+        for _ in range(2):  # without a checkpoint, and with one
+            with decoded(monkeypatch) as rows:
+                found = reconcile_process(Lake(made.root), made.pipeline, made.insert).rows
+            assert (found.read, found.left_out) == (expected.read, expected.left_out)
+            assert [vars(item) for item in found.inputs] == [
+                {
+                    **{"table": "events", "generation": 1, "upto": epochs + 1},
+                    **{"landed": 7 * epochs + 2, "taken": 7 * epochs, "waiting": 2},
+                }
+            ]
+            assert [(item.table, item.given, item.published, item.quarantined) for item in found.outputs] == [
+                ("evens", epochs * 3, epochs, 2 * epochs),
+                ("odds", epochs, epochs, 0),
+            ]
+            upkeep(made, made.lake)
+        seen.append(sum(rows.values()))
+    assert seen[1] <= seen[0]
+
+
+def processed(made: HandmadeLake, epochs: int) -> None:
+    """Epochs of the process, each of which has taken seven rows; two more rows wait."""
+    lake, owner = made.lake, made.owner
+    plans, staged = [], []
+    for epoch in range(1, epochs + 1):
+        span = ProcessSpan((InputSpan("events", 1, epoch - 1, epoch, 7),), 0, 5, (0, False), (5, False), 0)
+        plan = ProcessPlan(
+            *(made.insert.id, 1, epoch, "release", epoch * 1000, "events", 1, epoch - 1, epoch, (), "quarantine"),
+            made.pipeline.digest(made.insert),
+            process=span,
+        )
+        counts = {"rows": 7, "processed": 4, "dropped:where": 3, "to:publish": 1, "to:quarantine": 2}
+        second = {"to:publish": 1, "to:quarantine": 0, "emitted": 1}
+        facts = {"emitted": 3, "second": second}
+        staged.append(StagedRow(owner, 1, epoch, plan.digest, 0, "f", [], counts, facts))
+        plans.append(plan)
+    verdicts = [VerdictRow(owner, 1, plan.epoch, plan.digest, 0, True, [], []) for plan in plans]
+    log = []
+    for epoch in range(1, epochs + 2):
+        rows, total = (7, 7 * epoch) if epoch <= epochs else (2, 7 * epochs + 2)
+        row = WatermarkRow("events", 1, epoch, 0, rows, 0, False)
+        log.append(replace(row, sums={"epochs": epoch, "rows": total, "late": 0, "rejected": 0}))
+    lake.epochs.append([plan.row() for plan in plans], application=lake.application(owner, "plan", 1), version=epochs)
+    lake.staged.append(staged, application=lake.application(owner, "stage", 1), version=epochs)
+    lake.verdicts.append(verdicts, application=lake.application(owner, "verdict", 1), version=epochs)
+    lake.watermarks.append(log, application=lake.application("events", "watermark", 1), version=epochs + 1)
+    made.published(plans[-1])
 
 
 def test_maintenance_of_a_target_reads_the_newest_epoch_alone_and_leaves_what_it_has_staged(

@@ -1,0 +1,98 @@
+"""What the epochs of a process have done with rows, added up: what a checkpoint stores of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Self
+
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
+
+_LEFT_OUT = "dropped:"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What published epochs have taken of one input: `rows` rows, up to epoch `upto`, of `generation` last; 0: none."""
+
+    rows: int = 0
+    upto: int = 0
+    generation: int = 0
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(self.rows + other.rows, max(self.upto, other.upto), max(self.generation, other.generation))
+
+
+@dataclass(frozen=True)
+class Given:
+    """What published epochs have given to one output, as in `processing.accounting.OutputRows`."""
+
+    given: int = 0
+    published: int = 0
+    quarantined: int = 0
+    not_having: int = 0
+
+    def __add__(self, other: Given) -> Given:
+        return Given(
+            self.given + other.given,
+            self.published + other.published,
+            self.quarantined + other.quarantined,
+            self.not_having + other.not_having,
+        )
+
+
+@dataclass(frozen=True)
+class Processed:
+    """What epochs of a process have done with rows, as in `processing.accounting.ProcessRows`; `taken` by input,
+    `given` by output, in the function's order. Nothing of any other INSERT."""
+
+    read: int = 0
+    handled: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    given: tuple[Given, ...] = ()
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Read back from a checkpoint."""
+        taken = {table: Taken(**item) for table, item in stored["taken"].items()}
+        return cls(**{**stored, "taken": taken, "given": tuple(Given(**item) for item in stored["given"])})
+
+    def __add__(self, other: Processed) -> Processed:
+        tables = dict.fromkeys([*self.taken, *other.taken])
+        return Processed(
+            self.read + other.read,
+            self.handled + other.handled,
+            dict(Counter(self.left_out) + Counter(other.left_out)),
+            {table: self.taken.get(table, Taken()) + other.taken.get(table, Taken()) for table in tables},
+            tuple(mine + more for mine, more in zip_longest(self.given, other.given, fillvalue=Given())),
+        )
+
+
+def processed_by(epochs: Iterable[ReleasedEpoch]) -> Processed:
+    """What epochs of a process have done with rows."""
+    read, handled, left_out = 0, 0, Counter[str]()
+    taken: dict[str, Taken] = {}
+    given = [Given(), Given()]
+    for item in epochs:
+        if not item.published or item.staged is None or not isinstance(item.plan, ProcessPlan):
+            continue
+        counts, facts = item.staged.counts, item.staged.facts
+        read, handled = read + counts.get("rows", 0), handled + counts.get("processed", 0)
+        left_out.update({n.removeprefix(_LEFT_OUT): rows for n, rows in counts.items() if n.startswith(_LEFT_OUT)})
+        for span in item.plan.process.inputs:
+            more = Taken(span.rows, span.upto, span.generation if span.upto else 0)
+            taken[span.table] = taken.get(span.table, Taken()) + more
+        given[0] += _given(counts, facts.get("emitted"), facts.get(NOT_HAVING, 0))
+        if "second" in facts:
+            given[1] += _given(facts["second"], facts["second"].get("emitted"), 0)
+    return Processed(read, handled, {reason: rows for reason, rows in left_out.items() if rows}, taken, tuple(given))
+
+
+def _given(counted: Mapping[str, int], emitted: int | None, not_having: int) -> Given:
+    places = counted["to:publish"], counted["to:quarantine"]
+    # Epochs of before the second output's rows were counted by the tasks have no number of what was given.
+    return Given(sum(places) if emitted is None else emitted, *places, not_having)
