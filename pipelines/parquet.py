@@ -6,13 +6,13 @@ It is read by Spark and by Arrow alike: plain types, microseconds, and statistic
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tidegate.pipelines.location import Address, Location
 
 GROUP_BYTES = 64 << 20
 """Rows of about so many bytes in memory make a row group: that much is held, however long the file gets."""
@@ -46,9 +46,9 @@ class BatchWriter:
     folder.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.rows = path, 0
-        self._unfinished = path.with_name(f"_{path.name}.writing")
+    def __init__(self, path: Address) -> None:
+        self.path, self.rows = Location(path), 0
+        self._unfinished = self.path.parent / f"_{self.path.name}.writing"
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._size = 0
@@ -72,7 +72,7 @@ class BatchWriter:
             self._flush()
             if self._writer is not None:
                 self._writer.close()
-                os.replace(self._unfinished, self.path)
+                self._unfinished.move(self.path)
         except BaseException:
             self._give_up()
             raise
@@ -82,14 +82,13 @@ class BatchWriter:
             return
         table = pa.Table.from_batches(self._held).unify_dictionaries()
         if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._unfinished,
+            self.path.parent.make()
+            self._writer = self._unfinished.parquet_writer(
                 table.schema,
                 version="2.6",
                 compression="snappy",
-                use_dictionary=_repeating(table),  # pyright: ignore[reportArgumentType] also a list
-                write_statistics=bounded(table.schema),  # pyright: ignore[reportArgumentType] also a list
+                use_dictionary=_repeating(table),
+                write_statistics=bounded(table.schema),
                 store_schema=False,
                 store_decimal_as_integer=True,
             )
@@ -104,10 +103,10 @@ class BatchWriter:
         except Exception:  # noqa: BLE001 a full disk refuses the footer too: what went wrong first is what is reported
             pass
         finally:
-            self._unfinished.unlink(missing_ok=True)
+            self._unfinished.delete()
 
 
-def write_file(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
+def write_file(path: Address, batches: Iterable[pa.RecordBatch]) -> int:
     """Write `batches`, all of one schema, to `path`; the number of rows."""
     with BatchWriter(path) as file:
         for batch in batches:

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from tidegate.pipelines.lake import StagedFile
 from tidegate.pipelines.lake.delta_log import opened
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
 

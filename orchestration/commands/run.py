@@ -176,7 +176,7 @@ def run(
 def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
     from tidegate.orchestration.console.explained import dry_run_tables, of_dry_run
     from tidegate.pipelines.lake import Layout
-    from tidegate.pipelines.lake.location import Location
+    from tidegate.pipelines.location import Location
     from tidegate.pipelines.runtime.dry_run import dry_run
 
     with contextlib.ExitStack() as stack:
@@ -264,7 +264,7 @@ def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Cal
     are to be downloaded it is not: that is shown."""
     from tidegate.pipelines.jars import is_complete
     from tidegate.pipelines.lake import Layout
-    from tidegate.pipelines.lake.location import Location
+    from tidegate.pipelines.location import Location
 
     if not is_complete() or not (certain or not (Location(Layout(lake).root) / "_control").is_there()):
         yield partial(session, lake, master)

@@ -14,6 +14,7 @@ from tidegate.orchestration.demo.database import fill, is_filled, serving
 from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes, environment, export
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
@@ -47,7 +48,7 @@ def reopened(site: Site, progress: Progress) -> Iterator[EmbeddedMariaDb]:
 
     Raises TidegateError when there was no demo.
     """
-    if not site.lake.exists() or not site.sizes.exists():
+    if not Location(site.lake).is_there() or not site.sizes.exists():
         raise TidegateError(
             "there is no demo to open yet", where=str(site.root), state="nothing was started", next_command="make demo"
         )

@@ -20,13 +20,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
 
 from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
 from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions import Index, IndexOf, opened
 from tidegate.pipelines.versions.hashing import flags, masked
@@ -85,7 +84,7 @@ class Reading:
 
 def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Expression) -> Iterator[pa.RecordBatch]:
     for each in groups:
-        chosen = _FORMAT.make_fragment(each.path, LocalFileSystem()).subset(row_group_ids=list(each.numbers))
+        chosen = Location(each.path).row_groups(each.numbers, _FORMAT)
         ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
         yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **ahead)
 
@@ -249,7 +248,7 @@ def row_groups(paths: Sequence[str]) -> list[tuple[str, int, int]]:
     """File, number and rows of every row group."""
     found: list[tuple[str, int, int]] = []
     for path in paths:
-        footer = pq.read_metadata(path)
+        footer = Location(path).footer()
         found += [(path, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
     return found
 

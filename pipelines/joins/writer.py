@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
 from tidegate.pipelines.joins.task import Frame, ops_of
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
@@ -68,7 +68,7 @@ class Writer:
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
             for kind, folder in self.folders.items():
-                place = Path(folder) / f"_disposition={kind}" / name
+                place = Location(folder) / f"_disposition={kind}" / name
                 files[kind] = open_files.enter_context(BatchWriter(place))
             for frame in frames:
                 outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, counts.known)

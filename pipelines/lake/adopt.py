@@ -22,8 +22,8 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
-from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.parquet import bounded, bounds_of
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from tidegate.pipelines.lake.location import Address, Location, Tag
+from tidegate.pipelines.location import Address, Location, Tag
 
 if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as a status
     from deltalake import Schema

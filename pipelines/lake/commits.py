@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
-from tidegate.pipelines.lake.location import Address, Location
+from tidegate.pipelines.location import Address, Location
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import Record
+from tidegate.pipelines.location import Address, Location
 
 if TYPE_CHECKING:  # who only reads does without
     import pyarrow.parquet as pq

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.location import Address, Location, Tag
+from tidegate.pipelines.location import Address, Location, Tag
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds

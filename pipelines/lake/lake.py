@@ -13,7 +13,6 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
-from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.records import (
     AlertRow,
     DefinitionRow,
@@ -25,6 +24,7 @@ from tidegate.pipelines.lake.records import (
     VerdictRow,
     WatermarkRow,
 )
+from tidegate.pipelines.location import Location
 
 OWN_FOLDERS, PRIVATE = ("tables", "state", "_scratch", "_quality"), 0o700
 """Beside `_control`, what is Tidegate's alone: it holds rows of the sources, and nobody but its owner reads it. Targets

@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.location import Address, Location
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.progress import Progress, Task
 from tidegate.pipelines.remedies import remedy
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Area, Part, any_of, micros
-from tidegate.pipelines.lake.location import Address, dataset_of
+from tidegate.pipelines.location import Address, dataset_of
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:

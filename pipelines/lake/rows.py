@@ -27,7 +27,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.location import Address, Location
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.syntax.types import quoted
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}

@@ -28,7 +28,7 @@ from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.commits import NO_CLEANING
 from tidegate.pipelines.lake.layout import Layout
-from tidegate.pipelines.lake.location import UNFINISHED, Address, Location
+from tidegate.pipelines.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import bounded
 
 if TYPE_CHECKING:

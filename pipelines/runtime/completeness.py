@@ -28,9 +28,9 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit
-from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of

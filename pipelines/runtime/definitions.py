@@ -21,8 +21,8 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHel
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form

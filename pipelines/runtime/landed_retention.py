@@ -27,9 +27,9 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.location import dataset_of
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
+from tidegate.pipelines.location import dataset_of
 from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of

@@ -23,8 +23,8 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import Layout
-from tidegate.pipelines.lake.location import Address, Location
 from tidegate.pipelines.lake.stream import Generation, Stream
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted

@@ -28,9 +28,9 @@ from tidegate.pipelines.lake import Lake, adopt, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.location import Location, folders_in
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, staged_by, sweep, tidy, vacuum
+from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
-from tidegate.pipelines.lake.location import Address, Location, dataset_of
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Address, Location, dataset_of
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED

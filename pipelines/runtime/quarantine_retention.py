@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import DECISIONS, all_done
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedRows,

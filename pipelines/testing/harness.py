@@ -25,7 +25,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
 from tidegate.pipelines.runtime.runner import Runner, RunReport

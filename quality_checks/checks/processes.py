@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tidegate.pipelines.connectors.table import severest_first
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing import violations as staged_violations

@@ -7,7 +7,6 @@ rows. Those of one tick are written by the tasks of one Spark job (`together`), 
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Generation
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.computed import committed_rows, computed, plan_instant, stored_as_delivered
@@ -179,13 +179,13 @@ class EpochWriter:
         if not plain or not isinstance(self.source, WritesFiles):
             return None
         folder = self._folder()
-        folder.mkdir()
+        Location(folder).make()
         names: Sequence[str] | None = ()
         try:
             names = self.source.write(self.spark, self.stored, str(folder))
         finally:
             if not names:  # what other tasks had written when one failed goes too
-                shutil.rmtree(folder, ignore_errors=True)
+                Location(folder).delete_all(where_it_can=True)
         if names is None:
             return None
         files = surveyed(folder, footers_of(folder, names))
@@ -220,7 +220,7 @@ class TaskWriter:
     def write(self, batches: Iterator[pa.RecordBatch]) -> str:
         """The file, if there are rows, and what was counted, as JSON. Another attempt writes another file, so that one
         that was reported stays as it is. Raises OSError."""
-        folder, name = Path(self.folder), f"part-{uuid.uuid4().hex}.parquet"
+        folder, name = Location(self.folder), f"part-{uuid.uuid4().hex}.parquet"
         counts = [self.tally.of(None)]
         with BatchWriter(folder / name) as file:
             for batch in batches:
@@ -254,5 +254,5 @@ def together(writers: Sequence[EpochWriter]) -> list[Written]:
         return [writer.reported(folder, each) for writer, folder, each in zip(writers, folders, found, strict=True)]
     except BaseException:
         for folder in folders:  # what tasks that still run put there anew goes with dead files
-            shutil.rmtree(folder, ignore_errors=True)
+            Location(folder).delete_all(where_it_can=True)
         raise

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.delta_log import opened
-from tidegate.pipelines.lake.location import Address, Location
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import StateDeclaration, column_type

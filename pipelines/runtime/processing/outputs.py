@@ -14,7 +14,7 @@ from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, kept_out_from
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.process.spec import ProcessSpec

@@ -21,7 +21,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import StagedRow
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.rows import InputShape
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.errors import ProcessError

@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.bucket import RowGroup
 from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.task import KIND, TaskPlan
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.runtime.processing.columns import record_columns
@@ -65,7 +65,7 @@ class EpochOutputs:
                 wanted = rows.where(f"{KIND} = {output}" if output else f"{KIND} <> 1")
                 counted.append(self._output(wanted, output))
         finally:
-            shutil.rmtree(raw, ignore_errors=True)
+            Location(raw).delete_all(where_it_can=True)
         return counted
 
     def _windows(self, query: WindowedQuery, landed: InputRows) -> Counts:
@@ -96,8 +96,8 @@ class EpochOutputs:
             observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
         )
         seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folders["publish"]))
-        kept_out = folders["publish"] / "_disposition=quarantine"
-        if kept_out.exists():
-            folders["quarantine"].mkdir(parents=True)
-            kept_out.rename(folders["quarantine"] / kept_out.name)
+        kept_out = Location(folders["publish"]) / "_disposition=quarantine"
+        if kept_out.is_there():
+            Location(folders["quarantine"]).make()
+            kept_out.move(Location(folders["quarantine"]) / kept_out.name)
         return dict(observed.get)

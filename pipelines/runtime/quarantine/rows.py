@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
 from tidegate.pipelines.sql.model import Insert

@@ -8,7 +8,6 @@ By the same places the landed rows are found again that a plan takes out of quar
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Sequence
 from functools import reduce
@@ -16,8 +15,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +23,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.parquet import bounded, bounds_of_files
 from tidegate.pipelines.runtime.epochs import Lot, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
@@ -66,8 +64,8 @@ def with_probes(
     old = [name for name in names if name.startswith(f"{_FOLDER}/")]
     if not rows or not old or not probe.stored_columns:
         return list(names)
-    paths = [folder / name for name in old]
-    footers = [pq.read_metadata(path) for path in paths]
+    paths = [Location(folder) / name for name in old]
+    footers = [path.footer() for path in paths]
     epochs = bounds_of_files(footers, "_probe_epoch")
     least, greatest = epochs if epochs is not None and epochs[0] is not None else (0, plan.upto)
     table = delta_log.opened(landed)
@@ -76,7 +74,7 @@ def with_probes(
         new = _by_columns(probe, files, plan.probe_generation, paths)
     else:
         new = _by_spark(spark, probe, landed, plan, (least, greatest), paths)
-    written = sum(pq.read_metadata(path).num_rows for path in new)
+    written = sum(path.footer().num_rows for path in new)
     if written != sum(footer.num_rows for footer in footers):
         raise LakeError(
             f"{probe.name} has several rows of one place (epoch, op, split, offset), so quarantined rows cannot be "
@@ -86,21 +84,21 @@ def with_probes(
             next_command=VERIFY,
         )
     for path in paths:
-        path.unlink()
-    written_names = [path.relative_to(folder).as_posix() for path in new]
+        path.delete()
+    written_names = [path.below(Location(folder)) for path in new]
     return [*(name for name in names if name not in old), *written_names]
 
 
-def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Path]) -> list[Path]:
+def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Sequence[Location]) -> list[Location]:
     """By Arrow, in memory."""
-    staged_rows = pa.concat_tables([pq.ParquetFile(path).read() for path in staged])
+    staged_rows = pa.concat_tables([path.parquet().read() for path in staged])
     own = [column.name for column in probe.stored_columns]
     types = arrow_schema(probe.stored_columns)
     kinds = {"_epoch": pa.int64(), "_op": pa.string(), "_split": pa.string(), "_offset": pa.int64()}
     schema = pa.schema([("_generation", pa.int32()), *kinds.items(), *types])
     wanted = (pc.field("_generation") == generation) & pc.field("_epoch").isin(staged_rows["_probe_epoch"].unique())
     wanted &= pc.field("_offset").isin(staged_rows["_offset"].unique())
-    rows = ds.dataset(list(landed), schema=schema, format="parquet").to_table([*kinds, *own], filter=wanted)
+    rows = dataset_of(landed, schema).to_table([*kinds, *own], filter=wanted)
     # Arrow joins no nested columns: the places are joined, and tell where the columns are taken from.
     left = pa.table({place: staged_rows[name] for name, place in PLACE.items()}).append_column(
         "_kept", _numbers(staged_rows)
@@ -114,9 +112,9 @@ def _by_columns(probe: Table, landed: Sequence[str], generation: int, staged: Se
         mask=pc.is_null(pairs["_row"]).combine_chunks(),  # type: ignore[attr-defined]
     )
     table = staged_rows.take(pairs["_kept"]).append_column(PROBE, values)
-    path = staged[0].with_name(f"probe-{uuid.uuid4().hex[:8]}.parquet")
+    path = staged[0].parent / f"probe-{uuid.uuid4().hex[:8]}.parquet"
     statistics = bounded(table.schema)
-    pq.write_table(table, path, write_statistics=statistics, store_schema=False, store_decimal_as_integer=True)  # pyright: ignore[reportArgumentType] also a list
+    path.write_parquet(table, write_statistics=statistics, store_schema=False, store_decimal_as_integer=True)
     return [path]
 
 
@@ -130,8 +128,8 @@ def _by_spark(
     landed: Path,
     plan: ReleasePlan,
     epochs: tuple[int, int],
-    staged: Sequence[Path],
-) -> list[Path]:
+    staged: Sequence[Location],
+) -> list[Location]:
     """By a join in Spark, however many rows there are."""
     staged_rows = spark.read.parquet(*map(str, staged))
     rows = lake_rows.between(spark, landed, plan.probe_generation, epochs[0] - 1, epochs[1])
@@ -141,12 +139,10 @@ def _by_spark(
     joined = staged_rows.join(rows, reduce(Column.__and__, same), "left").select(
         *(staged_rows[name] for name in staged_rows.columns), PROBE
     )
-    beside = staged[0].parent.with_name("_with_probes")
+    beside = staged[0].parent.parent / "_with_probes"
     joined.write.mode("errorifexists").parquet(str(beside))
-    found = []
-    for path in sorted(beside.glob("*.parquet")):
-        found.append(path.rename(staged[0].with_name(path.name)))
-    shutil.rmtree(beside)
+    found = [path.move(staged[0].parent / path.name) for path in beside.files(".parquet")]
+    beside.delete_all()
     return found
 
 

@@ -21,8 +21,8 @@ from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import footers_of, surveyed
 from tidegate.pipelines.lake.lake import mark
-from tidegate.pipelines.lake.location import Location, folders_in
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions

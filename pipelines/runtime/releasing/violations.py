@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.joins.outcome import MASK, bits
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import python_rows, statistics_of
 
 LONGEST = 300

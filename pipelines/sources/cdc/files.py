@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -23,6 +22,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
 from tidegate.pipelines.sources.cdc.changelog import ARROW, cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
@@ -113,7 +113,7 @@ def _written(files: Files, reader: ChunkReader, number: int) -> Iterator[pa.Reco
     chunk = reader.chunks[number].name
     name = f"{chunk}-{uuid.uuid4().hex[:8]}.parquet"
     try:
-        rows = write_file(Path(files.folder) / name, map(files.stored, reader.read(number)))
+        rows = write_file(Location(files.folder) / name, map(files.stored, reader.read(number)))
     except OSError as error:  # the disk's; the reader types what the network says
         raise NotWritten(f"the rows cannot be written: {error}", where=f"{chunk} of {reader}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})

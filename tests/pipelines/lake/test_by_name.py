@@ -14,7 +14,7 @@ from deltalake.schema import PrimitiveType
 
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.location import Location
+from tidegate.pipelines.location import Location
 
 COLUMNS = ("path", "size_bytes", "num_records", *(f"{k}.{c}" for k in ("min", "max", "null_count") for c in "itznsx"))
 

@@ -25,8 +25,8 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.commits import commit
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.upkeep import clean_log
+from tidegate.pipelines.location import Location
 
 
 def rows(*ids: int) -> pa.Table:

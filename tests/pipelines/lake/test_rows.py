@@ -12,8 +12,8 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.location import Location
 from tidegate.pipelines.lake.rows import ensure_table, struct_type
+from tidegate.pipelines.location import Location
 
 COLUMNS = {"id": "INT", "day": "DATE"}
 

@@ -92,6 +92,11 @@ class Location:
             raise ValueError(f"{self} does not lie in {root}")
         return self._at[len(root._at) + 1 :]
 
+    @property
+    def parent(self) -> Location:
+        """The folder that it lies in."""
+        return Location(os.path.dirname(self._at))
+
     # --- a file --------------------------------------------------------------------------------------------------
 
     def is_there(self) -> bool:
@@ -162,6 +167,12 @@ class Location:
             return True
         return False
 
+    def move(self, to: Location) -> Location:
+        """Give a file, or a folder with all that is in it, another name, which it has then: an object store copies. A
+        file that has the name is replaced."""
+        os.replace(self._at, to._at)
+        return to
+
     # --- a Parquet file ------------------------------------------------------------------------------------------
 
     def parquet(self) -> pq.ParquetFile:
@@ -177,6 +188,12 @@ class Location:
     def dataset(self) -> ds.Dataset:
         """Its rows, which are read batch by batch."""
         return dataset_of([str(self)])
+
+    def row_groups(self, numbers: Sequence[int], form: ds.ParquetFileFormat) -> ds.ParquetFileFragment:
+        """Some of its row groups, which are read batch by batch."""
+        from pyarrow.fs import LocalFileSystem
+
+        return form.make_fragment(self._at, LocalFileSystem()).subset(row_group_ids=list(numbers))
 
     def write_parquet(self, rows: pa.Table, **options: Any) -> int:
         """Write a file that no commit names yet; its size (bytes)."""
@@ -224,9 +241,9 @@ class Location:
         found = [os.path.join(folder, name) for folder, _, names in os.walk(self._at) for name in names]
         return [Location(path) for path in sorted(found, key=lambda path: path.split("/")) if path.endswith(suffix)]
 
-    def delete_all(self) -> None:
-        """Delete a folder with all that is in it."""
-        shutil.rmtree(self._at)
+    def delete_all(self, *, where_it_can: bool = False) -> None:
+        """Delete a folder with all that is in it; `where_it_can`: of what nobody needs, so that an error is none."""
+        shutil.rmtree(self._at, ignore_errors=where_it_can)
 
     def delete_empty(self) -> None:
         """Delete what folders in a folder nothing is in, and itself then."""
@@ -245,11 +262,11 @@ def folders_in(place: Address) -> Iterator[Location]:
         yield from (entry.location for entry in entries if entry.is_folder)
 
 
-def dataset_of(files: Sequence[str]) -> ds.Dataset:
+def dataset_of(files: Sequence[str], schema: pa.Schema | None = None) -> ds.Dataset:
     """The rows of Parquet files of one schema, by their addresses, which are read batch by batch."""
     import pyarrow.dataset as ds
 
-    return ds.dataset(files, format="parquet")
+    return ds.dataset(files, schema=schema, format="parquet")
 
 
 def _tag(status: os.stat_result) -> Tag:
