@@ -17,6 +17,9 @@ from tidegate.pipelines.location import Address, Location
 GROUP_BYTES = 64 << 20
 """Rows of about so many bytes in memory make a row group: that much is held, however long the file gets."""
 
+UNFINISHED_ROWS = ".writing"
+"""How the name of a file ends that is not whole yet."""
+
 _SAMPLE = 4096
 _REPEATED = 2
 """How often the values of a sample must repeat for a dictionary to be worth its while."""
@@ -48,7 +51,7 @@ class BatchWriter:
 
     def __init__(self, path: Address) -> None:
         self.path, self.rows = Location(path), 0
-        self._unfinished = self.path.parent / f"_{self.path.name}.writing"
+        self._unfinished = self.path.parent / f"_{self.path.name}{UNFINISHED_ROWS}"
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._size = 0

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,13 +26,8 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.commits import NO_CLEANING
-from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.location import UNFINISHED, Address, Location
-from tidegate.pipelines.parquet import bounded
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.connectors.table import Table
-    from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.parquet import UNFINISHED_ROWS, bounded
 
 SMALL_FILES = 16
 """A table with fewer files than this is left as it is; in pieces, with fewer of about one size."""
@@ -277,29 +271,16 @@ def remove_dead(
 
 
 def _written(name: str) -> bool:
-    """Whether a file is one that Spark, Arrow or delta-rs leaves in a table's folder."""
-    return name.endswith(".parquet") or name == "_SUCCESS" or (name.startswith(".") and name.endswith(".crc"))
+    """Whether a file is one that Spark, Arrow, delta-rs or a killed `BatchWriter` leaves in a table's folder."""
+    rows = name.endswith((".parquet", f".parquet{UNFINISHED_ROWS}"))
+    return rows or name == "_SUCCESS" or (name.startswith(".") and name.endswith(".crc"))
 
 
-def sweep(staged: Address, finished: Sequence[Address], live: Collection[str] | None, *, keep: timedelta) -> Tidied:
-    """Remove staged files that were adopted and that OPTIMIZE has replaced since, once they are older than `keep`:
-    VACUUM passes over folders whose names begin with an underscore.
-
-    Args:
-        finished: The folders in it whose epochs are over.
-        live: The files that the tables which adopt from here name; None: nobody knows, and nothing is removed.
-
-    Raises LakeError.
-    """
-    oldest, gone, freed = time.time() - keep.total_seconds(), 0, 0
-    with _reported(staged):
-        for folder in map(Location, finished if live is not None else ()):
-            for file in folder.files():
-                if str(file) not in (live or ()) and file.written_before(oldest):
-                    size = file.size()
-                    gone, freed = gone + file.delete(), freed + size
-            folder.delete_empty()
-    return Tidied(staged, 0, 0, gone, freed)
+def swept(places: Sequence[Address], removing: Iterator[int]) -> Tidied:
+    """What `removing` (see `remove_dead`) frees in some folders. Raises LakeError."""
+    with _reported(places[0]):
+        size, gone = sum(map(_size, places)), sum(removing)
+        return Tidied(places[0], 0, 0, gone, max(size - sum(map(_size, places)), 0))
 
 
 def live_files(path: Address) -> set[str]:
@@ -327,13 +308,6 @@ def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
     """The same of several tables that adopt files from one folder."""
     found = [still_read(path, keep) for path in paths]
     return None if None in found else {name for names in found for name in names or ()}
-
-
-def staged_by(layout: Layout, target: Table, insert: Insert, keep: timedelta) -> Iterator[tuple[Path, set[str] | None]]:
-    """The folders in which an INSERT stages rows for a target, each with the files that the target and the quarantine,
-    which adopt from both, still read (see `still_read`)."""
-    live = still_read_of(layout.target_path(target), layout.quarantine_path(target, insert), keep=keep)
-    yield from ((place, live) for place in layout.staged_paths(target, insert).values())
 
 
 @contextmanager

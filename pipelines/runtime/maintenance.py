@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from fnmatch import fnmatch
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -29,8 +28,8 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, staged_by, sweep, tidy, vacuum
-from tidegate.pipelines.location import Location, folders_in
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy, vacuum
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
@@ -38,9 +37,8 @@ from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
-from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.runtime.retention import Retained, Retention
-from tidegate.pipelines.runtime.upkeep import Upkeep
+from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -258,11 +256,6 @@ class Maintenance:
         found: list[Tidied | None] = [tidy(path, keep=self.keep)]
         for insert in inserts:
             found.append(tidy(self.lake.quarantine_path(target, insert), keep=self.keep))
-            newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
-            # Those before it are over: it was planned once they were published, or in the place of one.
-            current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
-            for place, live in staged_by(self.lake, target, insert, self.keep):
-                attempts = (folder for folder in folders_in(place) if fnmatch(folder.name, "g*-e*-*"))
-                finished = [folder for folder in attempts if not folder.name.startswith(current)]
-                found.append(sweep(place, finished, live, keep=self.keep))
+            staged = remove_staged(self.lake, target, insert, self.keep)
+            found.append(swept([*self.lake.staged_paths(target, insert).values()], staged))
         return found

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.areas import micros
@@ -34,8 +35,8 @@ from tidegate.pipelines.lake.upkeep import (
     log_keep,
     put_together,
     remove_dead,
-    staged_by,
     still_read,
+    still_read_of,
 )
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
@@ -139,7 +140,9 @@ class Upkeep:
                 yield from self._dead(place)
         for insert in self.pipeline.inserts:
             if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
-                yield from self._staged(insert)
+                for target in map(self.pipeline.table, insert.outputs):
+                    for _ in remove_staged(self.lake, target, insert, self.keep):
+                        yield
         retained = {table.name: table.options.get(RETENTION[table.role]) for table in self.pipeline.sources}
         for insert in self.pipeline.inserts:
             options = self.pipeline.table(insert.target).options
@@ -266,18 +269,6 @@ class Upkeep:
             for _ in clean_log(place.path, keep=keep):
                 yield
 
-    def _staged(self, insert: Insert) -> Iterator[None]:
-        """Staged files that were adopted and put together with others since. What the newest epoch has staged stays:
-        it may not be published yet."""
-        row = self.lake.epochs.last(insert_owner(insert.id))
-        if row is None:
-            return
-        newest = folder_prefix(stored_plan(row))
-        for target in map(self.pipeline.table, insert.outputs):
-            for place, live in staged_by(self.lake, target, insert, self.keep):
-                for _ in remove_dead(place, live, keep=self.keep, hidden=True, without=newest):
-                    yield
-
     def _due(self, what: str, keep: timedelta | None) -> bool:
         """Whether it is time to look after `what` again; if so, it is done now."""
         every = RARELY_S if keep is None else min(max(keep.total_seconds() / 100, OFTEN_S), RARELY_S)
@@ -285,6 +276,16 @@ class Upkeep:
             return False
         self._done_at[what] = self.now()
         return True
+
+
+def remove_staged(lake: Lake, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
+    """Remove files that an INSERT has staged for a target, and that were adopted and put together with others since,
+    piece by piece: how many each. What the newest epoch has staged stays: it may not be published yet."""
+    row = lake.epochs.last(insert_owner(insert.id))
+    if row is not None:
+        live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
+        for place in lake.staged_paths(target, insert).values():
+            yield from remove_dead(place, live, keep=keep, hidden=True, without=folder_prefix(stored_plan(row)))
 
 
 def _made(runs: Sequence[Made]) -> None:

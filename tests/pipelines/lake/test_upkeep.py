@@ -25,7 +25,7 @@ from tidegate.pipelines.lake.upkeep import (
     remove_dead,
     still_read,
     still_read_of,
-    sweep,
+    swept,
     tidy,
 )
 
@@ -176,10 +176,18 @@ def test_of_tables_that_adopt_from_one_folder_nothing_goes_until_all_of_them_are
     folder = tmp_path / "staged" / "g1-e1-x"
     folder.mkdir(parents=True)
     (folder / "a.parquet").write_bytes(b"dead")
-    os.utime(folder / "a.parquet", (0, 0))
-    assert sweep(folder.parent, [folder], None, keep=hour).removed == 0
-    assert sweep(folder.parent, [folder], {str(folder / "a.parquet")}, keep=hour).removed == 0
-    assert sweep(folder.parent, [folder], set(), keep=hour).removed == 1
+    (folder / "_b.parquet.writing").write_bytes(b"of a task that was killed")
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
+    os.utime(folder, (0, 0))
+
+    def dead(live: set[str] | None) -> tuple[int, int]:
+        tidied = swept([folder.parent], remove_dead(folder.parent, live, keep=hour, hidden=True))
+        return tidied.removed, tidied.freed
+
+    assert dead(None) == (0, 0)
+    assert dead({str(folder / "a.parquet"), str(folder / "_b.parquet.writing")}) == (0, 0)
+    assert dead(set()) == (2, 4)
     assert not folder.exists()
 
 
