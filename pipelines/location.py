@@ -245,11 +245,6 @@ class Location:
         """Delete a folder with all that is in it; `where_it_can`: of what nobody needs, so that an error is none."""
         shutil.rmtree(self._at, ignore_errors=where_it_can)
 
-    def delete_empty(self) -> None:
-        """Delete what folders in a folder nothing is in, and itself then."""
-        for folder, _, _ in os.walk(self._at, topdown=False):
-            Location(folder).delete_if_empty()
-
     def delete_if_empty(self) -> None:
         """Delete a folder that nothing is in; an object store has none."""
         with suppress(OSError):

@@ -71,21 +71,12 @@ def compact(path: Address) -> None:
     )
 
 
-def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] = compact) -> Tidied | None:
-    """Put small files `together` and remove what no version younger than `keep` names; None when there is no table.
+def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | None = compact) -> Tidied | None:
+    """Put small files `together`, but of tables whose files are named elsewhere too (None), and remove what no version
+    younger than `keep` names; None when there is no table.
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
     """
-    return _tidied(path, keep, together)
-
-
-def vacuum(path: Address, *, keep: timedelta) -> Tidied | None:
-    """Remove what no version younger than `keep` names, and put nothing together: of tables whose files are named
-    elsewhere too. None when there is no table. Raises LakeError."""
-    return _tidied(path, keep, None)
-
-
-def _tidied(path: Address, keep: timedelta, together: Callable[[Any], None] | None) -> Tidied | None:
     if not DeltaTable.is_deltatable(str(path)):
         return None
     with _reported(path):

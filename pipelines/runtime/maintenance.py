@@ -28,7 +28,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy, vacuum
+from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -162,7 +162,7 @@ class Maintenance:
             owners = [insert_owner(insert.id) for insert in inserts]
             found.append(self._leased(target, owners, lambda target=target, own=inserts: self._target(target, own)))
             task.advance(1, target)
-        vacuum(self.lake.completeness_path, keep=self.keep)
+        tidy(self.lake.completeness_path, keep=self.keep, together=None)
         return found
 
     def upkeep(self) -> Upkeep:
@@ -246,7 +246,7 @@ class Maintenance:
                 newest = newest_epochs(self.lake, insert.id, self.lake.target_path(self.pipeline.table(insert.target)))
                 if all(item.published for item in newest):  # those before it are over
                     # What a staged epoch has written of the state is named by no version yet.
-                    found.append(vacuum(self.lake.state_path(insert), keep=self.keep))
+                    found.append(tidy(self.lake.state_path(insert), keep=self.keep, together=None))
         return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:

@@ -196,7 +196,8 @@ def test_a_folder_is_listed_in_pieces_and_deleted_where_it_is_empty(
         "in": True, "a.parquet": False, "b.parquet": False, "c.parquet": False,
     }  # fmt: skip
     assert [file.below(folder) for file in folder.files(".parquet")] == ["a.parquet", "b.parquet", "c.parquet"]
-    folder.delete_empty()
+    for place in (folder / "in" / "deep", folder / "in", folder):
+        place.delete_if_empty()
     assert folder.is_there()
     assert not (folder / "in").is_there()
     with pytest.raises(FileExistsError):
