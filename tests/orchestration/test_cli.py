@@ -322,10 +322,18 @@ def test_nothing_leaves_before_the_table_is_loaded_then_all_of_it(pipeline: Pipe
     assert read(pipeline("run", "--json"))["moved"] is False
 
 
-def test_a_new_snapshot_is_a_new_generation(pipeline: Pipeline) -> None:
+def test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_generation(pipeline: Pipeline) -> None:
     pipeline.load(1)
     pipeline.click(1)
     assert pipeline("run").exit_code == 0
+    result = pipeline("maintain", "--keep", "0 s", "--json")
+    assert result.exit_code == 0
+    tables = {item["table"]: item for item in read(result)["tables"]}
+    assert set(tables) == {"user_info", "click_event", "enriched"}
+    assert all(item["skipped"] is None for item in tables.values())
+    assert "enriched: " in pipeline("maintain").stdout
+    assert pipeline("maintain", "--keep", "soon").exit_code == 2
+
     pipeline.load(2)
     result = pipeline("run", "--resnapshot", "user_info", "--json")
     assert result.exit_code == 0
@@ -352,23 +360,10 @@ def test_verify_finds_a_row_that_nobody_joined(pipeline: Pipeline) -> None:
     assert "1 row unexpected" in pipeline("verify").stdout
 
 
-def test_maintain_says_what_it_did_to_every_table(pipeline: Pipeline) -> None:
-    pipeline.load(1)
-    pipeline.click(1)
-    assert pipeline("run").exit_code == 0
-    result = pipeline("maintain", "--keep", "0 s", "--json")
-    assert result.exit_code == 0
-    tables = {item["table"]: item for item in read(result)["tables"]}
-    assert set(tables) == {"user_info", "click_event", "enriched"}
-    assert all(item["skipped"] is None for item in tables.values())
-    assert "enriched: " in pipeline("maintain").stdout
-    assert pipeline("maintain", "--keep", "soon").exit_code == 2
-
-
 # --- a held epoch --------------------------------------------------------------------------------------------------
 
 
-def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
+def test_a_held_epoch_is_released_by_a_person_or_discarded(blocking: Pipeline) -> None:
     blocking.load(1)
     blocking.click(1, 5)
     held = blocking("run")
@@ -396,6 +391,20 @@ def test_a_held_epoch_is_released_by_a_person(blocking: Pipeline) -> None:
     nothing = blocking("release", "enriched")
     assert nothing.exit_code == 1
     assert "no epoch of enriched is held" in nothing.stderr
+
+    blocking.click(1, 6)
+    assert blocking("run").exit_code == 1
+    done = read(blocking("release", "enriched", "--on-unmatched", "quarantine", "--json"))
+    assert (done["rows"], done["quarantined"]) == (1, 1), "this once under another policy"
+
+    blocking.click(1, 7)
+    assert blocking("run").exit_code == 1
+    done = blocking("discard", "enriched", "--json")
+    assert done.exit_code == 0
+    assert (read(done)["rows"], read(done)["quarantined"]) == (0, 2)
+    blocking.click(1)
+    (insert,) = read(blocking("run", "--json"))["inserts"]
+    assert [epoch["rows"] for epoch in insert["published"]] == [1]
 
 
 def test_upkeep_between_ticks_keeps_dead_files_as_long_as_it_is_asked_to(
@@ -428,26 +437,6 @@ def test_what_is_held_when_it_is_asked_to_stop_is_its_exit_status(blocking: Pipe
     told.join()
     assert left.exit_code == 1
     assert "Nothing is half done. The gate still holds enriched." in left.stderr
-
-
-def test_a_held_epoch_is_released_this_once_under_another_policy(blocking: Pipeline) -> None:
-    blocking.load(1)
-    blocking.click(1, 5)
-    assert blocking("run").exit_code == 1
-    done = read(blocking("release", "enriched", "--on-unmatched", "quarantine", "--json"))
-    assert (done["rows"], done["quarantined"]) == (1, 1)
-
-
-def test_a_held_epoch_is_discarded_and_the_insert_goes_on(blocking: Pipeline) -> None:
-    blocking.load(1)
-    blocking.click(1, 5)
-    assert blocking("run").exit_code == 1
-    done = blocking("discard", "enriched", "--json")
-    assert done.exit_code == 0
-    assert (read(done)["rows"], read(done)["quarantined"]) == (0, 2)
-    blocking.click(1)
-    (insert,) = read(blocking("run", "--json"))["inserts"]
-    assert [epoch["rows"] for epoch in insert["published"]] == [1]
 
 
 # --- others --------------------------------------------------------------------------------------------------------

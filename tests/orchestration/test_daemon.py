@@ -63,21 +63,6 @@ def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
 
 
 @pytest.mark.thorough
-def test_a_run_that_failed_is_reported_once_with_the_checks_that_it_left_unrun(dagster: Dagster):
-    dagster.watching()
-    run_id = dagster.launch("closed")
-    assert dagster.ended(run_id) == "FAILURE"
-    (message,) = until(lambda: dagster.told("run-failed", run_id=run_id), "the alert of the failed run")
-    assert message["failed_steps"] == ["closed__customer"]
-    assert "closed/named_visit_staged: gate" in message["checks_not_run"]
-    again = dagster.launch("closed")
-    assert dagster.ended(again) == "FAILURE"
-    dagster.ticked()
-    assert len(dagster.told("run-failed", pipeline="closed")) == 1, "it fails as before: the same incident"
-    assert f"run {run_id} of closed failed" in dagster.log
-
-
-@pytest.mark.thorough
 def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(dagster: Dagster, held_run: str):
     run_id = dagster.launch("strict")
     dagster.cancel(run_id)

@@ -1,4 +1,4 @@
-"""The event-time temporal join, one ruling a test: which version a row meets, when it leaves, and why it does not."""
+"""The event-time temporal join: which version a row meets, when it leaves, and why it does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.accounting import left_waiting, where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import Waiting
-from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
@@ -88,13 +87,44 @@ class Play:
         assert places.balanced, places
 
 
-def test_a_row_meets_the_version_of_its_own_time(spark: SparkSession, tmp_path: Path) -> None:
+VERSIONS = {
+    "EUR": [(100, 10, "+I"), (110, 20, "+U")],
+    "CHF": [(100, 10, "+I"), (100, 20, "-D"), (130, 30, "+I")],
+    "SEK": [(100, 10, "+I"), (101, 10, "+U")],
+    "USD": [(200, 10, "+I"), (200, 10, "-D")],
+    "GBP": [(300, 10, "-D"), (301, 10, "+I")],
+}
+MEETS: list[tuple[str | None, int | None, str, int | str]] = [
+    *(("EUR", at, "+I", rate) for at, rate in [(10, 100), (15, 100), (19, 100), (20, 110), (25, 110)]),
+    *(("EUR", at, op, rate) for at, op, rate in [(12, "-U", 100), (22, "+U", 110), (22, "-D", 110)]),
+    ("CHF", 9, "+I", "unmatched:before-first@r"),
+    ("CHF", 10, "+I", 100),
+    ("CHF", 20, "+I", "unmatched:deleted@r"),
+    ("CHF", 29, "+I", "unmatched:deleted@r"),
+    ("CHF", 30, "+I", 130),
+    ("SEK", 10, "+I", 101),
+    ("USD", 10, "+I", "unmatched:deleted@r"),
+    ("GBP", 10, "+I", 301),
+    ("JPY", 15, "+I", "unmatched:key-absent@r"),
+    (None, 15, "+I", "unmatched:key-null@r"),
+    ("EUR", None, "+I", "time-null"),
+    (None, None, "+I", "time-null"),
+]
+"""A row's currency, time and op, and the rate that it meets or why it meets none."""
+
+
+def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
-    play.rate("EUR", 100, 10)
-    play.rate("EUR", 110, 20)
-    for number, at in enumerate([10, 15, 19, 20, 25]):
-        play.order(number, "EUR", at)
-    assert play.upto(rates=30, orders=30) == [(0, 100), (1, 100), (2, 100), (3, 110), (4, 110)]
+    for currency, versions in VERSIONS.items():
+        for rate, at, op in versions:
+            play.rate(currency, rate, at, op)
+    for number, (currency, at, op, _) in enumerate(MEETS):
+        play.order(number, currency, at, op)
+    cases = list(enumerate(MEETS))
+    assert play.upto(rates=40, orders=40) == [
+        (number, met, *(() if op == "+I" else (op,))) for number, (_, _, op, met) in cases if isinstance(met, int)
+    ]
+    assert play.kept_out == {number: met for number, (_, _, _, met) in cases if isinstance(met, str)}
     play.prove()
 
 
@@ -121,29 +151,6 @@ def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Pat
     assert left_waiting(harness.lake, epochs) == [2, 1, 0]
 
 
-def test_why_a_row_has_no_match(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
-    play.rate("EUR", 100, 10)
-    play.rate("EUR", 100, 20, "-D")
-    play.rate("EUR", 130, 30)
-    cases: list[tuple[str | None, int | None, str]] = [
-        ("EUR", 9, "unmatched:before-first@r"),
-        ("EUR", 10, ""),
-        ("EUR", 20, "unmatched:deleted@r"),
-        ("EUR", 29, "unmatched:deleted@r"),
-        ("EUR", 30, ""),
-        ("USD", 15, "unmatched:key-absent@r"),
-        (None, 15, "unmatched:key-null@r"),
-        ("EUR", None, "time-null"),
-        (None, None, "time-null"),
-    ]
-    for number, (currency, at, _) in enumerate(cases):
-        play.order(number, currency, at)
-    assert play.upto(rates=40, orders=40) == [(1, 100), (4, 130)]
-    assert play.kept_out == {number: why for number, (_, _, why) in enumerate(cases) if why}
-    play.prove()
-
-
 @pytest.mark.parametrize(
     ("kind", "rows"), at_length([("LEFT", [(0, 100), (1, None), (2, None)]), ("INNER", [(0, 100)])])
 )
@@ -158,21 +165,6 @@ def test_publish_is_sqls_own_meaning_and_a_null_time_is_kept_out_all_the_same(
     play.order(3, "EUR", None)
     assert play.upto(rates=40, orders=40) == rows
     assert play.kept_out == {3: "time-null"}
-    play.prove()
-
-
-def test_of_versions_at_one_time_the_last_wins(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
-    play.rate("EUR", 100, 10)
-    play.rate("EUR", 101, 10, "+U")
-    play.rate("USD", 200, 10)
-    play.rate("USD", 200, 10, "-D")
-    play.rate("GBP", 300, 10, "-D")
-    play.rate("GBP", 301, 10)
-    for number, currency in enumerate(["EUR", "USD", "GBP"]):
-        play.order(number, currency, 10)
-    assert play.upto(rates=10, orders=10) == [(0, 101), (2, 301)]
-    assert play.kept_out == {1: "unmatched:deleted@r"}
     play.prove()
 
 
@@ -191,18 +183,6 @@ def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out
     assert play.upto(rates=40, orders=40) == [(2, 115)]
     late = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].staged
     assert late.facts["late@o"] == 1
-    play.prove()
-
-
-def test_an_update_of_the_probe_keeps_its_op(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
-    play.rate("EUR", 100, 10)
-    play.rate("EUR", 110, 20)
-    play.order(0, "EUR", 12)
-    play.order(0, "EUR", 12, "-U")
-    play.order(0, "EUR", 22, "+U")
-    play.order(0, "EUR", 22, "-D")
-    assert play.upto(rates=30, orders=30) == [(0, 100), (0, 100, "-U"), (0, 110, "+U"), (0, 110, "-D")]
     play.prove()
 
 
@@ -343,25 +323,6 @@ def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
     files = plan.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
-    play.prove()
-
-
-@pytest.mark.thorough  # test_releases.py has it in processing time
-def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    failing = Play(spark, tmp_path, script=RATES.replace("r.rate FROM", "CAST(o.currency AS INT) FROM"))
-    failing.rate("EUR", 100, 10)
-    failing.order(0, "EUR", 12)
-    failing.order(1, "EUR", 90)  # waits
-    with pytest.raises(StepFailed, match="CAST_INVALID_INPUT"):
-        failing.upto(rates=20, orders=20)
-    failing.harness.restart()
-    play = Play(spark, tmp_path)
-    assert play.upto() == [(0, 100)]
-    assert play.upto(rates=100, orders=100) == [(1, 100)]
-    epochs = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))
-    assert [epoch.state for epoch in epochs] == ["superseded", "published", "published"]
     play.prove()
 
 

@@ -59,13 +59,11 @@ def test_all_but_the_slow_subtask_are_blocked(spark: SparkSession, tmp_path: Pat
             assert [item.split for item in advance.blocked] == ["b", "c", "d"]
             assert {item.by for item in advance.blocked} == {("one", "a")}
             last = advance.last
-            assert last is not None
             assert {split["split"]: split["timestamp"] for split in last.splits} == {
                 "a": epoch - 1, "b": 99, "c": 99, "d": 99,
             }  # fmt: skip
             assert last.timestamp == epoch - 1  # shown before the flip too: it is no build's snapshot
         plan = lake.epochs.last("one")
-        assert plan is not None
         assert plan.plan["blocked"] == ["b", "c", "d"]
 
     # The slow one catches up, and the others go on.
@@ -73,7 +71,6 @@ def test_all_but_the_slow_subtask_are_blocked(spark: SparkSession, tmp_path: Pat
     with Runner(faster, lake, spark=lambda: spark, clock=lambda: 0, environment={}) as active:
         assert active.advance("one", max_epochs=1).blocked == ()
         last = active.advance("one", max_epochs=1).last
-        assert last is not None
         assert [split["timestamp"] for split in last.splits[1:]] == [199, 199, 199]
 
 
@@ -116,7 +113,6 @@ def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[t
         for _ in range(ticks):
             clicks = tick(active)
             waits = active.release("joined").waiting
-            assert waits is not None
             assert waits.rows == landed(lake, "clicks") - landed(lake, "rates")
             found.append((waits.rows, not clicks.epochs))
     assert event_tape.published(lake, pipeline) == [(n, n) for n in range(landed(lake, "rates"))]
@@ -147,7 +143,6 @@ def test_an_ended_split_holds_nobody(spark: SparkSession, tmp_path: Path) -> Non
 
     def stands(table: str) -> dict[str, tuple[int, bool]]:
         last = lake.watermarks.last(table)
-        assert last is not None
         return {split["split"]: (split["timestamp"], split["ended"]) for split in last.splits}
 
     with runner(spark, lake, pace.format(rows="a=4,b=50"), pace.format(rows="0=5")) as active:
@@ -187,26 +182,6 @@ def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_p
     assert (landed(lake, "one"), landed(lake, "two")) == (100, 11)
 
 
-def test_an_idle_member_holds_nobody(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    tape.write(lake, "one", {"0": numbers(100)})
-    tape.write(lake, "two", {"0": numbers(10)})
-    now = 0
-    pipeline = compile_script(
-        SCRIPT.format(
-            one=f", {ALIGNED.format(drift='30 ms')}, 'scan.max-rows-per-epoch' = '50'",
-            two=f", {ALIGNED.format(drift='30 ms')}, 'scan.watermark.idle-timeout' = '5 s'",
-        )
-    )
-    with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: now, environment={}) as active:
-        assert [item.rows for item in active.run().advances] == [50, 10]
-        now = 5_000
-        assert [item.rows for item in active.run().advances] == [50, 0]
-        two = lake.watermarks.last("two")
-        assert two is not None
-        assert (two.idle, two.rows) == (True, 0)
-
-
 def test_a_bounded_phase_is_never_held_back(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     tape.write(lake, "one", {"0": numbers(100, 1000)})
@@ -238,7 +213,6 @@ def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_pat
 
     def splits() -> dict[str, tuple[int, bool]]:
         last = lake.watermarks.last("one")
-        assert last is not None
         return {split["split"]: (split["timestamp"], split["idle"]) for split in last.splits}
 
     now = 0
@@ -282,7 +256,6 @@ def test_a_delay_of_the_source_s_own_watermark_has_a_step_end_so_much_later(
         active.advance("two")
         tape.write(lake, "one", {"0": [{"n": at, "_rowtime": at} for at in range(0, 2000, 10)]})
         first = active.advance("one", max_epochs=1).last
-        assert first is not None
         assert first.rows == stop // 10 + 1
         (split,) = first.splits
         assert (split["rowtime"], split["timestamp"]) == (stop, 309)

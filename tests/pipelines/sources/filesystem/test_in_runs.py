@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.crashing import dying, may_die
+from tests.pipelines.runtime.crashing import may_die
 from tests.pipelines.sources.filesystem.folders import Files
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.lake import rows as lake_rows
@@ -64,7 +64,6 @@ def test_folders_that_grow(spark: SparkSession, root: Path) -> None:
         4: (None, "2.json"), 5: ("one", "2.json"),
     }  # fmt: skip
     log = harness.lake.watermarks.last("clicks")
-    assert log is not None
     assert (log.epoch, log.rows, log.position, log.flip_epoch) == (3, 2, "3 files", 3)
     assert [source.chunks for source in status(harness.lake).sources] == [None, None]
 
@@ -135,40 +134,6 @@ def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) ->
     assert {row["name"] for row in harness.published("shown") if row["n"] % 4 == 3} == {"name 3"}
 
 
-BAD = """
-CREATE TABLE clicks (n INT) WITH ('connector' = 'filesystem', 'path' = '{root}/clicks', 'format' = 'json',
-    'format.on-error' = 'quarantine');
-CREATE TABLE shown (n INT) WITH ('connector' = 'scripted');
-INSERT INTO shown SELECT n FROM clicks
-"""
-
-
-@pytest.mark.thorough
-def test_aborts_keep_a_bad_line_once(spark: SparkSession, root: Path) -> None:
-    """One bad line and one good one a turn; the process dies once at every point of a source."""
-    probes = Files(root / "clicks")
-    harness = Harness(BAD.format(root=root), spark, root / "lake")
-    points = [point for point in faults.POINTS if point.startswith("source.")]
-    for turn, wanted in enumerate(points):
-        probes.write(f"{turn}.json", f'{{"n": {turn}}}\n{{"n": "bad {turn}"}}\n')
-        with dying(wanted):
-            harness.runner.advance("clicks")
-        harness.restart()
-    harness.runner.advance("clicks")
-    lake = harness.lake
-    landed = lake_rows.read(spark, lake.table_path("clicks")).collect()
-    assert sorted(row["n"] for row in landed) == list(range(len(points)))
-    rejected = lake_rows.read(spark, lake.rejected_path("clicks")).collect()
-    assert Counter((row["_epoch"], bytes(row["_value"])) for row in rejected) == Counter(
-        (row["_epoch"], f'{{"n": "bad {row["n"]}"}}'.encode()) for row in landed
-    )
-    assert {row["_reason"].partition(f"{root}/clicks/")[2] for row in rejected} == {
-        f"{turn}.json, the line at byte 9: column n: 'bad {turn}' does not fit INT" for turn in range(len(points))
-    }
-    assert all(row.rows == row.rejected for row in lake.watermarks.rows("clicks"))
-    assert status(lake).sources[0].rejected == len(points)
-
-
 def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) -> None:
     rates, orders = Files(root / "rates"), Files(root / "orders")
 
@@ -192,7 +157,6 @@ def test_changelogs_land_with_their_watermarks(spark: SparkSession, root: Path) 
         value = "rate" if table == "rates" else "n"
         assert [(row["_op"], row[value] if value == "n" else str(row[value])) for row in rows] == ops
         log = harness.lake.watermarks.last(table)
-        assert log is not None
         assert (log.flip_epoch, log.timestamp) == (1, AT + watermark)
         if table == "rates":  # a delete is at the time of its line, whenever its file was written
             assert [row["_rowtime"].second for row in rows] == [5, 10, 20]

@@ -16,7 +16,6 @@ from tests.pipelines.sources.formats.format_tables import written
 from tests.pipelines.sources.kafka.play import Play, given, options_sql
 from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
-from tidegate.pipelines.errors import SourceError
 
 KEY = ["long"]
 VALUE = [
@@ -77,20 +76,6 @@ def test_keys_values_times_and_what_is_broken(
     assert log.timestamp == watermark
     published = sorted(play.harness.published("kept"), key=lambda row: row["id"])
     assert [(row["id"], row["twice"], row["place"]) for row in published] == [(1, 2, 0), (4, 8, 8)]
-
-
-@pytest.mark.thorough
-def test_fail_names_the_message_and_commits_nothing(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
-    topic = topics.create(partitions=2)
-    topics.send(topic, written(["long"], (1,)), partition=0)
-    topics.send(topic, written(["long"], (2,)), b"\x80", partition=1)
-    play = Play.probe(given(broker.bootstrap, topic, format="avro"), spark, tmp_path, "id BIGINT NOT NULL")
-    with pytest.raises(SourceError) as failed:
-        play.advance()
-    assert f"{topic}-1, offset 1: the 1 bytes of the message are no record of 1 column" in failed.value.what
-    assert play.landed() == []
 
 
 @pytest.mark.thorough
