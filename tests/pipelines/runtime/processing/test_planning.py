@@ -338,7 +338,7 @@ def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.
         log.planned(plan)
         if plan.epoch not in (2, lost):
             log.staged(plan)
-    with pytest.raises(LakeError, match=f"state of paired is lost: no row tells what epoch {lost} has written"):
+    with pytest.raises(LakeError, match=f"state of paired is lost: no row says what epoch {lost} has written"):
         log.next(plans[-1])
     log.staged(plans[lost - 1])
     assert [epoch.folder for epoch in state_before(log.on_lake, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
