@@ -66,6 +66,11 @@ def check_names() -> tuple[str, ...]:
     return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 
+def names_of_gate() -> set[str]:
+    """The names of all checks that a staged asset may have of the gate; a person may have put others beside them."""
+    return {GATE, *map(identifier, check_names())}
+
+
 def shown_apart(pipeline: Pipeline, insert: Insert) -> list[str]:
     """The checks of the installed gate that are shown beside its verdict: constraints and the suite, where the target
     has them, and what the built-in gate does not know."""

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import dagster as dg
 
-from tidegate.assets.checks import reported, results, shown, unshown
+from tidegate.assets.checks import names_of_gate, reported, results, shown, unshown
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
@@ -111,12 +111,13 @@ class Cursor:
 def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Target]:
     """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it."""
     graph = repository.asset_graph
-    found = []
+    found, of_gate = [], names_of_gate()
     for staged, values in gated(repository):
         for child in sorted(graph.get(staged).child_keys) if values[PIPELINE] in pipelines else ():
             own = values_of(graph.get(child).metadata)
             if (own.get(LAKE), own.get(INSERT)) == (values[LAKE], values[INSERT]):
-                names = sorted(key.name for key in graph.asset_check_keys if key.asset_key == staged)
+                on_staged = {key.name for key in graph.asset_check_keys if key.asset_key == staged}
+                names = sorted(on_staged & of_gate)
                 checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
                 lake, script, path = str(values[LAKE]), str(values.get(SCRIPT, "")), Path(str(own["path"]))
                 found.append(Target(str(values[INSERT]), lake, script, staged, child, checks, path))

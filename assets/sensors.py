@@ -1,4 +1,4 @@
-"""The sensor that shows what is published outside of Dagster: its definition, which loads with a code location."""
+"""The sensor that keeps Dagster true to the lakes: its definition, which loads with a code location."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ LOOK_EVERY_S = 5
 
 
 def continuous_sensor(prefix: str, pipelines: Sequence[str]) -> dg.SensorDefinition:
-    """Shows what `tidegate run` publishes of these pipelines as materialisations and check results. What a look does is
-    in `tidegate.assets.continuous`, which is loaded then: a code location is not to wait for it."""
+    """Shows what `tidegate run` publishes of these pipelines as materialisations and check results, and ends the runs
+    of this code location whose process was lost. What a look does is in `tidegate.assets.continuous`, which is loaded
+    then: a code location is not to wait for it."""
 
     @dg.sensor(
         name=f"{prefix}_continuous",
         minimum_interval_seconds=LOOK_EVERY_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Shows what a process outside of Dagster publishes (tidegate run --continuous): a materialisation "
-        "a minute and target at most, and the gate's verdicts.",
+        "a minute and target at most, and the gate's verdicts. Ends runs whose process was lost.",
     )
     def shown(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from tidegate.assets.continuous import look
+        from tidegate.assets.lost_runs import end_runs_that_were_lost
 
-        return look(context, frozenset(pipelines), time())
+        origin, now = context.code_location_origin, time()
+        for lost in end_runs_that_were_lost(context.instance, now, origin.location_name if origin else ""):
+            context.log.warning(str(lost))
+        return look(context, frozenset(pipelines), now)
 
     return shown

@@ -22,7 +22,6 @@ from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, will_be_retried
 from tidegate.orchestration.alerts.tables import ASK_EVERY_S
 from tidegate.orchestration.alerts.watched import watched
-from tidegate.orchestration.lost_runs import end_runs_that_were_lost
 
 RETRIED_WITHIN_S = 600.0
 """A retry that Dagster has announced and not started for so long does not come."""
@@ -36,8 +35,6 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
     memory = _since(Memory.of(context.cursor), now)
-    for lost in end_runs_that_were_lost(context.instance, now, teller):
-        context.log.warning(str(lost))
     memory, of_runs = _runs(memory, look)
     seen = look.at_lakes(memory.unread, {item.key for item in memory.open})
     memory, messages = memory.observed(_rooted(seen, memory, look), look.now)
@@ -86,7 +83,7 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
     seen = memory.told
     memory, given_up = _given_up(memory, look)
     for run in (*given_up, *(record.dagster_run for record in records)):
-        if run.run_id in seen or not is_watched(run, look.found):
+        if run.run_id in seen or not is_watched(look.instance, run, look.found):
             continue
         if run not in given_up and will_be_retried(run):
             # It is no incident yet: the run that is started in its place shows how it ends.

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+from dagster._core.events import AssetMaterializationPlannedData
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import Names
@@ -22,6 +24,8 @@ QUEUED_S = 300.0
 AWAY_S = 120.0
 """Between two ticks: longer, and the daemon was away."""
 
+_PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
+_PLANS = (AssetCheckEvaluationPlanned, AssetMaterializationPlannedData)
 _OF_RUNS = ("run-failed", "check-not-run")
 
 
@@ -32,11 +36,11 @@ def queued(instance: dg.DagsterInstance, found: Watched, options: AlertOptions, 
         record
         for record in records
         if now - record.create_timestamp.timestamp() > QUEUED_S
-        and pipeline_of(record.dagster_run, found) in found.pipelines
+        and pipeline_of(record.dagster_run, found, instance) in found.pipelines
     ]
     if not late:
         return None
-    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run, found) for record in late})
+    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run, found, instance) for record in late})
     since = oldest.create_timestamp.timestamp()
     number = f"{len(late):,} runs have" if len(late) > 1 else "1 run has"
     return Incident(
@@ -80,13 +84,18 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
     return replace(seen, incidents=incidents, kinds=kinds, taken=gone)  # type: ignore[arg-type]
 
 
-def pipeline_of(run: dg.DagsterRun, found: Watched | None = None) -> str:
-    """The pipeline that a run works on: by its job's tag, else by what it was asked to make."""
+def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.DagsterInstance | None = None) -> str:
+    """The pipeline that a run works on: by its job's tag, else by what it was asked to make, also beside other assets.
+    A whole job of a team's own asks for nothing: what it was to make is in its events, in `instance`."""
     if PIPELINE_TAG in run.tags:
         return run.tags[PIPELINE_TAG]
     keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
-    known = found.keys if found else {}
-    return min((known.get(key, key.path[0]) for key in keys), default="")
+    if not keys and instance is not None:
+        planned = instance.get_records_for_run(run.run_id, of_type=_PLANNED).records
+        events = [record.event_log_entry.get_dagster_event().event_specific_data for record in planned]
+        keys = {event.asset_key for event in events if isinstance(event, _PLANS)}
+    known = {found.keys[key] for key in keys if key in found.keys} if found else set()
+    return min(known or {key.path[0] for key in keys}, default="")
 
 
 def _held_up(table: WatchedTable, item: Open) -> bool:

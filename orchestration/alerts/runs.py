@@ -17,6 +17,7 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 from dagster._core.storage.tags import WILL_RETRY_TAG
 
+from tidegate.assets.checks import names_of_gate
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import GATE, VERDICT
 from tidegate.assets.operations.operation import OPERATION_TAG
@@ -80,9 +81,9 @@ class Outcome:
         return failed <= self.steps and unrun <= self.checks and bad <= self.passed
 
 
-def is_watched(run: DagsterRun, watched: Watched) -> bool:
+def is_watched(instance: DagsterInstance, run: DagsterRun, watched: Watched) -> bool:
     """Whether a run works on a watched pipeline: one of its jobs, or some of its assets or checks."""
-    return pipeline_of(run, watched) in watched.pipelines
+    return pipeline_of(run, watched, instance) in watched.pipelines
 
 
 def will_be_retried(run: DagsterRun) -> bool:
@@ -158,7 +159,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     failed = run.status == DagsterRunStatus.FAILURE and (bool(broken) or not failures)
     steps = {event.step_key or "" for event in _events(instance, run, DagsterEventType.STEP_SUCCESS)}
     checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), _commands(bad))
-    pipeline = pipeline_of(run, watched)
+    pipeline = pipeline_of(run, watched, instance)
     incident = _incident(run, pipeline, broken, checks, failed, options, watched) if failed or unrun or bad else None
     if incident is not None:
         incident = _placed(incident, watched)
@@ -263,7 +264,7 @@ def _chosen(partition: list[str] | None) -> str:
 
 def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
     """Whether it is reported as the held gate."""
-    return result.asset_key in gates or result.check_name == VERDICT
+    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
 
 
 def _is_bad(result: dg.AssetCheckEvaluation) -> bool:

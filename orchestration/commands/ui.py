@@ -104,8 +104,8 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _serve(screen: Screen, host: str, port: int) -> None:
+    from tidegate.assets.lost_runs import end_lost_runs, only_server
     from tidegate.orchestration.dagster_home import prepare
-    from tidegate.orchestration.lost_runs import end_lost_runs, only_server
 
     home = Path(os.environ["DAGSTER_HOME"])
     workspace = prepare(home)

@@ -155,6 +155,19 @@ def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: H
     assert checked(over) == [(STAGED, "gate", True, 3)]
 
 
+def test_a_check_of_ones_own_on_the_staged_asset_is_left_alone(daemon: Daemon, rows: HandmadeLake):
+    @dg.asset_check(asset=STAGED)
+    def my_own() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    daemon.definitions = dg.Definitions.merge(daemon.definitions, dg.Definitions(asset_checks=[my_own]))
+    publish(rows, 1)
+    first = daemon.look()
+    rows.epoch(2, {"rows": 7}, REASON)
+    found = [event for event in (*first, *daemon.look()) if isinstance(event, dg.AssetCheckEvaluation)]
+    assert [event.check_name for event in found] == ["gate", "gate"]
+
+
 def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1, 2)
     plan = stored_plan(rows.lake.epochs.rows(rows.owner)[-1])

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from tests.assets.clicks import pipeline
 from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.definitions import with_alerts
-from tidegate.orchestration.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.sensors import ALERTS
 
 
@@ -105,6 +105,18 @@ def test_beside_a_dagster_that_goes_on_a_location_ends_its_own_lost_runs_once_th
         *2 * [DagsterRunStatus.STARTED],
         DagsterRunStatus.STARTING,
     ]
+
+
+def test_a_code_location_ends_them_where_nobody_is_alerted(
+    history: dg.DagsterInstance, lake: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tidegate.assets.lost_runs.QUIET_S", -1.0)
+    made = build_pipeline_definitions(pipeline(), lake=lake)
+    lost = left(history, made, DagsterRunStatus.STARTED, gone(), location="")
+    (sensor,) = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    sensor.evaluate_tick(dg.build_sensor_context(instance=history, repository_def=made.get_repository_def()))
+    assert status(history, lost) == DagsterRunStatus.FAILURE
 
 
 def test_a_run_inside_this_very_process_is_left_alone(home: Path, history: dg.DagsterInstance):

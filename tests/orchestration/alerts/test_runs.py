@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,14 +13,16 @@ import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
+from tests.assets.clicks import pipeline
+from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.failures import failure
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.orchestration.alerts import AlertOptions, Incident
 from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
-from tidegate.orchestration.alerts.runs import Outcome, asked_of, launching, outcome, same
-from tidegate.orchestration.alerts.watched import Watched, WatchedTable
+from tidegate.orchestration.alerts.runs import Outcome, asked_of, is_watched, launching, outcome, same
+from tidegate.orchestration.alerts.watched import Watched, WatchedTable, watched
 from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.failures import StepFailed
 
@@ -244,3 +247,30 @@ def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
         incident = queued(instance, found, options, now + 301)
     assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
     assert incident.details["pipelines"] == ["clicks"]
+
+
+def test_a_job_and_a_check_of_ones_own_are_watched(tmp_path: Path, instance: DagsterInstance):
+    """A job that makes other assets, too; and a check on a staged asset, which is not taken for the gate's."""
+
+    @dg.asset_check(asset=AssetKey(["clicks", "enriched_click_staged"]))
+    def my_own() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    @dg.asset(key=["accounts", "before_all_others"])
+    def other() -> None: ...
+
+    chosen = dg.AssetSelection.assets(other) | dg.AssetSelection.checks(my_own)
+    own = dg.Definitions([other], asset_checks=[my_own], jobs=[dg.define_asset_job("own", selection=chosen)])
+    found = dg.Definitions.merge(build_pipeline_definitions(pipeline(), lake=tmp_path), own)
+    done = found.resolve_job_def("own").execute_in_process(instance=instance)
+    run, of = instance.get_run_by_id(done.run_id), watched(found.get_repository_def())
+    assert run is not None
+    assert is_watched(instance, run, of)
+    incident = outcome(instance, run, of, AlertOptions()).incident
+    assert incident is not None
+    assert (incident.kind, incident.pipeline) == ("check-failed", "clicks")
+    assert incident.details["failed_checks"] == ["clicks/enriched_click_staged: my_own"]
+    others = dg.materialize([other], instance=instance)
+    unwatched = instance.get_run_by_id(others.run_id)
+    assert unwatched is not None
+    assert not is_watched(instance, unwatched, of)
