@@ -12,7 +12,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, QuarantinedSum, summed
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.pipeline import MissedKey
@@ -77,18 +77,18 @@ def listing(found: Mapping[str, Sequence[QuarantinedSum]], commands: Commands = 
 def _table(found: Sequence[QuarantinedSum], state: str) -> RenderableType:
     after = {"open": (), "released": ("by epoch",), "discarded": ("by", "because")}[state]
     shown = grid(_STATES[state], "rows", "epoch", "first (UTC)", "last", *after, right=("rows",))
-    for item in sorted(found, key=lambda item: (item.reason, item.taken, item.first))[:SHOWN_EPOCHS]:
+    for item in sorted(found, key=lambda item: (item.reason, item.decided, item.first))[:SHOWN_EPOCHS]:
         (first, at), (last, until) = item.first, item.last
         epochs, until = (str(first), "") if item.epochs == 1 else (f"{first} to {last} ({item.epochs})", moment(until))
         more = map(escape, _after(item, state))
-        shown.add_row(escape(item.reason), number(item.rows), epochs, moment(at), until, *more)
+        shown.add_row(escape(short(item.reason)), number(item.rows), epochs, moment(at), until, *more)
     if len(found) > SHOWN_EPOCHS:
         shown.add_row("…", "", "", "", "", *("" for _ in after))
     return shown
 
 
 def _after(item: QuarantinedSum, state: str) -> tuple[str, ...]:
-    epoch, at = item.taken
+    epoch, at = item.decided
     if state == "open":
         return ()
     if not epoch:
@@ -174,7 +174,7 @@ def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Quarantine
         return
     verb = "discard" if request.discards else "join again"
     yield escape(f"{insert}: this would {verb} {counted(sum(item.rows for item in wanted), 'row')}.")
-    yield _table(summed(map(QuarantinedSum.of, wanted)), "open")
+    yield _table(summed(QuarantinedSum.of(item).shown for item in wanted), "open")
 
 
 def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published]) -> Iterator[RenderableType]:

@@ -19,11 +19,9 @@ from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, ne
 from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedSum,
-    Undecided,
     kept_out,
     quarantined_by_epoch,
     summed,
-    undecided,
 )
 
 if TYPE_CHECKING:
@@ -82,10 +80,9 @@ class WhereRowsAre:
 class Done:
     """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
     published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
-    there is none of them. `undecided`: what lies in quarantine; `decided`: rows of it that were released or discarded;
-    `decisions`: the last epochs that have done so, DECISIONS at most, with their instants (ms, UTC) and how many rows;
-    `sums`: all that was ever quarantined, None where more than DECISIONS epochs have decided. `processed`: the rows of
-    a process."""
+    there is none of them. `decided`: quarantined rows that were released or discarded; `sums`: what was quarantined; of
+    what was decided about, that of the last DECISIONS decisions: those after epoch `since`, 0 for all. `processed`: the
+    rows of a process."""
 
     released: int = 0
     matched: int = 0
@@ -94,36 +91,34 @@ class Done:
     dropped: Mapping[str, int] = field(default_factory=dict)
     released_again: Mapping[str, int] = field(default_factory=dict)
     in_time: int | None = None
-    undecided: tuple[Undecided, ...] = ()
     decided: int = 0
-    decisions: tuple[tuple[int, int, int], ...] = ()
-    sums: tuple[QuarantinedSum, ...] | None = ()
+    sums: tuple[QuarantinedSum, ...] = ()
+    since: int = 0
     processed: Processed = Processed()
 
     @classmethod
     def of(cls, row: LedgerRow) -> Done | None:
         """Read back from a checkpoint; None where an older version made it, which does not have all of it."""
         stored = dict(row.sums)
-        if not {"undecided", "decided", "decisions", "sums", "processed"} <= stored.keys():
+        if not {"decided", "sums", "since", "processed"} <= stored.keys():
             return None
-        items = ({**item, "needed": _pairs(item["needed"])} for item in stored["undecided"])
-        stored["undecided"] = tuple(Undecided(**item) for item in items)
-        stored["decisions"] = tuple((epoch, at, rows) for epoch, at, rows in stored["decisions"])
-        if stored["sums"] is not None:
-            stored["sums"] = tuple(QuarantinedSum(**item | _instants(item)) for item in stored["sums"])
+        stored["sums"] = tuple(map(QuarantinedSum.stored, stored["sums"]))
         return cls(**{**stored, "processed": Processed.of(stored["processed"])})
 
     def decided_upto(self, epoch: int) -> int | None:
         """The quarantined rows that epochs up to one have released or discarded; None where all epochs have to be read
         for that."""
-        if len(self.decisions) == DECISIONS and self.decisions[0][0] > epoch:
+        if self.since > epoch:
             return None
-        return self.decided - sum(rows for number, _, rows in self.decisions if number > epoch)
+        return self.decided - sum(item.rows for item in self.sums if item.decided[0] > epoch)
+
+    @property
+    def undecided(self) -> list[QuarantinedSum]:
+        """What somebody may still release of it; nothing of a process."""
+        return [item for item in self.sums if item.state == "open" and item.probe_generation]
 
     def __add__(self, other: Done) -> Done:
-        decisions, sums = tuple(sorted([*self.decisions, *other.decisions]))[-DECISIONS:], None
-        if self.sums is not None and other.sums is not None and len(decisions) < DECISIONS:
-            sums = summed([*self.sums, *other.sums])
+        sums, since = _last_decisions(summed([*self.sums, *other.sums]))
         return Done(
             max(self.released, other.released),
             self.matched + other.matched,
@@ -132,10 +127,9 @@ class Done:
             dict(Counter(self.dropped) + Counter(other.dropped)),
             dict(Counter(self.released_again) + Counter(other.released_again)),
             None if self.in_time is other.in_time is None else (self.in_time or 0) + (other.in_time or 0),
-            undecided([*self.undecided, *other.undecided]),
             self.decided + other.decided,
-            decisions,
             sums,
+            max(since, self.since, other.since),
             self.processed + other.processed,
         )
 
@@ -161,8 +155,6 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             extended.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
-    numbered = {epoch.plan.epoch: epoch for epoch in epochs}
-    left, decisions = list[Undecided](), Counter[tuple[int, int]]()
     kept = kept_out(epochs)
     for item in kept:
         if isinstance(item.plan, ProcessPlan):  # rows of its function's own
@@ -171,10 +163,9 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             again[item.short] += item.rows
         else:
             quarantined["discarded" if item.state == "discarded" else item.short] += item.rows
-        if item.state == "open":
-            left.append(Undecided.of(item, numbered[item.epoch]))
-        else:
-            decisions[item.decider.epoch, item.decider.instant] += item.rows
+    numbered = {epoch.plan.epoch: epoch for epoch in epochs}
+    every = [QuarantinedSum.of(item, numbered[item.epoch]) for item in kept]
+    sums, since = _last_decisions(summed(every))
     in_time = [epoch.plan.rows_landed() for epoch in epochs if epoch.published and epoch.plan.in_event_time]
     return Done(
         released,
@@ -184,12 +175,17 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         dict(dropped),
         dict(again),
         sum(in_time) if in_time else None,
-        undecided(left),
-        sum(decisions.values()),
-        tuple((epoch, at, rows) for (epoch, at), rows in sorted(decisions.items()))[-DECISIONS:],
-        summed(map(QuarantinedSum.of, kept)) if len(decisions) < DECISIONS else None,
+        sum(item.rows for item in every if item.state != "open"),
+        sums,
+        since,
         processed_by(epochs),
     )
+
+
+def _last_decisions(found: tuple[QuarantinedSum, ...]) -> tuple[tuple[QuarantinedSum, ...], int]:
+    """Without what was decided before the last DECISIONS epochs that have decided; and the last epoch left out."""
+    since = max([0, *sorted({item.decided[0] for item in found if item.state != "open"})[:-DECISIONS]])
+    return tuple(item for item in found if item.state == "open" or item.decided[0] > since), since
 
 
 CHECKPOINT = 100
@@ -269,10 +265,10 @@ def all_done(lake: Lake, insert: str, target: Path | None) -> Done:
 
 def sums_of(lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False) -> Sequence[QuarantinedSum]:
     """All that an INSERT has ever quarantined, summed, or `by_epoch`."""
-    found = None if by_epoch else all_done(lake, insert.id, target_of(lake, pipeline, insert.id)).sums
-    if found is not None:
-        return found
-    each = [QuarantinedSum.of(item) for item in quarantined_by_epoch(lake, pipeline, insert)]
+    done = None if by_epoch else all_done(lake, insert.id, target_of(lake, pipeline, insert.id))
+    if done is not None and not done.since:
+        return summed(item.shown for item in done.sums)
+    each = [QuarantinedSum.of(item).shown for item in quarantined_by_epoch(lake, pipeline, insert)]
     return each if by_epoch else summed(each)
 
 
@@ -344,14 +340,6 @@ def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
     rows = own.sums(seen).rows
     gone = plan.rows_taken(own.sums(upto).rows)
     return rows - gone if gone <= rows else None
-
-
-def _pairs(needed: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
-    return {pin: (time, epoch) for pin, (time, epoch) in needed.items()}
-
-
-def _instants(item: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(item[name]) for name in ("first", "last", "taken")}
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.accounting import DECISIONS, all_done
+from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedRows,
     decided,
@@ -85,9 +85,9 @@ class QuarantineRetention(OldRows):
         """What was released or discarded; the history is read where an epoch after `before` has done so that was
         planned at or before `oldest` (ms, UTC)."""
         target = self.lake.target_path(self.pipeline.table(insert.target))
-        decisions = all_done(self.lake, insert.id, target).decisions
-        known = len(decisions) < DECISIONS or min(decisions)[0] <= before
-        if known and not any(epoch > before and at <= oldest for epoch, at, _ in decisions):
+        done = all_done(self.lake, insert.id, target)
+        decisions = [item.decided for item in done.sums if item.state != "open"]
+        if done.since <= before and not any(epoch > before and at <= oldest for epoch, at in decisions):
             return []
         return decided(quarantined_by_epoch(self.lake, self.pipeline, insert))
 

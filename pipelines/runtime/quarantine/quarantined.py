@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
@@ -145,12 +145,17 @@ def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list
 
 @dataclass(frozen=True)
 class QuarantinedSum:
-    """What epochs have quarantined for one reason, and what one epoch, or none, has decided about since.
+    """What epochs have quarantined for one reason, and one epoch, or none, has decided about since; of what nobody has
+    decided about also how far back it lies, those of one generation of the probe and of the same builds together.
 
     Attributes:
         first, last: the first and the last of the `epochs`, each with its instant (ms, UTC).
-        taken: the epoch that has released or discarded the rows, and its instant; (0, 0) where none has.
+        decided: the epoch that has released or discarded the rows, and its instant; (0, 0) where none has.
         by, because: who asked for that, and why; empty where nobody did.
+        probe_generation: 0 of what somebody has decided about, and of a process.
+        landed: no row of them landed before this probe epoch.
+        needed: by pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
+            that this is of. As "", the same of generations that they were not pinned to. Empty in processing time.
     """
 
     state: State
@@ -159,78 +164,64 @@ class QuarantinedSum:
     epochs: int
     first: tuple[int, int]
     last: tuple[int, int]
-    taken: tuple[int, int] = (0, 0)
+    decided: tuple[int, int] = (0, 0)
     by: str = ""
     because: str = ""
+    probe_generation: int = 0
+    landed: int = 0
+    needed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, item: QuarantinedRows) -> Self:
-        """Of one epoch."""
-        at, who = (item.epoch, item.at), item.request
-        taken = (item.taken.epoch, item.taken.instant) if item.taken else (0, 0)
-        asked = (who.by, who.because) if who else ()
-        return cls(item.state, item.short, item.rows, 1, at, at, taken, *asked)
+    def of(cls, item: QuarantinedRows, epoch: ReleasedEpoch | None = None) -> Self:
+        """Of one epoch. How far back its rows lie is in it where the `epoch` is given."""
+        plan, at, who = item.plan, (item.epoch, item.at), item.request
+        if item.state != "open":
+            decided = (item.decider.epoch, item.decider.instant)
+            by, because = (who.by, who.because) if who else ("", "")
+            return cls(item.state, item.reason, item.rows, 1, at, at, decided, by, because)
+        found = cls(item.state, item.reason, item.rows, 1, at, at)
+        if epoch is None or isinstance(plan, ProcessPlan):
+            return found
+        needed = dict[str, tuple[int, int]]()
+        if plan.in_event_time:
+            horizons = {pin: plan.horizon_of(pin.table, pin.generation) for pin in plan.pins}
+            needed = {
+                f"{pin.table} {pin.generation}": (max(epoch.oldest, horizon), plan.epoch)
+                for pin, horizon in horizons.items()
+            } | {"": (epoch.oldest, plan.epoch)}
+        return replace(found, probe_generation=plan.probe_generation, landed=first_landed(epoch), needed=needed)
+
+    @classmethod
+    def stored(cls, item: Mapping[str, Any]) -> Self:
+        """Read back from a checkpoint."""
+        pairs = {name: tuple(item[name]) for name in ("first", "last", "decided")}
+        return cls(**{**item, **pairs, "needed": {pin: tuple(pair) for pin, pair in item["needed"].items()}})
 
     def __add__(self, other: Self) -> Self:
         first, last = min(self.first, other.first), max(self.last, other.last)
-        rows, epochs = self.rows + other.rows, self.epochs + other.epochs
-        return replace(self, rows=rows, epochs=epochs, first=first, last=last)
+        needed = {pin: min(pair, other.needed[pin]) for pin, pair in self.needed.items()}
+        rows, epochs, landed = self.rows + other.rows, self.epochs + other.epochs, min(self.landed, other.landed)
+        return replace(self, rows=rows, epochs=epochs, first=first, last=last, landed=landed, needed=needed)
 
-
-def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
-    """The same, added up where they are of one reason, and the same epoch has decided about them."""
-    sums: dict[tuple[str, tuple[int, int], str], QuarantinedSum] = {}
-    for item in found:
-        key = (item.reason, item.taken, item.state)
-        sums[key] = sums[key] + item if key in sums else item
-    return tuple(sums[key] for key in sorted(sums))
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """How far back rows lie that are in quarantine and that nobody has decided about: those of one reason, one
-    generation of the probe, and epochs with the same pins.
-
-    Attributes:
-        landed: no row of them landed before this probe epoch.
-        needed: by pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
-            that this is of. As "", the same of generations that they were not pinned to. Empty in processing time.
-    """
-
-    reason: str
-    probe_generation: int
-    landed: int
-    needed: Mapping[str, tuple[int, int]]
-
-    @classmethod
-    def of(cls, item: QuarantinedRows, epoch: ReleasedEpoch) -> Undecided:
-        """What an epoch has quarantined."""
-        plan, needed = item.plan, dict[str, tuple[int, int]]()
-        if plan.in_event_time:
-            needed = {
-                f"{pin.table} {pin.generation}": (
-                    max(epoch.oldest, plan.horizon_of(pin.table, pin.generation)),
-                    plan.epoch,
-                )
-                for pin in plan.pins
-            } | {"": (epoch.oldest, plan.epoch)}
-        return cls(item.reason, plan.probe_generation, first_landed(epoch), needed)
+    @property
+    def shown(self) -> Self:
+        """As people see it: whatever their builds, and whichever held epoch it was that was discarded."""
+        own = self.state == "discarded" and self.reason == DISCARDED
+        decided = (0, 0) if own else self.decided
+        return replace(self, decided=decided, probe_generation=0, landed=0, needed={})
 
     def needed_of(self, table: str, generation: int) -> tuple[int, int]:
         """Before which time no version of a build can be their match, and the epoch that this is of."""
         return self.needed.get(f"{table} {generation}", self.needed.get("", (MIN_TIMESTAMP, 0)))
 
 
-def undecided(found: Iterable[Undecided]) -> tuple[Undecided, ...]:
-    """The same, put together where they differ only in how far back they lie."""
-    together: dict[tuple[str, int, tuple[str, ...]], Undecided] = {}
+def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
+    """The same, added up where they differ only in their epochs, and in how far back these lie."""
+    sums: dict[tuple[Any, ...], QuarantinedSum] = {}
     for item in found:
-        key = (item.reason, item.probe_generation, tuple(sorted(item.needed)))
-        if (other := together.get(key)) is not None:
-            needed = {pin: min(item.needed[pin], other.needed[pin]) for pin in item.needed}
-            item = replace(item, landed=min(item.landed, other.landed), needed=needed)
-        together[key] = item
-    return tuple(together.values())
+        key = (item.reason, item.decided, item.state, item.probe_generation, tuple(sorted(item.needed)))
+        sums[key] = sums[key] + item if key in sums else item
+    return tuple(sums[key] for key in sorted(sums))
 
 
 def first_landed(epoch: ReleasedEpoch) -> int:

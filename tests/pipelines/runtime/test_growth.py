@@ -37,6 +37,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import REMOVED
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
+from tidegate.pipelines.runtime import accounting
 from tidegate.pipelines.runtime.accounting import (
     CHECKPOINT,
     Done,
@@ -71,12 +72,10 @@ from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Compaction, Maintenance
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedSum,
-    Undecided,
     quarantined_by_epoch,
     removal,
     removed,
     summed,
-    undecided,
 )
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.work import JoinWork
@@ -339,11 +338,13 @@ def test_a_checkpoint_of_an_older_lake_gets_what_retention_asks_for(tmp_path: Pa
     made = grown(tmp_path, CHECKPOINT + 60)
     lake, insert, target = made.lake, made.insert.id, made.lake.target_path(made.target)
     before = history_of(lake, made.pipeline, made.insert)[:-60]
-    sums = {name: value for name, value in asdict(done_by(before)).items() if name not in ("undecided", "decisions")}
+    sums = {name: value for name, value in asdict(done_by(before)).items() if name not in ("sums", "since")}
     row = LedgerRow(made.owner, 1, CHECKPOINT, 0, before[-1].plan.digest, sums)
     lake.ledger.append([row], application=lake.application(made.owner, "ledger", 1), version=row.epoch)
     whole = done_by(history_of(lake, made.pipeline, made.insert))
-    assert whole.undecided == (Undecided("unmatched:deleted@u", 1, 1, {}),)
+    assert [(item.reason, item.epochs, item.landed) for item in whole.undecided] == [
+        ("unmatched:deleted@u", CHECKPOINT + 60, 1)
+    ]
     assert all_done(lake, insert, target) == whole
     _grow(made, CHECKPOINT + 61, 2 * CHECKPOINT + 1)
     made.published(_plan(made, 2 * CHECKPOINT + 1))
@@ -354,17 +355,43 @@ def test_a_checkpoint_of_an_older_lake_gets_what_retention_asks_for(tmp_path: Pa
 
 
 def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs() -> None:
+    def quarantined(reason: str, epoch: int, generation: int, landed: int, needed: dict[str, tuple[int, int]]):
+        at = (epoch, 10 * epoch)
+        return QuarantinedSum("open", reason, 1, 1, at, at, probe_generation=generation, landed=landed, needed=needed)
+
     found = [
-        Undecided("a", 1, 7, {"users 1": (50, 2), "": (40, 2)}),
-        Undecided("a", 1, 5, {"users 1": (60, 3), "": (60, 3)}),
-        Undecided("a", 1, 9, {"users 2": (10, 4), "": (10, 4)}),
-        Undecided("b", 1, 8, {"users 1": (1, 5), "": (1, 5)}),
+        quarantined("a", 2, 1, 7, {"users 1": (50, 2), "": (40, 2)}),
+        quarantined("a", 3, 1, 5, {"users 1": (60, 3), "": (60, 3)}),
+        quarantined("a", 4, 1, 9, {"users 2": (10, 4), "": (10, 4)}),
+        quarantined("b", 5, 1, 8, {"users 1": (1, 5), "": (1, 5)}),
     ]
-    together = undecided(found)
-    assert together == (Undecided("a", 1, 5, {"users 1": (50, 2), "": (40, 2)}), *found[2:])
+    together = summed(found)
+    assert [(item.epochs, item.landed) for item in together] == [(2, 5), (1, 9), (1, 8)]
     assert [item.needed_of("users", 1) for item in together] == [(50, 2), (10, 4), (1, 5)]
-    row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(undecided=together, decisions=((3, 4, 5),))))
-    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(undecided=together, decisions=((3, 4, 5),))
+    row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(sums=together, since=3)))
+    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(sums=together, since=3)
+
+
+def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grown(tmp_path, CHECKPOINT + 20)
+    for epoch in (CHECKPOINT + 21, CHECKPOINT + 22):
+        again = FromQuarantine(discards=True, lots=(Lot("unmatched:deleted@u", epoch - 21, epoch - 21, 1, 0, 1),))
+        plan = _plan(made, epoch, kind="quarantine-discard", from_quarantine=again, after=epoch - 1, upto=epoch - 1)
+        made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=epoch)
+        made.staged(plan)
+        made.judged(plan)
+        made.published(plan)
+    expected = sums_of(made.lake, made.pipeline, made.insert)
+    assert [(item.state, item.decided[0]) for item in expected] == [
+        ("open", 0), ("discarded", CHECKPOINT + 21), ("discarded", CHECKPOINT + 22)
+    ]  # fmt: skip
+    monkeypatch.setattr(accounting, "DECISIONS", 1)
+    done = all_done(made.lake, made.insert.id, made.lake.target_path(made.target))
+    assert done.since == CHECKPOINT + 21
+    assert [item.decided[0] for item in done.sums] == [0, CHECKPOINT + 22]
+    assert sums_of(made.lake, made.pipeline, made.insert) == expected
 
 
 def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +419,9 @@ def test_a_report_and_the_list_of_a_quarantine_read_what_they_show_and_sums(
         looking_back(made, epochs + 1, "a discard")
         with runner_of(made) as runner:
             runner.publish()
-        expected = [QuarantinedSum.of(item) for item in quarantined_by_epoch(made.lake, made.pipeline, made.insert)]
+        expected = [
+            QuarantinedSum.of(item).shown for item in quarantined_by_epoch(made.lake, made.pipeline, made.insert)
+        ]
         with decoded(monkeypatch) as listed:
             assert sums_of(Lake(made.root), made.pipeline, made.insert) == summed(expected)
         with decoded(monkeypatch) as shown:
