@@ -37,9 +37,9 @@ def demo(
     """
     screen = Screen(as_json, debug)
     with reported(screen), Bars(screen.err) as bars:
-        from tidegate.orchestration.demo.arrive import announce
         from tidegate.orchestration.demo.play import play
         from tidegate.orchestration.demo.site import Site, Sizes
+        from tidegate.orchestration.demo.stage import announce
         from tidegate.orchestration.demo.verdict import shown
 
         site = Site(folder)

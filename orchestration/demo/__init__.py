@@ -1,7 +1,7 @@
 """The demo: clicks joined to a MariaDB table that is still loading, and a proof that shares no code with the join.
 
 site       where everything of it lies, and what the script finds in its environment
-database   an embedded MariaDB with `user_info`
+stage      what will be downloaded; an embedded MariaDB with `user_info`; the environment
 writer     a process of its own that keeps changing `user_info`; journal: what it committed, in order
 ticks      runs of the pipeline's Dagster job until every click is released
 proof      replays the journal to every pinned position and compares each output row

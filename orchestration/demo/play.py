@@ -11,10 +11,9 @@ import dagster as dg
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.orchestration.demo import site as sites
-from tidegate.orchestration.demo.database import gender, transaction_at
 from tidegate.orchestration.demo.proof import PinnedEpoch, prove
 from tidegate.orchestration.demo.site import SCRIPT, Site, Sizes
-from tidegate.orchestration.demo.stage import opened
+from tidegate.orchestration.demo.stage import gender, opened, transaction_at
 from tidegate.orchestration.demo.ticks import Ticker, waiting_by_reason
 from tidegate.orchestration.demo.ungated import ungated
 from tidegate.orchestration.demo.verdict import Loading, Verdict

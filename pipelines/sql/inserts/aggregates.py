@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tidegate.pipelines.process.windows.windowed import Part
 from tidegate.pipelines.sql.coercion import castable
 from tidegate.pipelines.sql.functions.function import Call
-from tidegate.pipelines.sql.names import unused
+from tidegate.pipelines.sql.scope import unused
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.types import (
     APPROXIMATE,

@@ -10,8 +10,7 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import Projection
-from tidegate.pipelines.sql.names import check_table_name
-from tidegate.pipelines.sql.scope import Relation, type_of
+from tidegate.pipelines.sql.scope import Relation, check_table_name, type_of
 from tidegate.pipelines.sql.values import Value, fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest

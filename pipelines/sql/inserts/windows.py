@@ -25,8 +25,7 @@ from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.names import unused
-from tidegate.pipelines.sql.scope import InsertScope
+from tidegate.pipelines.sql.scope import InsertScope, unused
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError

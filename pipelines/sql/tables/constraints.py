@@ -12,8 +12,7 @@ from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation,
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.names import check_constraint_name, unused
-from tidegate.pipelines.sql.scope import TableScope
+from tidegate.pipelines.sql.scope import TableScope, check_constraint_name, unused
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest

@@ -11,8 +11,7 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.names import FORBIDDEN, check_column_name, check_table_name
-from tidegate.pipelines.sql.scope import TableScope
+from tidegate.pipelines.sql.scope import FORBIDDEN, TableScope, check_column_name, check_table_name
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
 from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
 from tidegate.pipelines.sql.tables.source_columns import declarable, is_call

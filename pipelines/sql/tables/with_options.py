@@ -16,7 +16,6 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Column, Options, Suite
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.paths import check, restricted
-from tidegate.pipelines.sql.names import check_table_name
 from tidegate.pipelines.sql.options import (
     CONNECTOR,
     SINK_OPTIONS,
@@ -29,6 +28,7 @@ from tidegate.pipelines.sql.options import (
     spelled,
     wrong_value,
 )
+from tidegate.pipelines.sql.scope import check_table_name
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.settings import SETTINGS

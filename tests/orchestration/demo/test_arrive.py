@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.orchestration.demo.arrive import announce
 from tidegate.orchestration.demo.site import Site
+from tidegate.orchestration.demo.stage import announce
 from tidegate.pipelines.sources.mysql_cdc import server_install
 from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE, find_installation, needs_download
 from tidegate.pipelines.spark_versions import spark_jars

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Width
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent

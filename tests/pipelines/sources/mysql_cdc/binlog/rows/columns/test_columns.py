@@ -13,8 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import numbers, temporal
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.layout import Width, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Width, numbers, temporal, width_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import (
     DecimalShape,
     decode_decimal,
