@@ -19,8 +19,8 @@ from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, ne
 from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     QuarantinedSum,
-    kept_out,
     quarantined_by_epoch,
+    quarantined_in,
     summed,
 )
 
@@ -155,8 +155,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             extended.update(_reasons(counts, "unmatched:"))
         dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
-    kept = kept_out(epochs)
-    for item in kept:
+    groups = quarantined_in(epochs)
+    for item in groups:
         if isinstance(item.plan, ProcessPlan):  # rows of its function's own
             continue
         if item.state == "released":
@@ -164,7 +164,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         else:
             quarantined["discarded" if item.state == "discarded" else item.short] += item.rows
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
-    every = [QuarantinedSum.of(item, numbered[item.epoch]) for item in kept]
+    every = [QuarantinedSum.of(item, numbered[item.epoch]) for item in groups]
     sums, since = _last_decisions(summed(every))
     in_time = [epoch.plan.rows_landed() for epoch in epochs if epoch.published and epoch.plan.in_event_time]
     return Done(

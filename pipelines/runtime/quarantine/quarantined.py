@@ -115,7 +115,7 @@ def quarantined_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, in
     return {name: number for name, number in counts.items() if number and out(name)}
 
 
-def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
+def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
     """All that published epochs have quarantined, in their order. Epochs that a backfill has replaced have nothing
     there any more."""
     published = [item for item in epochs if item.published and item.staged is not None]
@@ -140,7 +140,7 @@ def kept_out(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
     """All that an INSERT has ever quarantined, each epoch and reason by itself: every epoch is read. Where sums are
     enough, `accounting.all_done` has them."""
-    return kept_out(history_of(lake, pipeline, insert))
+    return quarantined_in(history_of(lake, pipeline, insert))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     first_landed,
-    kept_out,
     lots_of,
+    quarantined_in,
     refuse_removed,
     removed,
     removed_upto,
@@ -83,7 +83,10 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
-        upto, quarantined = removed_upto(lake, insert, self.on_lake.quarantine_path), kept_out(epochs) if lots else []
+        upto, quarantined = (
+            removed_upto(lake, insert, self.on_lake.quarantine_path),
+            quarantined_in(epochs) if lots else [],
+        )
         wanted = [item for item in quarantined if any(lot.holds(item.epoch, item.reason) for lot in lots)]
         refuse_removed(insert.id, removed(quarantined, upto), wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
@@ -211,7 +214,7 @@ def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[Re
 
 def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Lot, ...]:
     """What replaced epochs had taken out of the quarantine of epochs that stay."""
-    numbers, quarantined = {epoch.plan.epoch for epoch in replaced}, kept_out(epochs)
+    numbers, quarantined = {epoch.plan.epoch for epoch in replaced}, quarantined_in(epochs)
     wanted = [
         item
         for item in quarantined

@@ -19,8 +19,8 @@ from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_r
 from tidegate.pipelines.runtime.quarantine.quarantined import (
     chosen,
     first_landed,
-    kept_out,
     lots_of,
+    quarantined_in,
     removed,
     removed_upto,
 )
@@ -167,7 +167,7 @@ class ReleasePlanner(ABC):
 
         Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
         """
-        insert, quarantined = self.on_lake.insert, kept_out(epochs)
+        insert, quarantined = self.on_lake.insert, quarantined_in(epochs)
         wanted = chosen(insert.id, quarantined, request)
         if not request.discards:
             upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)

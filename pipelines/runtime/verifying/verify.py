@@ -19,7 +19,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
 from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
 from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
@@ -114,7 +114,7 @@ class _Verification:
         those that had joined such rows again."""
         path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
         found: Unproved = {}
-        for item in removed(kept_out(epochs), removed_upto(self.lake, self.insert, path)):
+        for item in removed(quarantined_in(epochs), removed_upto(self.lake, self.insert, path)):
             rows = f"{counted(item.rows, 'row')} that epoch {item.epoch} had quarantined ({item.reason})"
             text = f"{rows} {'is' if item.rows == 1 else 'are'} gone"
             for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
@@ -132,7 +132,7 @@ class _Verification:
                 low, high = sorted((epoch.plan.after, upto))
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
             upto = max(upto, epoch.plan.upto)
-        quarantined, taken = {(item.epoch, item.reason) for item in kept_out(epochs)}, set[tuple[int, str]]()
+        quarantined, taken = {(item.epoch, item.reason) for item in quarantined_in(epochs)}, set[tuple[int, str]]()
         for plan in (epoch.plan for epoch in published if epoch.plan.claims):
             own = {whole for whole in quarantined if any(lot.holds(*whole) for lot in plan.claims)}
             for number, reason in sorted(own & taken):

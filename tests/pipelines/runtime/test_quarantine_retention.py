@@ -25,7 +25,7 @@ from tidegate.pipelines.runtime import quarantine_retention
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.quarantine.quarantined import chosen, kept_out, lots_of, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine.quarantined import chosen, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.sql import compile_script
@@ -91,7 +91,7 @@ class Kept:
 
     @property
     def all(self) -> list[Any]:
-        return kept_out(history_of(self.made.lake, self.made.pipeline, self.made.insert))
+        return quarantined_in(history_of(self.made.lake, self.made.pipeline, self.made.insert))
 
     @property
     def upto(self) -> int:

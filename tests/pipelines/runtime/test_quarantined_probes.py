@@ -16,7 +16,7 @@ from tests.cases import at_length
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
 from tidegate.pipelines.runtime.quarantine.rows import rows_of
 from tidegate.pipelines.runtime.releasing import quarantined_probes, staging
 from tidegate.pipelines.testing import Harness
@@ -110,7 +110,7 @@ def open_of(harness: Harness) -> list[Any]:
     from tidegate.pipelines.runtime.epochs.history import history_of
 
     history = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
-    return [item for item in kept_out(history) if item.state == "open"]
+    return [item for item in quarantined_in(history) if item.state == "open"]
 
 
 def test_a_release_that_keeps_no_row_out_reads_no_column_more(

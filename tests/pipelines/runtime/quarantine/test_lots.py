@@ -12,7 +12,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, chosen, kept_out, lots_of
+from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, chosen, lots_of, quarantined_in
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
 
@@ -32,7 +32,7 @@ def made(tmp_path: Path) -> HandmadeLake:
 
 
 def kept(made: HandmadeLake) -> list[QuarantinedRows]:
-    return kept_out(history_of(made.lake, made.pipeline, made.insert))
+    return quarantined_in(history_of(made.lake, made.pipeline, made.insert))
 
 
 def lots(made: HandmadeLake, request: FromQuarantine) -> tuple[Lot, ...]:

@@ -19,7 +19,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import kept_out
+from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
@@ -69,7 +69,7 @@ def kept(harness: Harness) -> dict[int, str]:
 
 def states(harness: Harness) -> list[tuple[int, str, int, str]]:
     epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])
-    return [(item.epoch, item.short, item.rows, item.state) for item in kept_out(epochs)]
+    return [(item.epoch, item.short, item.rows, item.state) for item in quarantined_in(epochs)]
 
 
 def prove(harness: Harness) -> WhereRowsAre:
@@ -141,7 +141,7 @@ def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, t
     take(harness)
     assert out(harness) == [(1, "f"), (4, "f")]
     assert kept(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
-    taken = kept_out(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0]))[0].taken
+    taken = quarantined_in(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0]))[0].taken
     assert taken is not None
     assert taken.from_quarantine is not None
     assert (taken.from_quarantine.by, taken.from_quarantine.because) == ("ada", "test users")
@@ -332,7 +332,7 @@ def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_on
             number += 1
         play.upto(rates=high, orders=high)
         for _ in range(chance.randrange(1, 3)):
-            kinds = [(item.epoch, item.reason) for item in kept_out(_epochs(harness))]
+            kinds = [(item.epoch, item.reason) for item in quarantined_in(_epochs(harness))]
             epoch, reason = chance.choice(kinds or [(0, "")])
             discards = chance.random() < 0.2
             if chance.random() < 0.35:

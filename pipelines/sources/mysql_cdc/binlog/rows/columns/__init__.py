@@ -120,18 +120,6 @@ def decimal_shape(column: MapColumn) -> DecimalShape:
     return DecimalShape(column.metadata[0], column.metadata[1])
 
 
-__all__ = [
-    "Collations",
-    "Decode",
-    "FixedValues",
-    "VariableValues",
-    "Width",
-    "array_of",
-    "decoder_of",
-    "exact",
-    "width_of",
-]
-
 Collations = Mapping[int, str]
 """The server's collation ids -> the character set of each."""
 
@@ -277,3 +265,16 @@ def _charset(column: MapColumn, known: SourceColumn, collations: Collations, whe
         where=where,
         next_command="SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS   (on the server)",
     )
+
+
+__all__ = [
+    "Collations",
+    "Decode",
+    "FixedValues",
+    "VariableValues",
+    "Width",
+    "array_of",
+    "decoder_of",
+    "exact",
+    "width_of",
+]
