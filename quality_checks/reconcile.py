@@ -1,4 +1,5 @@
-"""Over all history of an INSERT: is every landed probe row in exactly one place, and do the tables hold what is said?
+"""Over all history of an INSERT: is every landed probe row in exactly one place, and do the tables hold what the plans
+say?
 
 Two counts of the same rows are compared. One is the control tables' (watermark log, plans, staged counts, verdicts; see
 tidegate.pipelines.runtime.accounting, and for processes tidegate.pipelines.runtime.processing.accounting). The other is
@@ -158,7 +159,7 @@ def _tables_of(
 
 
 def _differences(tables: Mapping[str, int | None], said: Mapping[str, int], thinned: Collection[str]) -> list[str]:
-    """What the tables hold, against what is said of them. Rows that have passed out of retention (`thinned`) were in
+    """What the tables hold, against what the plans say. Rows that have passed out of retention (`thinned`) were in
     their place before."""
     return [
         f"{name} holds {counted(there, 'row')}, by the control tables it should be {said[name]:,}"

@@ -374,7 +374,7 @@ class DefinitionRow(Record):
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
         assumed: It was taken from the first script that came, since the lake is older than its definitions.
-        pipeline: What the script's pipeline was called that said so.
+        pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
     """
 

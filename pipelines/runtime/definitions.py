@@ -107,7 +107,7 @@ class Definitions:
             return
         found = self.differences(resnapshot)
         owners = {item.owner for item in found if item.refused}
-        if owners:  # all that is said of them otherwise: a column that is renamed is one less, and one more
+        if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
             raise changed([item for item in found if item.owner in owners], self.lake)
         self._passed = as_of
 

@@ -37,7 +37,7 @@ class InsertDraft:
 @dataclass(frozen=True)
 class DryRun:
     """What a run would do first. `changes`: what it would take up of the script as another definition than the lake's.
-    Sources land before INSERTs release, so those may get more than is said here."""
+    Sources land before INSERTs release, so those may get more than is shown here."""
 
     sources: tuple[SourceDraft, ...]
     inserts: tuple[InsertDraft, ...]

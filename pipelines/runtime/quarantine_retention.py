@@ -47,7 +47,7 @@ class _Wholes(Epochs):
         found = pc.scalar(False)
         for reason, epochs in self.epochs.items():
             found = found | ((pc.field("_reason") == reason) & pc.field("_epoch").isin(epochs))
-        # Nothing is said of a row without a reason, so that it is kept.
+        # A row without a reason has no rule, so it stays.
         return found & pc.field("_reason").is_valid() & (pc.field("_generation") == self.generation)
 
 

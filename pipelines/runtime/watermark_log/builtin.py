@@ -57,8 +57,8 @@ def _by_splits(rows: DataFrame, gap: int | None, splits_before: SplitsBefore) ->
 
 
 def split_pass(row: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> SplitPass:
-    """What is said of a split by what was counted of its rows: _split, rows, late, greatest (value, ms), rowtime (the
-    greatest, ms), and with a `gap` above 1 what was emitted."""
+    """The log's columns of a split, from what was counted of its rows: _split, rows, late, greatest (value, ms),
+    rowtime (the greatest, ms), and with a `gap` above 1 what was emitted."""
     split, before = row["_split"], splits_before.emitted(row["_split"])
     known, since = remembered(splits_before.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)

@@ -180,7 +180,7 @@ def nothing(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def _column(column: Column, table: Table) -> str:
-    """SQL of a column's value. What a folder says is said of rows: a truncate has none."""
+    """SQL of a column's value. A folder's value is of its rows; a truncate has none."""
     if column.metadata is not None:
         return _METADATA_SQL.get(column.metadata) or metadata_column(column.metadata)
     if column.name not in table.partition_columns:

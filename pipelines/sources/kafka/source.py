@@ -248,7 +248,7 @@ class KafkaSource:
         return rows.drop(*BESIDE)
 
     def _check(self, step: KafkaStep) -> None:
-        """The stored plan can still be read: what it is of has neither been replaced nor removed."""
+        """The stored plan can still be read: its topics have neither been replaced nor removed."""
         topics = self._cluster.topics(step.topics)
         check_topics(step, topics, self._table.name, self._where)
         earliest = earliest_offsets(self._cluster, step.read)

@@ -1,4 +1,4 @@
-"""Walks a tree and hands every node to the rule for its kind; which rules there are is said elsewhere."""
+"""Walks a tree and hands every node to the rule for its kind. `Translator` lists the rules."""
 
 from __future__ import annotations
 

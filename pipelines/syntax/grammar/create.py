@@ -222,7 +222,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             self.refuse(
                 name.span.to(self.here()),
                 "table names have one part: there are no catalogs and databases",
-                "write the last part only; where the table lies is said in WITH (…)",
+                "write the last part only; WITH (…) has the place of the table",
             )
         return name
 
@@ -233,7 +233,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             self.refuse(
                 name.span.to(self.here()),
                 "function names have one part: there are no catalogs and databases",
-                "write the last part only; where the function is, is said behind AS",
+                "write the last part only; AS has the place of the function",
             )
         self.need("AS", hint=FUNCTION_FORM)
         reference = self.text("the function in quotes", FUNCTION_FORM)

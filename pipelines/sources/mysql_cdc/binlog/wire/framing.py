@@ -30,7 +30,7 @@ OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 _uint32 = struct.Struct("<I").unpack_from
 _LENGTH_BYTES = 4
 _LOOK, _WORTH = 256, 8
-"""Events that are looked at before it is said that they are small, and how often their bytes must fit into the rest."""
+"""Events that are looked at before they count as small, and how often their bytes must fit into the rest."""
 _STRETCH, _TRIES, _HOPS = 8 << 10, 8, 2
 
 
