@@ -4,8 +4,8 @@ The contract is a stateless function of Python values, with annotations: the sam
 and in a recomputation. Spark hands it Arrow batches; the values of a batch go through it one by one.
 
     read(name, 'module.function') -> UserFunction        what the compiler knows of it; raises FunctionProblem
-    registration.register(spark, functions)              before an expression of the pipeline is evaluated
-    failures.failure(error) -> str | None                what a function's own exception said, out of Spark's
+    arrow.ArrowFunction(function)                        what Spark calls; runtime/landing/computed.py registers it
+    function.failure(error) -> str | None                what a function's own exception said, out of Spark's
 """
 
 from __future__ import annotations
