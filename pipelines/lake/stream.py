@@ -79,6 +79,12 @@ class Stream:
         """One generation: what plans read, and pins name."""
         return Generation(self, number)
 
+    @property
+    def landed(self) -> int:
+        """How many rows have landed, in all generations."""
+        newest = self.newest
+        return sum(self.generation(number).sums().rows for number in range(1, newest.generation + 1 if newest else 1))
+
     def log(self) -> list[WatermarkRow]:
         """The log rows of all generations, in order."""
         return self.lake.watermarks.rows(self.name)

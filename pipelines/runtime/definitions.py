@@ -133,9 +133,7 @@ class Definitions:
 
     def _stores_nothing(self, table: str) -> bool:
         """Whether no row of a table is stored: none is counted, and no epoch is committed that is not counted yet."""
-        return not any(row.rows for row in Stream(self.lake, table).log()) and self._committed(table) <= self._counted(
-            table
-        )
+        return not Stream(self.lake, table).landed and self._committed(table) <= self._counted(table)
 
     def _counted(self, table: str) -> int:
         """The newest epoch of a table's newest generation that is in the watermark log; 0 for none."""

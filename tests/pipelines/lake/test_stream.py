@@ -49,6 +49,7 @@ def test_whichever_rows_have_sums_the_answer_is_the_same(tmp_path: Path, with_th
             )
     assert Stream(lake, "t").generation(1).sums().rows == 780
     assert Stream(lake, "t").generation(2).sums().rows == 10
+    assert Stream(lake, "t").landed == 790
 
 
 def test_a_row_that_a_power_cut_has_taken_is_in_no_sum(tmp_path: Path) -> None:
@@ -75,6 +76,8 @@ def test_one_row_is_read_where_it_has_sums(tmp_path: Path, monkeypatch: pytest.M
     )
     assert Stream(lake, "t").generation(1).sums().rows == 780
     assert decoded == [EPOCHS]
+    assert Stream(lake, "t").landed == 780
+    assert decoded == [EPOCHS] * 3
 
 
 def test_what_is_stored_is_what_is_read_back(tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_the_flipped_generations_come_newest_first(tmp_path: Path) -> None:
 def test_a_table_without_rows_answers_too(tmp_path: Path) -> None:
     stream = Stream(Lake(tmp_path), "never landed")
     own = stream.generation(1)
-    assert (stream.table, stream.kind, stream.log()) == (None, None, [])
+    assert (stream.table, stream.kind, stream.log(), stream.landed) == (None, None, [], 0)
     assert (own.last, own.there(), own.sums().rows, own.landed_before(1_000)) == (None, 0, 0, 0)
     assert own.removed.nothing
 

@@ -49,6 +49,7 @@ from tidegate.pipelines.runtime.accounting import (
     sums_of,
     where_rows_are,
 )
+from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
     Backfill,
@@ -448,6 +449,15 @@ def test_that_rows_add_up_is_checked_without_reading_what_checkpoints_have_summe
         assert found.rows.balanced
         seen.append(sum(rows.values()))
     assert seen[1] <= seen[0]
+
+
+def test_of_a_table_that_a_script_declares_anew_the_sums_say_whether_it_stores_rows(
+    aged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = HandmadeLake(aged[1])
+    with decoded(monkeypatch) as rows:
+        assert not Definitions(Lake(made.root), made.pipeline, {}, system_clock)._stores_nothing("clicks")
+    assert sum(rows.values()) <= 4
 
 
 @pytest.mark.parametrize("decisions", [500, 1])
