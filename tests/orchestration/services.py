@@ -328,6 +328,17 @@ class Dagster(Ui):
         )
         return [execution["status"] for execution in data["assetCheckExecutions"]]
 
+    def shown(self, check: str, *key: str) -> str:
+        """The state of an asset's check on the asset's page; empty where there is none."""
+        data = self.ask(
+            "query($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { assetChecksOrError {"
+            " ... on AssetChecks { checks { name executionForLatestMaterialization { status } } } } } } }",
+            k={"path": list(key)},
+        )
+        checks = data["assetNodeOrError"]["assetChecksOrError"]["checks"]
+        (found,) = (item["executionForLatestMaterialization"] for item in checks if item["name"] == check)
+        return found["status"] if found else ""
+
     def watching(self) -> None:
         """Wait until the daemon has ticked the sensor: runs that end from now on are told."""
         until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")

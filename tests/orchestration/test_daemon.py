@@ -70,6 +70,8 @@ def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(d
     (message,) = until(lambda: dagster.told("check-not-run", run_id=run_id), "the alert of the cancelled run")
     assert (message["state"], message["pipeline"]) == ("open", "strict")
     assert "strict/s_enriched_click_staged: gate" in message["checks_not_run"]
+    gate = lambda: dagster.shown("gate", "strict", "s_enriched_click_staged")  # noqa: E731
+    until(lambda: gate() == "FAILED", "the held gate is failed, though a newer run never came to it")
     again = dagster.launch("strict")
     assert dagster.ended(again) == "FAILURE", "its epoch is still held, by a check that ran"
     until(lambda: dagster.told("check-not-run", run_id=run_id, state="resolved"), "the checks have run")
