@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, ask, why_number
 from tidegate.pipelines.joins.query import Query, flat, split_where
-from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, Reading, frames_of
+from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, ProbeColumns, Reading, frames_of
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
@@ -50,11 +50,26 @@ class Build:
 @dataclass(frozen=True)
 class Probe:
     """The landed rows that a plan releases: row groups for each task, of which the `releasable` rows are taken; or
-    `rows`, of a table whose files alone do not tell its rows."""
+    `rows`, of a table whose files alone do not tell its rows. `columns`: those that a quarantined row holds."""
 
     releasable: Releasable
     shares: Sequence[Sequence[Groups]] = ()
     rows: DataFrame | None = None
+    columns: Columns = field(default_factory=dict)
+
+    @property
+    def travelling(self) -> Columns:
+        """What travels of them with each row, in one column."""
+        own = ", ".join(f"{quoted(name)}: {kind}" for name, kind in self.columns.items())
+        return {"_probe": f"STRUCT<{own}>"} if own and self.rows is not None else {}
+
+    @property
+    def looked_up(self) -> ProbeColumns | None:
+        """Those that do not travel."""
+        if not self.columns or self.rows is not None:
+            return None
+        types = {name: arrow_type(kind) for name, kind in self.columns.items()}
+        return ProbeColumns(types, self.releasable, list(self.shares))
 
 
 @dataclass(frozen=True)
@@ -164,10 +179,12 @@ class Joining:
         if probe.rows is None and not probe.shares:
             return merged([], self.insert, self.release)
         first, *more = self._groups
-        work = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, self._of_probe())
+        columns = {**self._of_probe(), **probe.travelling}
+        work = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, columns)
         if self._columns_alone:
             columns = {item.name: self._refs[item.expression][0] for item in self.insert.projections}
-            found = self._read(spark, probe, work, Writer(self.insert, self.release, columns, folders))
+            writer = Writer(self.insert, self.release, columns, folders, probe.looked_up)
+            found = self._read(spark, probe, work, writer)
             return merged([row["result"] for row in found.collect()], self.insert, self.release)
         rows, columns = self._read(spark, probe, work), work[1]
         for before, group in zip([first, *more], more, strict=False):
@@ -178,7 +195,8 @@ class Joining:
             rows, columns = _mapped(rows, frames_of, *work), work[1]
         rows = self._sql(rows, columns, [first, *more][-1], self._conclude)
         names = {item.name: item.name for item in self.insert.projections}
-        found = _mapped(rows, frames_of, None, {}, Writer(self.insert, self.release, names, folders))
+        writer = Writer(self.insert, self.release, names, folders, probe.looked_up)
+        found = _mapped(rows, frames_of, None, {}, writer)
         return merged([row["result"] for row in found.collect()], self.insert, self.release)
 
     @property
@@ -229,6 +247,7 @@ class Joining:
             names = {quoted(flat(alias, name)): quoted(name) for name in self._types[alias]} | OWN
             names["_probe_op"] = "CAST(256 * ascii(_op) + ascii(substr(_op, 2)) AS SMALLINT)"
             names |= {"_probe_time": "unix_micros(_rowtime)"} if event else {}
+            names |= {name: f"struct({', '.join(map(quoted, probe.columns))})" for name in probe.travelling}
             rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
             return _mapped(rows, frames_of, *work, writer)
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}

@@ -5,6 +5,8 @@ Rows are frames, name -> Arrow array, of one length. A column of a table travels
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
                                                              last three may be NULL where a row cannot be quarantined
                                                              any more
+    _probe                                                   its columns, a STRUCT, of a table whose files alone do not
+                                                             tell its rows; else they are found when they are asked for
     _probe_time                                              in event time: us, UTC
     _instant                                                 what PROCTIME() is in this release
     _why<n>, _build<n>_epoch, _build<n>_seq, _outside<n>     of the n-th join: why it gave no version (NULL: it gave
@@ -19,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
@@ -80,6 +83,44 @@ class Reading:
             if self.event:
                 frame["_probe_time"] = rows.column("_rowtime").cast(pa.int64())
             yield frame
+
+
+@dataclass(frozen=True)
+class ProbeColumns:
+    """The probe's columns of quarantined rows, found by their places in the row groups that the task has read
+    (`shares`, by task): no column is read, joined or written for a row that is published."""
+
+    types: Mapping[str, pa.DataType]
+    releasable: Releasable
+    shares: Sequence[Sequence[Groups]]
+
+    def of(self, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
+        """A STRUCT for each of the `places` (columns `_epoch`, `_op`, `_split`, `_offset`), NULL where a place is not
+        whole; and how many were not found exactly once, in which case the STRUCTs are worth nothing. Raises OSError."""
+        keys = list(OWN.values())
+        kinds = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*keys, "_generation", "_rowtime")}
+        schema, wanted = pa.schema(list({**kinds, **self.types}.items())), self.releasable.expression()
+        for name in ("_epoch", "_offset"):  # a row group that has none of them is not read
+            bounds = pc.min_max(places[name]).as_py()  # type: ignore[attr-defined]
+            wanted = wanted & (pc.field(name) >= bounds["min"]) & (pc.field(name) <= bounds["max"])
+        wanted = wanted & pc.field("_offset").isin(places["_offset"].unique())
+        found = []
+        for each in self.shares[share]:
+            chosen = Location(each.path).row_groups(each.numbers, ds.ParquetFileFormat())
+            found.append(chosen.to_table(schema=schema, columns=[*keys, *self.types], filter=wanted, use_threads=False))
+        rows = pa.concat_tables(found)
+        # Arrow joins no nested columns: the places are joined, and say where the columns are taken from.
+        left, right = (
+            table.select(keys).append_column(number, pa.array(range(table.num_rows), pa.int64()))
+            for table, number in ((places, "_kept"), (rows, "_row"))
+        )
+        pairs = left.join(right, keys, join_type="left outer", use_threads=False).sort_by("_kept")
+        whole = places.select(keys).drop_null().num_rows
+        unclear = abs(len(pairs["_row"].drop_null()) - whole) + pairs.num_rows - places.num_rows
+        row = pairs["_row"].slice(0, places.num_rows).combine_chunks()
+        values = [rows[name].combine_chunks().take(row) for name in self.types]
+        fields = [pa.field(name, kind) for name, kind in self.types.items()]
+        return pa.StructArray.from_arrays(values, fields=fields, mask=row.is_null()), unclear
 
 
 def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Expression) -> Iterator[pa.RecordBatch]:

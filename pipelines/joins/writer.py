@@ -3,6 +3,7 @@
 A staged row has the target's columns, then
     _op, _generation, _epoch          what a published row carries
     _probe_epoch, _split, _offset     which probe row it is; NULL where published
+    _probe                            the probe's own columns; of a quarantined row
     _reason                           why it is quarantined; of a published row only with 'gate.proof'
     _violated                         which constraints it violates (joins.violations), where the target has any
 and lies in a folder `_disposition=publish` or `_disposition=quarantine`, each below a folder of its own.
@@ -22,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame, ops_of
+from tidegate.pipelines.joins.task import Frame, ProbeColumns, ops_of
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.parquet import BatchWriter
+from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.versions.hashing import Flags, Numbers, flags, masked
@@ -60,11 +61,13 @@ class Writer:
     release: Release
     columns: Mapping[str, str]
     folders: Mapping[str, str]
+    probe: ProbeColumns | None = None
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
         other files, so that what a task has reported stays as it is. Raises OSError."""
         counts, name = Counts(self.insert, self.release), f"part-{uuid.uuid4().hex}.parquet"
+        waiting, unclear = list[pa.RecordBatch](), 0
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
             for kind, folder in self.folders.items():
@@ -77,9 +80,31 @@ class Writer:
                 files["publish"].write(self._staged(frame, outcome, published, kept_out=False))
                 kept_out = ~published & (outcome < counts.first_dropped)
                 if kept_out.any():
-                    files["quarantine"].write(self._staged(frame, outcome, kept_out, kept_out=True))
+                    waiting.append(self._staged(frame, outcome, kept_out, kept_out=True))
+                if sum(batch.nbytes for batch in waiting) >= GROUP_BYTES:
+                    unclear += self._quarantine(files["quarantine"], waiting)
+                    waiting.clear()
+            unclear += self._quarantine(files["quarantine"], waiting)
         written = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
-        return json.dumps({"files": written, "counts": counts.found()})
+        return json.dumps({"files": written, "counts": counts.found(), "unclear": unclear})
+
+    def _quarantine(self, file: BatchWriter, batches: Sequence[pa.RecordBatch]) -> int:
+        """Write quarantined rows with the probe's columns; how many of those were not found exactly once."""
+        if self.probe is None or not batches:
+            for batch in batches:
+                file.write(batch)
+            return 0
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+        places = {"_epoch": rows["_probe_epoch"], "_offset": rows["_offset"]}
+        places |= {name: rows[name].cast(pa.string()) for name in ("_op", "_split")}
+        columns, unclear = self.probe.of(task.partitionId(), pa.table(places))
+        for batch in rows.append_column("_probe", columns).to_batches():
+            file.write(batch)
+        return unclear
 
     def _concluded(self, frame: Frame, known: Outcomes) -> Numbers:
         """The outcome of each row of an INSERT that has no condition: by the first join that gave no version, and of a
@@ -113,6 +138,8 @@ class Writer:
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
             source, kind = name if name == "_probe_epoch" else f"_probe{name}", arrow_type(LAKE_COLUMNS[column])
             columns[name] = _as(own(source), kind) if kept_out else _nulls(size, kind)
+        if kept_out and "_probe" in frame:
+            columns["_probe"] = own("_probe")
         if kept_out or self.insert.proof:
             names = [None if name == MATCHED else name for name in Outcomes(self.insert).names]
             columns["_reason"] = pa.array(names, pa.string()).take(masked(outcome[chosen]))
@@ -215,10 +242,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Staged:
-    """What tasks have written: `files`, by their names in the folder of their disposition, and what they counted."""
+    """What tasks have written: `files`, by their names in the folder of their disposition, and what they counted.
+    `unclear`: quarantined rows of which the probe's table has several in one place, or none."""
 
     files: list[str]
     counts: Found
+    unclear: int = 0
 
 
 def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
@@ -226,7 +255,9 @@ def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
     found = [json.loads(text) for text in results]
     nothing = Counts(insert, release).found()
     return Staged(
-        [name for each in found for name in each["files"]], _added([nothing, *(each["counts"] for each in found)])
+        [name for each in found for name in each["files"]],
+        _added([nothing, *(each["counts"] for each in found)]),
+        sum(each["unclear"] for each in found),
     )
 
 

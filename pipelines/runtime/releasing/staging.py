@@ -11,8 +11,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Build, Joining, Probe
 from tidegate.pipelines.joins.task import dealt, row_groups
@@ -30,9 +32,10 @@ from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine.rows import PROBE
-from tidegate.pipelines.runtime.releasing.quarantined_probes import landed_again, probe_column, with_probes
+from tidegate.pipelines.runtime.releasing.quarantined_probes import columns_of, landed_again, probe_column
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.text import counted as count
 
 TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
 """What a published row carries beside the target's own columns."""
@@ -78,7 +81,15 @@ class Stager:
         attempt = new_attempt(plan)
         folders = self.on_lake.lake.new_attempt(self.on_lake.target, self.on_lake.insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
-            staged = self._with_probes(spark, plan, folders["quarantine"], self._written(spark, plan, folders))
+            staged = self._written(spark, plan, folders)
+        if staged.unclear:
+            raise LakeError(
+                f"{plan.probe} has several rows of one place (epoch, op, split, offset), or none, so "
+                f"{count(staged.unclear, 'quarantined row')} of epoch {plan.epoch} cannot be identified",
+                where=str(Stream(self.on_lake.lake, plan.probe).path),
+                state="nothing of the epoch is staged",
+                next_command=VERIFY,
+            )
         faults.point("insert.written", plan.insert)
         found: dict[str, Any] = dict(staged.counts)
         names = {kind: [name for name in staged.files if name.startswith(f"_disposition={kind}/")] for kind in folders}
@@ -113,18 +124,11 @@ class Stager:
             any(build.horizon is not None for build in builds.values()),
         )
         rows = self._probe(spark, plan, Stream(self.on_lake.lake, probe))
+        if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
+            rows = replace(rows, columns=columns_of(pipeline.table(plan.probe)))
         with settings(spark, {} if plan.lots else OF_MAPS):
             texts = {kind: str(folder) for kind, folder in folders.items()}
             return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, texts)
-
-    def _with_probes(self, spark: SparkSession, plan: ReleasePlan, folder: Path, staged: Staged) -> Staged:
-        """What was staged, once its quarantined rows hold the probe's columns. Rows that were planned for another
-        probe, by an older text of the INSERT, hold none."""
-        kept_out = staged.counts["to:quarantine"]
-        if plan.probe != self.on_lake.insert.probe or not kept_out:
-            return staged
-        probe, path = self.on_lake.pipeline.table(plan.probe), Stream(self.on_lake.lake, plan.probe).path
-        return replace(staged, files=with_probes(spark, probe, path, plan, folder, staged.files, kept_out))
 
     def _probe(self, spark: SparkSession, plan: ReleasePlan, landed: Stream) -> Probe:
         """The landed rows that a plan releases."""
