@@ -72,6 +72,13 @@ def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[st
     return {**DEFAULTS, **network, "spark.driver.memory": memory, **(config or {})}
 
 
+COMPILED_LATE = " ".join(
+    f"-XX:Tier4{what}Threshold={count}"
+    for what, count in (("Invocation", 50_000), ("MinInvocation", 6_000), ("Compile", 150_000), ("BackEdge", 400_000))
+)
+"""Java's second compiler (C2) takes a method up after ten times as many calls as it does by default: most of what it
+compiles in a start is called a few thousand times and never again."""
+
 QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=warning:stderr"
 """What Java says of an archive that does not fit goes to standard error: standard output is the command's."""
 
@@ -135,7 +142,7 @@ class Engine:
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                 # What a person has set comes last, and so wins.
-                VARIABLE: f"{options} {os.environ.get(VARIABLE, '')}".strip(),
+                VARIABLE: " ".join(filter(None, (COMPILED_LATE, options, os.environ.get(VARIABLE)))),
             },
             start_new_session=True,
         )

@@ -4,6 +4,7 @@ where a test takes `jvm`."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -259,3 +260,18 @@ def test_what_a_person_gives_java_comes_after_the_archive(
     given = (tmp_path / "given").read_text()
     assert str(archive) in given
     assert given.endswith(" -Xshare:off\n")
+
+
+@pytest.mark.usefixtures("jvm")
+def test_java_compiles_late_what_a_start_calls_a_few_times_and_a_person_may_say_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(tmp_path, monkeypatch, f'echo "$SPARK_SUBMIT_OPTS" > {tmp_path}/given')
+    for own, wanted in (("", 50_000), ("-XX:Tier4InvocationThreshold=77", 77)):
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", own)
+        started = Engine({})
+        started.process.wait(60)
+        started.kill()
+        options = [*(tmp_path / "given").read_text().split(), "-XX:+PrintFlagsFinal", "-version"]
+        flags = subprocess.run([java(), *options], capture_output=True, text=True, check=True).stdout
+        assert re.search(rf" Tier4InvocationThreshold += {wanted} ", flags)
