@@ -26,7 +26,12 @@ PYSPARKS = {"4.0": "pyspark==4.0.1", "4.1": "pyspark==4.1.1"}
 STORIES = {
     "examples": ("tests/stories/test_examples.py", "-m", "not thorough"),
     "files": ("tests/stories/test_files.py", "tests/stories/test_news_clicks.py", "-m", "not thorough"),
-    "harness": ("tests/pipelines/test_testing.py", "tests/pipelines/runtime/test_aborts.py", "-m", "not thorough"),
+    "harness": (
+        "tests/pipelines/testing/test_harness.py",
+        "tests/pipelines/runtime/test_aborts.py",
+        "-m",
+        "not thorough",
+    ),
     "functions": (
         "tests/pipelines/runtime/landing/test_user_functions.py",
         "tests/pipelines/test_spark_versions.py",
@@ -82,7 +87,7 @@ OF_A_PLATFORM = """
 import sys
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
-from tidegate.orchestration.cli import app
+from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.jars import resolve
 from tidegate.pipelines.runtime.session import SessionNotSuited, start_session
 from tidegate.pipelines.spark_versions import spark_jars

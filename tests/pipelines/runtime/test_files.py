@@ -64,7 +64,8 @@ def ids(play: Play) -> list[int]:
     by_spark = sorted(row["id"] for row in play.harness.spark.read.format("delta").load(str(path)).collect())
     rows = DeltaTable(str(path)).to_pyarrow_table()
     assert sorted(rows["id"].to_pylist()) == by_spark
-    assert [row[0] for row in duckdb.sql("SELECT id FROM rows ORDER BY id").fetchall()] == by_spark
+    with duckdb.connect() as connection:
+        assert [row[0] for row in connection.sql("SELECT id FROM rows ORDER BY id").fetchall()] == by_spark
     return by_spark
 
 

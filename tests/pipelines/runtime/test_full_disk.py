@@ -118,7 +118,7 @@ def test_a_full_disk_is_reported_wherever_it_happens_and_the_next_run_goes_on(tm
     first, *refused, last = told_on_a_small_disk(lake, f"{python} {' '.join(STANDS)}", python)
 
     assert first["what"].startswith("user_info: ")
-    assert first["landed"] == []
+    assert "user_info" not in first["landed"]  # a small source beside it may still fit
     for told in (first, *refused):
         assert "No space left on device" in told["what"], told
         assert "generation 1, epoch 1" in told["where"] or told["point"] in _MAKES, told
@@ -156,6 +156,6 @@ def test_a_snapshot_that_fills_the_disk_names_its_chunk_and_the_next_run_goes_on
     assert re.match(rf"chunk-000000\d of {database.name}\.user_info; ", full["where"])
     assert "generation 1, epoch 1: chunks 1-4 of 4" in full["where"]
     assert "none of its rows are committed" in full["state"]
-    assert full["landed"] == []
+    assert "user_info" not in full["landed"]  # a small source beside it may still fit
     assert full["next"].startswith("make room on the lake's disk")
     assert last == {"point": None, "published": 100}

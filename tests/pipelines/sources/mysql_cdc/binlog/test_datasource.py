@@ -74,7 +74,9 @@ def test_no_ranges_no_rows(spark: SparkSession, database: Database) -> None:
 ROWS = 5_000_000 if os.environ.get("TIDEGATE_SOAK") else 400_000
 READ = """
 import json, sys
-from tidegate.pipelines.sources.mysql_cdc.binlog import BinlogRange, ServerOptions, WantedTable, read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tests.memory import peak_rss
 
 server, spans, table = json.load(sys.stdin)
