@@ -228,7 +228,12 @@ def log_keep(path: Address, keep: timedelta) -> timedelta | None:
 
 
 def remove_dead(
-    path: Address, live: Collection[str] | None, *, keep: timedelta, hidden: bool = False, without: str | None = None
+    path: Address,
+    live: Collection[str] | None,
+    *,
+    keep: timedelta,
+    hidden: bool = False,
+    without: str | tuple[str, ...] = (),
 ) -> Iterator[int]:
     """Remove the data files below `path` that are not `live` (see `live_files`, as of now, or later) and were written
     longer than `keep` ago, and the folders that are empty then, piece by piece: how many files each has removed.
@@ -245,7 +250,7 @@ def remove_dead(
         for entry in names:
             place = entry.location
             if entry.is_folder:
-                spared = entry.name == "_delta_log" or (without is not None and entry.name.startswith(without))
+                spared = entry.name == "_delta_log" or entry.name.startswith(without)
                 if not spared and (hidden or not entry.name.startswith("_")):
                     old = place.written_before(oldest)
                     yield gone

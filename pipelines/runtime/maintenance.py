@@ -256,6 +256,6 @@ class Maintenance:
         found: list[Tidied | None] = [tidy(path, keep=self.keep)]
         for insert in inserts:
             found.append(tidy(self.lake.quarantine_path(target, insert), keep=self.keep))
-            staged = remove_staged(self.lake, target, insert, self.keep)
+            staged = remove_staged(self.lake, self.pipeline, target, insert, self.keep)
             found.append(swept([*self.lake.staged_paths(target, insert).values()], staged))
         return found

@@ -40,6 +40,7 @@ from tidegate.pipelines.lake.upkeep import (
 )
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.model import Insert
@@ -141,7 +142,7 @@ class Upkeep:
         for insert in self.pipeline.inserts:
             if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
                 for target in map(self.pipeline.table, insert.outputs):
-                    for _ in remove_staged(self.lake, target, insert, self.keep):
+                    for _ in remove_staged(self.lake, self.pipeline, target, insert, self.keep):
                         yield
         retained = {table.name: table.options.get(RETENTION[table.role]) for table in self.pipeline.sources}
         for insert in self.pipeline.inserts:
@@ -278,14 +279,14 @@ class Upkeep:
         return True
 
 
-def remove_staged(lake: Lake, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
+def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
     """Remove files that an INSERT has staged for a target, and that were adopted and put together with others since,
-    piece by piece: how many each. What the newest epoch has staged stays: it may not be published yet."""
-    row = lake.epochs.last(insert_owner(insert.id))
-    if row is not None:
-        live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
-        for place in lake.staged_paths(target, insert).values():
-            yield from remove_dead(place, live, keep=keep, hidden=True, without=folder_prefix(stored_plan(row)))
+    piece by piece: how many each. What the newest epoch has staged stays, where it is not published yet."""
+    newest = newest_epochs(lake, insert.id, lake.target_path(pipeline.table(insert.target)))
+    current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
+    live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
+    for place in lake.staged_paths(target, insert).values():
+        yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 
 
 def _made(runs: Sequence[Made]) -> None:
