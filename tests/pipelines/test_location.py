@@ -23,6 +23,7 @@ ROOMS = (
 
 NO_LAKE = {
     "assets/components.py": "a project of Dagster",
+    "assets/lost_runs.py": "a lock, /proc",
     "assets/scaffold.py": "a project of Dagster",
     "orchestration/alerts/tables.py": "a script",
     "orchestration/alerts/webhook.py": "an address of the web",
@@ -31,11 +32,9 @@ NO_LAKE = {
     "orchestration/commands/report.py": "the page",
     "orchestration/dagster_home.py": "Dagster's own folder",
     "orchestration/definitions.py": "a project of Dagster",
-    "orchestration/demo/arrive.py": "a database of the demo",
     "orchestration/demo/journal.py": "a journal of the demo",
     "orchestration/demo/stage.py": "the demo's own files, a script",
     "orchestration/demo/writer.py": "a journal of the demo",
-    "orchestration/lost_runs.py": "a lock, /proc",
     "orchestration/report/page.py": "its style",
     "pipelines/runtime/class_archive.py": "an archive of Spark's classes",
     "pipelines/runtime/engine.py": "Spark's jars, a socket",
