@@ -198,16 +198,16 @@ def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_
     it is known what became of them. `target`: where the target's table lies; `at`: ms, UTC.
 
     An INSERT with many epochs and no checkpoint gets one after the other, each from the one before it. All epochs are
-    read at once where one looks back: so that is to be done once, and each look after it reads few again.
+    read at once where one looks back, or where an older version made the checkpoint, which is then replaced as soon as
+    there is an epoch to store: so that is to be done once, and each look after it reads few again.
     """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
     left = 0 if newest is None else newest.epoch - (stored.epoch if stored else 0)
-    if newest is None or newest.generation != 1 or (left <= CHECKPOINT and not looked_back):
+    older = stored is not None and Done.of(stored) is None
+    if newest is None or newest.generation != 1 or (left <= (1 if older else CHECKPOINT) and not looked_back):
         return False
-    upto = None if looked_back or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
-    if stored is not None and Done.of(stored) is None:
-        upto = None
+    upto = None if looked_back or older or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
     before, epochs = since_checkpoint(lake, insert, target, upto)
     settled = epochs if epochs and upto is None and epochs[-1].published else epochs[:-1]
     if not settled:
