@@ -21,6 +21,7 @@ _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunSta
 _CLOCK_S = 5.0
 """How far the time of an event may lie before the start of the process that it names: the kernel reports when it was
 booted in whole seconds."""
+_BOOT = Path("/proc/stat")
 QUIET_S = 10.0
 TEXT = (
     "The process that worked on this run was lost: Dagster, or the whole machine, was stopped in the middle of it. "
@@ -68,7 +69,7 @@ def end_lost_runs(home: Path) -> list[LostRun]:
         if not _is_of_this_machine(instance):
             return []
         runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-        return [_end(instance, run) for run in runs if not _any_lives(_processes(instance, run))]
+        return _ended(instance, [run for run in runs if not _any_lives(_processes(instance, run))])
 
 
 def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun]:
@@ -82,12 +83,13 @@ def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str
     records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
     quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
     own = [run for run in quiet if run.remote_job_origin and run.remote_job_origin.location_name == location]
-    return [_end(instance, run) for run in own if (named := _processes(instance, run)) and not _any_lives(named)]
+    return _ended(instance, [run for run in own if (named := _processes(instance, run)) and not _any_lives(named)])
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
+    """Whether its runs are processes that can be looked for here: without /proc every one would seem gone."""
     elsewhere = instance.run_launcher.supports_check_run_worker_health  # then Dagster can look, by run_monitoring
-    return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere
+    return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere and _BOOT.exists()
 
 
 def _processes(instance: DagsterInstance, run: DagsterRun) -> list[tuple[int, float]]:
@@ -105,13 +107,19 @@ def lives(pid: int, at: float) -> bool:
     """Whether the process that had this number at a time (s, UTC) still has it: one that began later is another."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        boot = next(line for line in _BOOT.read_text().splitlines() if line.startswith("btime "))
     except (FileNotFoundError, ProcessLookupError):
         return False
     # The name in brackets may hold anything; the state is the first field after it, the start the twentieth.
     state, *fields = stat.rpartition(")")[2].split()
     began = int(boot.split()[1]) + int(fields[18]) / os.sysconf("SC_CLK_TCK")
     return state != "Z" and began <= at + _CLOCK_S
+
+
+def _ended(instance: DagsterInstance, without_process: list[DagsterRun]) -> list[LostRun]:
+    """End these runs, but for those that have come to their end since they were listed: their process had to go."""
+    now = (instance.get_run_by_id(run.run_id) for run in without_process)
+    return [_end(instance, run) for run in now if run is not None and run.status in _UNDER_WAY]
 
 
 def _end(instance: DagsterInstance, run: DagsterRun) -> LostRun:

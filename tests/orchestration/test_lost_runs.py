@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterRunStatus
-from dagster._core.events import EngineEventData
+from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 from typer.testing import CliRunner
 
@@ -105,6 +105,33 @@ def test_beside_a_dagster_that_goes_on_a_location_ends_its_own_lost_runs_once_th
         *2 * [DagsterRunStatus.STARTED],
         DagsterRunStatus.STARTING,
     ]
+
+
+def test_a_run_that_comes_to_its_end_while_its_process_is_looked_for_is_left_alone(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, monkeypatch: pytest.MonkeyPatch
+):
+    run_id = left(history, definitions, DagsterRunStatus.STARTED, gone())
+
+    def gone_by_itself(*_: Any) -> bool:
+        run = history.get_run_by_id(run_id)
+        assert run is not None
+        if not run.is_finished:
+            history.report_dagster_event(DagsterEvent(DagsterEventType.RUN_SUCCESS.value, run.job_name), run_id)
+        return False
+
+    monkeypatch.setattr("tidegate.assets.lost_runs._any_lives", gone_by_itself)
+    assert end_runs_that_were_lost(history, time.time() + 60, "here") == []
+    assert status(history, run_id) == DagsterRunStatus.SUCCESS
+    assert end_lost_runs(home) == []
+
+
+def test_where_no_process_can_be_looked_for_no_run_is_ended(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, monkeypatch: pytest.MonkeyPatch
+):
+    run_id = left(history, definitions, DagsterRunStatus.STARTED, gone())
+    monkeypatch.setattr("tidegate.assets.lost_runs._BOOT", home / "no such file")
+    assert end_runs_that_were_lost(history, time.time() + 60, "here") == end_lost_runs(home) == []
+    assert status(history, run_id) == DagsterRunStatus.STARTED
 
 
 def test_a_code_location_ends_them_where_nobody_is_alerted(
