@@ -51,6 +51,7 @@ _WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_n
 """By what `versions.Found.what` says."""
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns={"_op", "_split"}))
+_AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -104,17 +105,18 @@ class ProbeColumns:
             bounds = pc.min_max(places[name]).as_py()  # type: ignore[attr-defined]
             wanted = wanted & (pc.field(name) >= bounds["min"]) & (pc.field(name) <= bounds["max"])
         wanted = wanted & pc.field("_offset").isin(places["_offset"].unique())
-        found = []
+        own, rows = _numbered(places, keys, "_kept"), schema.empty_table().select([*keys, *self.types])
         for each in self.shares[share]:
             chosen = Location(each.path).row_groups(each.numbers, ds.ParquetFileFormat())
-            found.append(chosen.to_table(schema=schema, columns=[*keys, *self.types], filter=wanted, use_threads=False))
-        rows = pa.concat_tables(found)
+            asked = {"schema": schema, "columns": [*keys, *self.types], "filter": wanted}
+            for batch in chosen.to_batches(**asked, **_AHEAD):
+                rows = pa.concat_tables([rows, pa.Table.from_batches([batch])])
+                if rows.num_rows > 2 * places.num_rows:  # other splits have rows with the same offsets
+                    same = _numbered(rows, keys, "_row").join(own, keys, join_type="left semi", use_threads=False)
+                    rows = rows.take(same["_row"])
         # Arrow joins no nested columns: the places are joined, and say where the columns are taken from.
-        left, right = (
-            table.select(keys).append_column(number, pa.array(range(table.num_rows), pa.int64()))
-            for table, number in ((places, "_kept"), (rows, "_row"))
-        )
-        pairs = left.join(right, keys, join_type="left outer", use_threads=False).sort_by("_kept")
+        right = _numbered(rows, keys, "_row")
+        pairs = own.join(right, keys, join_type="left outer", use_threads=False).sort_by("_kept")
         whole = places.select(keys).drop_null().num_rows
         unclear = abs(len(pairs["_row"].drop_null()) - whole) + pairs.num_rows - places.num_rows
         row = pairs["_row"].slice(0, places.num_rows).combine_chunks()
@@ -123,11 +125,15 @@ class ProbeColumns:
         return pa.StructArray.from_arrays(values, fields=fields, mask=row.is_null()), unclear
 
 
+def _numbered(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
+    """The `keys` of some rows, and their numbers as `name`."""
+    return rows.select(keys).append_column(name, pa.array(np.arange(rows.num_rows)))
+
+
 def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Expression) -> Iterator[pa.RecordBatch]:
     for each in groups:
         chosen = Location(each.path).row_groups(each.numbers, _FORMAT)
-        ahead = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
-        yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **ahead)
+        yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **_AHEAD)
 
 
 def op_numbers(ops: pa.DictionaryArray) -> pa.Array:

@@ -32,6 +32,9 @@ from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.versions.hashing import Flags, Numbers, flags, masked
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
+LOOKED_UP = 100_000
+"""Of so many quarantined rows at once a task holds the probe's columns, which may be much larger than the target's."""
+
 Found = dict[str, int | None]
 """The counts of a release, by name."""
 
@@ -98,12 +101,15 @@ class Writer:
 
         task = TaskContext.get()
         assert task is not None
-        rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-        places = {"_epoch": rows["_probe_epoch"], "_offset": rows["_offset"]}
-        places |= {name: rows[name].cast(pa.string()) for name in ("_op", "_split")}
-        columns, unclear = self.probe.of(task.partitionId(), pa.table(places))
-        for batch in rows.append_column("_probe", columns).to_batches():
-            file.write(batch)
+        rows, unclear = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks(), 0
+        for first in range(0, rows.num_rows, LOOKED_UP):
+            some = rows.slice(first, LOOKED_UP)
+            places = {"_epoch": some["_probe_epoch"], "_offset": some["_offset"]}
+            places |= {name: some[name].cast(pa.string()) for name in ("_op", "_split")}
+            columns, missed = self.probe.of(task.partitionId(), pa.table(places))
+            unclear += missed
+            for batch in some.append_column("_probe", columns).to_batches():
+                file.write(batch)
         return unclear
 
     def _concluded(self, frame: Frame, known: Outcomes) -> Numbers:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime import handmade
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.joins import writer
 from tidegate.pipelines.joins.task import Groups, ProbeColumns
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.releasable import Releasable, released
+from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
 from tidegate.pipelines.runtime.quarantine.rows import rows_of
@@ -165,8 +170,50 @@ def test_the_columns_are_found_in_the_row_groups_that_may_have_them(tmp_path: Pa
     assert of(1, 5)[1] > 0  # two rows of one place
 
 
-def landed(path: Path, offsets: list[int]) -> Path:
-    columns = {"_op": "+I", "_split": "s"}
+def test_rows_of_other_splits_with_the_same_offsets_are_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic of many partitions has each offset many times: only columns of quarantined rows are held."""
+    paths = [landed(tmp_path / f"{split}.parquet", list(range(50)), split) for split in "abcdefgh"]
+    found, held = ProbeColumns({"n": pa.int64()}, LANDED, [[Groups(str(path), (0, 1, 2)) for path in paths]]), []
+
+    def together(tables: list[pa.Table]) -> pa.Table:
+        held.append(sum(table.num_rows for table in tables))
+        return concat(tables)
+
+    concat = pa.concat_tables
+    monkeypatch.setattr(pa, "concat_tables", together)
+    places = {"_epoch": [1, 1], "_op": ["+I", "+I"], "_split": ["g", "a"], "_offset": [4, 3]}
+    values, unclear = found.of(0, pa.table(places))
+    assert (values.to_pylist(), unclear) == ([{"n": 40}, {"n": 30}], 0)
+    assert 2 <= max(held) < 8  # of 16 with these offsets
+
+
+def test_a_task_looks_up_a_bounded_number_of_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the columns of the target are, those of the probe may be large."""
+    file = landed(tmp_path / "landed.parquet", list(range(25)))
+    probe = ProbeColumns({"n": pa.int64()}, LANDED, [[Groups(str(file), tuple(range(13)))]])
+    asked, of = list[int](), ProbeColumns.of
+
+    def counted(self: ProbeColumns, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
+        asked.append(places.num_rows)
+        return of(self, share, places)
+
+    monkeypatch.setattr(ProbeColumns, "of", counted)
+    monkeypatch.setattr(writer, "LOOKED_UP", 10)
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 0))
+    insert = handmade.pipeline().inserts[0]
+    own = writer.Writer(insert, writer.Release(1, 1, 0, "quarantine", False, None, False), {}, {}, probe)
+    columns = {"_op": ["+I"] * 26, "_split": ["s"] * 26, "_probe_epoch": [1] * 26, "_offset": [*range(25), 99]}
+    with BatchWriter(tmp_path / "quarantined.parquet") as written:
+        assert own._quarantine(written, [pa.record_batch(columns)]) == 1
+    assert asked == [10, 10, 6]
+    stored = pq.read_table(tmp_path / "quarantined.parquet")
+    assert stored["_probe"].to_pylist() == [{"n": 10 * number} for number in range(25)] + [None]
+
+
+def landed(path: Path, offsets: list[int], split: str = "s") -> Path:
+    columns = {"_op": "+I", "_split": split}
     rows = {name: [value] * len(offsets) for name, value in columns.items()}
     kinds = {"_epoch": pa.int64(), "_generation": pa.int32()}
     rows |= {name: pa.array([1] * len(offsets), kind) for name, kind in kinds.items()}
