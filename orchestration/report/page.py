@@ -39,7 +39,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
             "What the gate said of each staged epoch. Its first word is its last. Waiting: rows that had landed "
             "when an epoch was planned, and that it left for a later one.",
         ),
-        ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate quarantined of a target, and why."),
+        ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
         ("Last alerts", _alerts(facts), "What was sent to people."),
     ]
     body = "".join(_section(title, content, said) for title, content, said in sections if content)

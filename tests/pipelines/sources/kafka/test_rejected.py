@@ -64,7 +64,7 @@ def test_quarantine_keeps_message_and_reason_and_counts(
     assert found.sources[0].rejected == 2
     console = Console(record=True, width=200)
     console.print(*lake_state(found), sep="\n")
-    assert "events: 2 messages did not fit, and are in its quarantine" in console.export_text()
+    assert "events: 2 messages did not fit and went to its quarantine" in console.export_text()
 
 
 @pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
