@@ -39,8 +39,8 @@ def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waitin
 
 
 def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
-    """One epoch's rows: matched, unmatched, quarantined or dropped otherwise; all of them in one colour where it is held
-    or replaced. On top of them those that it has `left` waiting."""
+    """One epoch's rows: matched, unmatched, quarantined or dropped otherwise; all of them in one colour where it is
+    held or replaced. On top of them those that it has `left` waiting."""
     counts = epoch.staged.counts if epoch.staged else {}
     going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
     rows = sum(going.values())
