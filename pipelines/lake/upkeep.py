@@ -242,10 +242,16 @@ def remove_dead(
     Folders whose names begin with an underscore are passed over, as by VACUUM, unless `hidden`; the log always is,
     and so are folders in `path` whose names begin with `without`.
     """
-    oldest = time.time() - keep.total_seconds()
-    if live is None:
-        return
-    for names in Location(path).listed():
+    if live is not None:
+        yield from _removed(Location(path), live, time.time() - keep.total_seconds(), hidden, without)
+
+
+def _removed(
+    folder: Location, live: Collection[str], oldest: float, hidden: bool, without: str | tuple[str, ...] = ()
+) -> Iterator[int]:
+    """The same of what was written before `oldest` (s, UTC), which is one moment however long the pieces lie apart:
+    what is committed meanwhile is younger, and not in `live`."""
+    for names in folder.listed():
         gone = 0
         for entry in names:
             place = entry.location
@@ -255,7 +261,7 @@ def remove_dead(
                     old = place.written_before(oldest)
                     yield gone
                     gone = 0
-                    yield from remove_dead(place, live, keep=keep, hidden=hidden)
+                    yield from _removed(place, live, oldest, hidden)
                     if old:
                         place.delete_if_empty()
             elif _written(entry.name) and str(place) not in live and place.written_before(oldest):

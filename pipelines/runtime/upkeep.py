@@ -282,10 +282,11 @@ class Upkeep:
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
     """Remove files that an INSERT has staged for a target, and that were adopted and put together with others since,
     piece by piece: how many each. What the newest epoch has staged stays, where it is not published yet."""
-    newest = newest_epochs(lake, insert.id, lake.target_path(pipeline.table(insert.target)))
-    current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
-    live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
-    for place in lake.staged_paths(target, insert).values():
+    path = lake.target_path(pipeline.table(insert.target))
+    for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
+        newest = newest_epochs(lake, insert.id, path)
+        current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
+        live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
         yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 
 

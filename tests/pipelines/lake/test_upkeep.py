@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +144,25 @@ def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_t
     assert left == {"_delta_log", "_staged", "notes.txt", Path(live.pop()).parent.name}
     assert len(_rows(tmp_path)) == 3 * SMALL_FILES
     assert sum(remove_dead(tmp_path / "_staged", set(), keep=timedelta(0), hidden=True, without="part")) == 1
+
+
+def test_what_is_committed_while_a_walk_over_folders_is_interrupted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep goes on after a tick, which may take longer than dead files are left: `live` is older than those then."""
+    began = time.time()
+    for folder in ("owner=a", "owner=b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "dead.parquet").touch()
+        os.utime(tmp_path / folder / "dead.parquet", (0, 0))
+    walk = remove_dead(tmp_path, set(), keep=timedelta(minutes=10), hidden=True)
+    next(walk)
+    committed = [tmp_path / folder / "committed.parquet" for folder in ("owner=a", "owner=b")]
+    for file in committed:
+        file.touch()
+    monkeypatch.setattr(upkeep, "time", SimpleNamespace(time=lambda: began + 3600))
+    assert sum(walk) == 2
+    assert all(file.exists() for file in committed)
 
 
 def test_what_another_runner_takes_out_between_two_looks_is_still_read(
