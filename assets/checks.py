@@ -156,11 +156,18 @@ def shown(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetChec
     Dagster shows the newest record alone, and that only of the asset's newest materialisation. A record is as old as
     its run: it is made when the run is, as `planned`, and the result is written into it.
     """
-    record = _newest(instance, check)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+    return _shown(record, _materialization(instance, check.asset_key))
+
+
+def _shown(
+    record: AssetCheckExecutionRecord | None, newest: AssetCheckEvaluationTargetMaterializationData | None
+) -> dg.AssetCheckEvaluation | None:
+    """The same, of a check's newest record and the newest materialisation of its asset."""
     found = result_of(record)
     if record is None or found is None:
         return None
-    newest, judged = _materialization(instance, check.asset_key), found.target_materialization_data
+    judged = found.target_materialization_data
     if newest is None or newest.run_id == record.run_id:
         return found
     current = newest.timestamp < record.create_timestamp if judged is None else judged.storage_id == newest.storage_id
@@ -170,27 +177,33 @@ def shown(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetChec
 def unshown(
     instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = ""
 ) -> list[dg.AssetCheckEvaluation]:
-    """Of the results of the newest judged epoch those that Dagster does not show, to be reported as of no run.
+    """Of the results of the newest judged epoch, all of one staged asset, those that Dagster does not show, to be
+    reported as of no run. The history is asked twice, however many they are.
 
     One that fails is to be seen whatever runs are queued. One that passes takes the place of another one, and leaves
     it to a run that is queued or under way to say so. What the run `run_id` has stored itself is not reported again
     where nothing newer hides it.
     """
+    wanted = {_check(result): result for result in found}
+    if not wanted:
+        return []
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*wanted])
+    newest = _materialization(instance, next(iter(wanted)).asset_key)
     hidden = []
-    for result in found:
-        assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
-        key = dg.AssetCheckKey(result.asset_key, result.check_name)
-        record, now = _newest(instance, key), shown(instance, key)
+    for key, result in wanted.items():
+        record = records.get(key)
+        now = _shown(record, newest)
         if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
             continue
         fails = not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
         if fails or (record is not None and not _is_awaited(instance, record)):
-            hidden.append(result)
-    return list(reported(instance, hidden))
+            hidden.append(evaluation(result, newest))
+    return hidden
 
 
-def _newest(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> AssetCheckExecutionRecord | None:
-    return instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+def _check(result: dg.AssetCheckResult) -> dg.AssetCheckKey:
+    assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+    return dg.AssetCheckKey(result.asset_key, result.check_name)
 
 
 def result_of(record: AssetCheckExecutionRecord | None) -> dg.AssetCheckEvaluation | None:

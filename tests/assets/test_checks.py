@@ -5,7 +5,7 @@ import dagster as dg
 import pytest
 
 from tests.pipelines.runtime.handmade import pipeline
-from tidegate.assets.checks import check_names, check_specs, results, shown_apart
+from tidegate.assets.checks import check_names, check_specs, results, shown_apart, unshown
 from tidegate.pipelines.connectors.table import Constraint, Suite
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
 from tidegate.quality_checks.gate import QUESTIONS
@@ -118,3 +118,30 @@ def test_data_docs_are_linked_from_the_verdict_and_from_their_check(monkeypatch:
 
 def test_the_installed_gate_shows_its_checks():
     assert "released-after-flip" in check_names()
+
+
+def test_however_many_checks_are_held_the_history_is_asked_twice(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+):
+    """The sensor asks it at every look, of each INSERT that is held."""
+    held = [dg.AssetCheckResult(asset_key=STAGED, check_name=f"c{number}", passed=False) for number in range(4)]
+    first = unshown(instance, held)
+    assert [event.check_name for event in first] == ["c0", "c1", "c2", "c3"]
+    for event in first[1:]:
+        instance.report_runless_asset_event(event)
+    asked = list[str]()
+
+    def counted(of: object, name: str) -> None:
+        real = getattr(of, name)
+
+        def ask(*arguments: Any, **named: Any) -> Any:
+            asked.append(name)
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(of, name, ask)
+
+    counted(instance.event_log_storage, "get_latest_asset_check_execution_by_key")
+    counted(instance, "fetch_materializations")
+    assert [event.check_name for event in unshown(instance, held)] == ["c0"]
+    assert len(asked) == 2
+    assert unshown(instance, []) == []
