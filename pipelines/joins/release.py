@@ -247,7 +247,12 @@ class Joining:
             names = {quoted(flat(alias, name)): quoted(name) for name in self._types[alias]} | OWN
             names["_probe_op"] = "CAST(256 * ascii(_op) + ascii(substr(_op, 2)) AS SMALLINT)"
             names |= {"_probe_time": "unix_micros(_rowtime)"} if event else {}
-            names |= {name: f"struct({', '.join(map(quoted, probe.columns))})" for name in probe.travelling}
+            there = probe.rows.columns  # a column that was declared since comes with the next epoch that lands
+            own = (
+                quoted(name) if name in there else f"CAST(NULL AS {kind}) AS {quoted(name)}"
+                for name, kind in probe.columns.items()
+            )
+            names |= {name: f"struct({', '.join(own)})" for name in probe.travelling}
             rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
             return _mapped(rows, frames_of, *work, writer)
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}

@@ -147,6 +147,24 @@ def test_a_probe_that_has_new_columns_gives_them_to_the_quarantine(spark: SparkS
         lake_rows.ensure_table(tmp_path / "q", {"n": "INT", "_probe": other}, "q", added={"_probe"})
 
 
+def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_not_have_yet(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new column is declared before the table gets it, with the next epoch that lands."""
+    harness = Harness(SCRIPT, spark, tmp_path)
+    harness.push("users", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [click(9, 90, FULL)])
+    harness.advance()
+    declared = staging.columns_of(harness.pipeline.table("clicks"))
+    own = ", ".join(f"`{name}`: {kind}" for name, kind in {**declared, "later": "INT"}.items())
+    monkeypatch.setattr(staging, "columns_of", lambda probe: {**declared, "later": "INT"})
+    monkeypatch.setattr(staging, "probe_column", lambda probe: {"_probe": f"STRUCT<{own}>"})
+    harness.restart()
+    harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))
+    assert probes(harness)[2, 90, "+I"] == {**click(9, 90, FULL), "later": None}
+
+
 LANDED = Releasable(1, (released(0, 9, MIN_TIMESTAMP, 10**9),))
 
 
