@@ -95,7 +95,7 @@ def _after(item: QuarantinedSum, state: str) -> tuple[str, ...]:
         return ("", "its held epoch was discarded")
     if state == "released":
         return (f"{epoch}, {moment(at)}",)
-    return (f"{item.by}, {moment(at)}", item.because) if item.by else ("", "")
+    return ", ".join(filter(None, (item.by, moment(at)))), item.because
 
 
 def of_rows(
