@@ -38,6 +38,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Small epochs dominate: a few tasks, and Delta's log replayed by few of them.

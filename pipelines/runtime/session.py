@@ -93,8 +93,14 @@ class SessionNotSuited(TidegateError):
 
 
 _OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-_OF_VALUES = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType")
-"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold."""
+_OF_VALUES = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.parser.escapedStringLiterals",
+)
+"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold, and what
+a quote or a backslash in a text of the script is."""
 _UTC = {"etc/utc", "z", "gmt", "etc/gmt", "+00:00"}
 
 

@@ -94,6 +94,7 @@ def test_a_session_without_delta_is_refused_with_the_two_settings(monkeypatch: p
         ("spark.sql.session.timeZone", "Europe/Berlin", "UTC"),
         ("spark.sql.ansi.enabled", "false", "true"),
         ("spark.sql.parquet.outputTimestampType", "INT96", "TIMESTAMP_MICROS"),
+        ("spark.sql.parser.escapedStringLiterals", "true", "false"),
     ],
 )
 def test_a_session_that_would_give_other_values_is_refused(
