@@ -149,21 +149,15 @@ def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult])
         yield evaluation(result, newest)
 
 
-def shown(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """The result that Dagster shows of a check; None where it shows none, or that a run is in progress or has not come
-    to it.
+def _shown(
+    record: AssetCheckExecutionRecord | None, newest: AssetCheckEvaluationTargetMaterializationData | None
+) -> dg.AssetCheckEvaluation | None:
+    """The result that Dagster shows of a check whose newest record this is; None where it shows none, or that a run is
+    in progress or has not come to it. `newest`: the newest materialisation of the check's asset.
 
     Dagster shows the newest record alone, and that only of the asset's newest materialisation. A record is as old as
     its run: it is made when the run is, as `planned`, and the result is written into it.
     """
-    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
-    return _shown(record, _materialization(instance, check.asset_key))
-
-
-def _shown(
-    record: AssetCheckExecutionRecord | None, newest: AssetCheckEvaluationTargetMaterializationData | None
-) -> dg.AssetCheckEvaluation | None:
-    """The same, of a check's newest record and the newest materialisation of its asset."""
     found = result_of(record)
     if record is None or found is None:
         return None
@@ -227,6 +221,12 @@ def _materialization(
         ),
         None,
     )
+
+
+def is_awaited(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> bool:
+    """Whether Dagster shows a check as in progress: a run that is not over is to give its result."""
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+    return record is not None and _is_awaited(instance, record)
 
 
 def _is_awaited(instance: dg.DagsterInstance, record: AssetCheckExecutionRecord) -> bool:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import dagster as dg
 
-from tidegate.assets.checks import names_of_gate, reported, results, shown, unshown
+from tidegate.assets.checks import is_awaited, names_of_gate, reported, results, unshown
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
@@ -186,8 +186,8 @@ class _Look:
     def _decided(self, verdict: VerdictRow, known: Reported) -> tuple[list[Event], Reported]:
         """What was held is not any more: whoever has decided it, Dagster shows so."""
         found = unshown(self.instance, self._results(verdict, "passed"))
-        gate = shown(self.instance, dg.AssetCheckKey(self.target.staged, GATE))
-        return [*found], known if found or gate is None else replace(known, held="")
+        waits = is_awaited(self.instance, dg.AssetCheckKey(self.target.staged, GATE))
+        return [*found], known if found or waits else replace(known, held="")
 
     def _may_be_reported(self, known: Reported) -> bool:
         """Whether the last materialisation is as long ago as it has to be."""

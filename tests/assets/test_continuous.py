@@ -14,7 +14,7 @@ import pytest
 from tests.assets.clicks import REASON, handmade, pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
-from tidegate.assets.continuous import look
+from tidegate.assets.continuous import Cursor, look
 from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.sensors import continuous_sensor
@@ -181,6 +181,8 @@ def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon
 
     assert dg.materialize([published], instance=daemon.instance).success
     assert daemon.look(600) == []
+    (known,) = Cursor.of(daemon.cursor).reported.values()
+    assert known.held == "", "Dagster has no result of the gate at all: no later look asks for one"
     publish(rows, 3)
     assert materialised(daemon.look(600)) == [(PUBLISHED, 3, 1, 5)]
 
