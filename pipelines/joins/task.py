@@ -35,7 +35,7 @@ from tidegate.pipelines.versions.hashing import flags, masked
 
 Frame = dict[str, pa.Array]
 
-AT_ONCE, BYTES_AT_ONCE = 1 << 20, 256 << 20
+AT_ONCE, BYTES_AT_ONCE = 1 << 20, 64 << 20
 """So many rows, of about so many bytes, are joined at once, at most."""
 
 BATCH = 1 << 16
@@ -50,7 +50,6 @@ _MATCH = -1
 _WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)], np.int8)
 """By what `versions.Found.what` says."""
 
-_FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns={"_op", "_split"}))
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -107,7 +106,7 @@ class ProbeColumns:
         wanted = wanted & pc.field("_offset").isin(places["_offset"].unique())
         own, rows = _numbered(places, keys, "_kept"), schema.empty_table().select([*keys, *self.types])
         for each in self.shares[share]:
-            chosen = Location(each.path).row_groups(each.numbers, ds.ParquetFileFormat())
+            chosen = Location(each.path).row_groups(each.numbers)
             asked = {"schema": schema, "columns": [*keys, *self.types], "filter": wanted}
             for batch in chosen.to_batches(**asked, **_AHEAD):
                 rows = pa.concat_tables([rows, pa.Table.from_batches([batch])])
@@ -132,7 +131,7 @@ def _numbered(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
 
 def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Expression) -> Iterator[pa.RecordBatch]:
     for each in groups:
-        chosen = Location(each.path).row_groups(each.numbers, _FORMAT)
+        chosen = Location(each.path).row_groups(each.numbers, ("_op", "_split"))
         yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **_AHEAD)
 
 

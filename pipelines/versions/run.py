@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
+from tidegate.pipelines.location import dataset_of
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions.hashing import (
     SALT,
@@ -113,8 +113,8 @@ def _read(made: Made) -> tuple[pa.Table, int]:
     epoch, held, count = pc.field("_epoch"), list[pa.RecordBatch](), 0
     wanted = (pc.field("_generation") == made.generation) & (epoch > made.after) & (epoch <= made.upto)
     if made.files:
-        files = ds.dataset(list(made.files), schema=schema, format="parquet")
-        for batch in files.to_batches(filter=wanted, batch_readahead=4, fragment_readahead=1):
+        files = dataset_of(made.files, schema)
+        for batch in files.to_batches(filter=wanted, batch_readahead=1, fragment_readahead=1):
             count += batch.num_rows
             held.append(batch if made.shards == 1 else _of_shard(batch, made))
     return pa.Table.from_batches(held, schema), count

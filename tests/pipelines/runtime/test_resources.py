@@ -1,7 +1,10 @@
 """What a run needs of a machine: memory that does not grow with the data.
 
-A process works on little and then on ten times as much. What grows in the heap of its JVM ends it, for the heap is
-smaller than the data; what grows beside it is seen as RSS; what stays behind is counted in the heap at the end of each.
+A process works on a table, and then on one several times as large. What grows in the heap of its JVM ends it, for the
+heap is smaller than the data; what grows beside it is seen as RSS, of the driver with its JVM and of the largest Python
+worker; what stays behind is counted in the heap at the end of each. Files that are mapped, as the index of versions is,
+are not counted: they are as large as the data, each worker shows them, and the kernel takes their pages back when it
+must.
 """
 
 from __future__ import annotations
@@ -49,24 +52,26 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.versions import runs
 
-peak = workers = 0
+driver = worker = 0
 
 def watch():
-    global peak, workers
+    global driver, worker
     while True:
-        total = python = 0
+        total = 0
         for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
             try:
-                # A JVM under a JVM is a fork that is about to be another program; until then it shows the same pages.
-                jvm = process.name() == "java"
-                if not jvm or process.parent().name() != "java":
-                    total += process.memory_info().rss
-                if not jvm and process.pid != psutil.Process().pid:
-                    python += process.memory_info().rss
+                name, found = process.name(), process.memory_info()
+                own = found.rss - found.shared
+                # A JVM's fork that is about to be another program shows the same pages, by the name of a thread.
+                if process.pid == psutil.Process().pid or (name == "java" and process.parent().name() != "java"):
+                    total += own
+                elif name.startswith("python"):
+                    worker = max(worker, own)
             except psutil.NoSuchProcess:
                 pass
-        peak, workers = max(peak, total), max(workers, python)
+        driver = max(driver, total)
         time.sleep(0.05)
 
 def live():
@@ -86,6 +91,8 @@ def runner(name):
 HEAP = "-XX:+UseSerialGC -Xms512m -XX:+AlwaysPreTouch"
 # A task holds a row group, and little data has to be several of them too: they are 8 MB here rather than 128 MB.
 GROUPS = {"spark.hadoop.parquet.block.size": str(8 << 20)}
+# So does a task that makes a shard of the index: 16 MB rather than 128 MB.
+runs.SHARD_BYTES = 16 << 20
 folder = Path(sys.argv[1])
 spark = start_session(master="local[2]", config={"spark.driver.extraJavaOptions": HEAP, **GROUPS})
 threading.Thread(target=watch, daemon=True).start()
@@ -95,7 +102,7 @@ for name in ("small", "large"):
     with runner(name) as active:
         report = active.run()
     published = sum(done.rows for release in report.releases for done in release.published)
-    print("published", published, "peak", peak, "live", live(), flush=True)
+    print("published", published, "driver", driver, "worker", worker, "live", live(), flush=True)
 """
 LAND = """
 for name in ("small", "large"):
@@ -103,7 +110,7 @@ for name in ("small", "large"):
         with runner(name) as active:
             print(what, active.advance("user_info").rows, flush=True)
         sys.stdin.readline()
-    print("peak", peak, "workers", workers, "live", live(), flush=True)
+    print("driver", driver, "worker", worker, "live", live(), flush=True)
 """
 HEAP_MB = 512
 ROW_BYTES = 1000
@@ -162,21 +169,22 @@ def row_groups(directory: Path, table: str) -> list[int]:
 
 def no_more(small: dict[str, int], large: dict[str, int], *whats: str) -> None:
     for what in whats:
-        print(f"{what}: {small[what] / 2**20:,.0f} MiB, at ten times the data {large[what] / 2**20:,.0f} MiB")
+        print(f"{what}: {small[what] / 2**20:,.0f} MiB, of the large one {large[what] / 2**20:,.0f} MiB")
     assert {what: large[what] for what in whats if large[what] > 1.2 * small[what]} == {}
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
-def test_ten_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
-    clicks = {"small": 15_000, "large": 150_000}
-    assert 4 * clicks["large"] * ROW_BYTES > HEAP_MB << 20
+def test_three_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
+    clicks = {"small": 150_000, "large": 450_000}
+    # The small one fills the heap, and a row group of each file that is written, too.
+    assert 4 * clicks["small"] * ROW_BYTES > HEAP_MB << 20
     for name, count in clicks.items():
         (tmp_path / f"{name}.sql").write_text(SCRIPT.format(build=4 * count, probe=count, length=ROW_BYTES))
     with watched(RUN, tmp_path) as (lines, _):
         small, large = told(lines, tmp_path), told(lines, tmp_path)
     assert (small["published"], large["published"]) == (clicks["small"], clicks["large"])
-    no_more(small, large, "peak", "live")
+    no_more(small, large, "driver", "worker", "live")
 
 
 @pytest.mark.thorough
@@ -204,4 +212,4 @@ def test_ten_times_the_table_and_the_transaction_take_no_more_memory(database: D
     assert len(row_groups(tmp_path, "small")) == 2
     assert max(row_groups(tmp_path, "small")) > 1
     assert sum(groups > 1 for groups in row_groups(tmp_path, "large")) > 10
-    no_more(small, large, "peak", "workers", "live")
+    no_more(small, large, "driver", "worker", "live")
