@@ -169,14 +169,15 @@ def _shown(
 
 
 def unshown(
-    instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = ""
+    instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = "", *, again: bool = False
 ) -> list[dg.AssetCheckEvaluation]:
     """Of the results of the newest judged epoch, all of one staged asset, those that Dagster does not show, to be
     reported as of no run. The history is asked twice, however many they are.
 
     One that fails is to be seen whatever runs are queued. One that passes takes the place of another one, and leaves
     it to a run that is queued or under way to say so. What the run `run_id` has stored itself is not reported again
-    where nothing newer hides it.
+    where nothing newer hides it; nor, `again`, one that fails where another failure is shown: two code locations with
+    assets of one name and a lake each would take turns for ever.
     """
     wanted = {_check(result): result for result in found}
     if not wanted:
@@ -189,10 +190,16 @@ def unshown(
         now = _shown(record, newest)
         if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
             continue
-        fails = not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
+        fails = _fails(result)
+        if again and fails and now is not None and _fails(now):
+            continue
         if fails or (record is not None and not _is_awaited(instance, record)):
             hidden.append(evaluation(result, newest))
     return hidden
+
+
+def _fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
+    return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
 
 
 def _check(result: dg.AssetCheckResult) -> dg.AssetCheckKey:

@@ -179,7 +179,8 @@ class _Look:
             return events, known
         if not verdict.passed:
             kept = [event for event in events if isinstance(event, dg.AssetMaterialization)]
-            hidden = unshown(self.instance, self._results(verdict, "held"))
+            again = newest.digest == known.held
+            hidden = unshown(self.instance, self._results(verdict, "held"), again=again)
             return [*kept, *hidden], replace(known, held=newest.digest)
         return (events, known) if events or not known.held else self._decided(verdict, known)
 

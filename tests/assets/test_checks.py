@@ -145,3 +145,18 @@ def test_however_many_checks_are_held_the_history_is_asked_twice(
     assert [event.check_name for event in unshown(instance, held)] == ["c0"]
     assert len(asked) == 2
     assert unshown(instance, []) == []
+
+
+def test_two_lakes_that_report_to_one_check_do_not_take_turns(instance: dg.DagsterInstance):
+    """Two code locations with assets of one name: what one has reported, the other replaces once at most."""
+    plans = [
+        [dg.AssetCheckResult(asset_key=STAGED, check_name="gate", passed=False, metadata={"plan": plan})]
+        for plan in ("one lake's", "the other's")
+    ]
+    for look in range(3):
+        for held in plans:
+            for event in unshown(instance, held, again=look > 0):
+                assert look == 0
+                instance.report_runless_asset_event(event)
+    [record] = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(STAGED, "gate"), limit=1)
+    assert record.id == 2
