@@ -48,6 +48,12 @@ def start_session(
     if active is not None:
         _check(active)
         return active
+    if wrong := _other_values(config or {}):
+        raise SessionNotSuited(
+            "with these settings of spark_config Spark would read or write other values",
+            wrong,
+            f"take {', '.join(wrong)} out of spark_config",
+        )
     wanted = spark_jars()
     launcher = java()
     progress = progress or SilentProgress()
@@ -80,14 +86,15 @@ def start_session(
 
 
 class SessionNotSuited(TidegateError):
-    """A session that was there before lacks settings. `settings`: those, with the values that they need."""
+    """A session, one that is there or one that is to be started, lacks settings. `settings`: those, with the values
+    that they need."""
 
     def __init__(self, what: str, settings: Mapping[str, str], next_command: str) -> None:
         self.settings = settings
         super().__init__(
             what,
             where=", ".join(f"{name}={value}" for name, value in settings.items()),
-            state="nothing was read or written; the session is as it was",
+            state="nothing was read or written",
             next_command=next_command,
         )
 
@@ -98,9 +105,14 @@ _OF_VALUES = (
     "spark.sql.ansi.enabled",
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.parser.quotedRegexColumnNames",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.mapKeyDedupPolicy",
 )
-"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold, and what
-a quote or a backslash in a text of the script is."""
+"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold, what a
+quote or a backslash in a text of the script is, whether a column's name is a pattern, how a time's pattern is read, how
+many digits a product of decimals keeps, and what becomes of a key that a map has twice."""
 _UTC = {"etc/utc", "z", "gmt", "etc/gmt", "+00:00"}
 
 
@@ -120,16 +132,21 @@ def _check(session: SparkSession) -> None:
             lacking,
             f"start it with these settings and the jar {spark_jars().delta}, or stop it: Tidegate starts one with both",
         )
-    found = {name: (session.conf.get(name) or "").lower() for name in _OF_VALUES}  # what Spark has, where nobody set it
-    if found["spark.sql.session.timeZone"] in _UTC:
-        found["spark.sql.session.timeZone"] = "utc"
-    wrong = {name: DEFAULTS[name] for name, value in found.items() if value != DEFAULTS[name].lower()}
+    wrong = _other_values({name: session.conf.get(name) for name in _OF_VALUES})  # what Spark has, where nobody set it
     if wrong:
         raise SessionNotSuited(
             "the Spark session that is there would read or write other values",
             wrong,
             "; ".join(f'spark.conf.set("{name}", "{value}")' for name, value in wrong.items()),
         )
+
+
+def _other_values(found: Mapping[str, str | None]) -> dict[str, str]:
+    """Of the settings that rows depend on those that are `found` to be others, with the values that they need."""
+    lower = {name: (value or "").lower() for name, value in found.items() if name in _OF_VALUES}
+    if lower.get("spark.sql.session.timeZone") in _UTC:
+        lower["spark.sql.session.timeZone"] = "utc"
+    return {name: DEFAULTS[name] for name, value in lower.items() if value != DEFAULTS[name].lower()}
 
 
 def _of_another_thread() -> SparkSession | None:

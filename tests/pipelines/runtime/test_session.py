@@ -95,6 +95,8 @@ def test_a_session_without_delta_is_refused_with_the_two_settings(monkeypatch: p
         ("spark.sql.ansi.enabled", "false", "true"),
         ("spark.sql.parquet.outputTimestampType", "INT96", "TIMESTAMP_MICROS"),
         ("spark.sql.parser.escapedStringLiterals", "true", "false"),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY", "CORRECTED"),
+        ("spark.sql.mapKeyDedupPolicy", "LAST_WIN", "EXCEPTION"),
     ],
 )
 def test_a_session_that_would_give_other_values_is_refused(
@@ -105,6 +107,17 @@ def test_a_session_that_would_give_other_values_is_refused(
         session.start_session()
     assert raised.value.settings == {name: wanted}
     assert raised.value.next_command == f'spark.conf.set("{name}", "{wanted}")'
+
+
+def test_settings_that_would_give_other_values_are_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
+    monkeypatch.setattr(session, "java", lambda: pytest.fail("nothing is started"))
+    own = {"spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.shuffle.partitions": "2"}
+    with pytest.raises(session.SessionNotSuited, match="spark_config") as raised:
+        session.start_session(config=own)
+    assert raised.value.settings == {"spark.sql.session.timeZone": "UTC"}
+    assert raised.value.next_command == "take spark.sql.session.timeZone out of spark_config"
 
 
 def test_a_session_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
