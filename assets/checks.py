@@ -128,10 +128,10 @@ def evaluation(
     result: dg.AssetCheckResult, of: AssetCheckEvaluationTargetMaterializationData | None = None
 ) -> dg.AssetCheckEvaluation:
     """A result as an event by itself; `of` is the materialisation of the staged asset that it judges."""
-    assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
+    key = _check(result)
     return dg.AssetCheckEvaluation(
-        asset_key=result.asset_key,
-        check_name=result.check_name,
+        asset_key=key.asset_key,
+        check_name=key.name,
         passed=result.passed,
         severity=result.severity,
         metadata=result.metadata,
@@ -141,12 +141,11 @@ def evaluation(
     )
 
 
-def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Results as events of no run, which Dagster shows as those of the staged asset's newest materialisation."""
-    for result in found:
-        assert result.asset_key is not None
-        newest = _materialization(instance, result.asset_key)
-        yield evaluation(result, newest)
+def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult]) -> list[dg.AssetCheckEvaluation]:
+    """Results of one staged asset as events of no run, which Dagster shows as those of its newest materialisation."""
+    own = list(found)
+    newest = _materialization(instance, _check(own[0]).asset_key) if own else None
+    return [evaluation(result, newest) for result in own]
 
 
 def _shown(
