@@ -1,6 +1,6 @@
 """Event-time process functions (FLIP-499): what a user writes, and the engine that runs it over the keys of a task.
 
-Nothing here knows Spark or the lake; `tidegate.pipelines.runtime.processing` makes epochs of tables out of it.
+Nothing here knows Spark or the lake; `tidegate.pipelines.runtime.processes` makes epochs of tables out of it.
 """
 
 from importlib import import_module

@@ -37,7 +37,7 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.processes.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tests.pipelines.runtime.processing.test_shapes import whole
+from tests.pipelines.runtime.processes.test_shapes import whole
 from tests.pipelines.sql.test_compile import fixture
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.assets.lineage import staged_lineage

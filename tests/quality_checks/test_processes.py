@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.pipelines.runtime.handmade import store, verdict_of
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension

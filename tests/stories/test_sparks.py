@@ -37,7 +37,7 @@ STORIES = {
         "tests/pipelines/test_spark_versions.py",
         "tests/pipelines/runtime/test_avro_jar.py",
     ),
-    "processes": ("tests/pipelines/runtime/processing/test_kill.py", "-m", "not thorough"),
+    "processes": ("tests/pipelines/runtime/processes/test_kill.py", "-m", "not thorough"),
     "kills": ("tests/pipelines/runtime/test_kills.py", "-k", "lose_no_row_and_repeat_none"),
     "demo": ("tests/orchestration/test_demo.py", "-k", "verdict or verify_which or silent_nulls"),
 }

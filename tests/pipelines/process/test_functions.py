@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines import process
 from tidegate.pipelines.process import (
     Arrived,

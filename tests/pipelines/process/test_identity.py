@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.process.windows.test_function import COUNT
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.process.identity import _package, definition_of, identity_of
 from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble

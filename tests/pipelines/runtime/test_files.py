@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import crash_at
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
-from tests.pipelines.runtime.processing.test_processes import event, wrapped
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
+from tests.pipelines.runtime.processes.test_processes import event, wrapped
 from tests.pipelines.runtime.test_event_time import Play, told
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import lake as lake_module

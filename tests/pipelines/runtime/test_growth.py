@@ -26,7 +26,7 @@ from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, mark, no_spark, store
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step

@@ -14,9 +14,9 @@ from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT as EVENTS
-from tests.pipelines.runtime.processing.test_processes import event, wrapped
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
+from tests.pipelines.runtime.processes.test_processes import event, wrapped
 from tests.pipelines.runtime.test_event_time import Play, told
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log

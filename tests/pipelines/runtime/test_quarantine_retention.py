@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import HandmadeLake, store
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES, Play, told
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import delta_log

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes

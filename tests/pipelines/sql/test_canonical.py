@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.connectors.registry import connectors
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.sql import compile_script

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from tests.pipelines.process.engine.test_epoch import CASES, parsed, shown
 from tests.pipelines.process.scripted import Order, Scripted
-from tests.pipelines.runtime.processing.functions import SEEN, TOTAL, Timed
+from tests.pipelines.runtime.processes.functions import SEEN, TOTAL, Timed
 from tidegate.pipelines.process import Arrived, EventTimeExtension, FunctionRaised, LocalRun, WrongValue
 from tidegate.pipelines.process.engine.bucket import StateColumns, read_groups
 from tidegate.pipelines.process.engine.rows import InputShape

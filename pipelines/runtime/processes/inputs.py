@@ -17,9 +17,9 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
-from tidegate.pipelines.runtime.processing.columns import record_columns
-from tidegate.pipelines.runtime.processing.frames import InputRows
-from tidegate.pipelines.runtime.processing.tables import ProcessTables
+from tidegate.pipelines.runtime.processes.columns import record_columns
+from tidegate.pipelines.runtime.processes.frames import InputRows
+from tidegate.pipelines.runtime.processes.tables import ProcessTables
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 

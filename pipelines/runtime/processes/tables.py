@@ -12,14 +12,14 @@ from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.processing.columns import (
+from tidegate.pipelines.runtime.processes.columns import (
     ensure_state,
     key_columns,
     output_columns,
     record_columns,
     state_columns,
 )
-from tidegate.pipelines.runtime.processing.state import KeyColumns
+from tidegate.pipelines.runtime.processes.state import KeyColumns
 from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine, make_places
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.oracle.pins import rows_of
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import (
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import (
     EPOCHS,
     PUBLISHED,
     SCRIPT,
@@ -34,7 +34,7 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 DRIVE = """
 import sys
 from tidegate.pipelines.testing import Harness, spark_session
-from tests.pipelines.runtime.processing.test_processes import timed
+from tests.pipelines.runtime.processes.test_processes import timed
 Harness(timed(), spark_session(), sys.argv[1]).advance()
 """
 
@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
-from tests.pipelines.runtime.processing.test_processes import timed
+from tests.pipelines.runtime.processes.test_processes import timed
 Runner(timed(), Lake(Path(sys.argv[1]))).publish("told")
 """
 """No session: publishing is made of commits alone."""
@@ -109,7 +109,7 @@ from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import spark_session
-from tests.pipelines.runtime.processing.test_kill import tallied
+from tests.pipelines.runtime.processes.test_kill import tallied
 os.environ["TIDEGATE_KILL_GROUP"] = str(os.getpgid(0))
 runner = Runner(tallied(), Lake(Path(sys.argv[1])), spark=spark_session)
 runner.stage("evens")
@@ -122,7 +122,7 @@ import os, sys
 from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
-from tests.pipelines.runtime.processing.test_kill import tallied
+from tests.pipelines.runtime.processes.test_kill import tallied
 pipeline = tallied()
 for word in sys.argv[2:]:
     step, insert, point = word.split(":")
@@ -238,7 +238,7 @@ def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_a
     harness.restart()
     harness.advance()
     # Once more where the epoch writes all state anew, whose commit takes the place of all before it.
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.state.REWRITE_AFTER", 2)
     land(harness, LANDED[2])
     for insert in ("evens", "ruled"):
         harness.runner.stage(insert)

@@ -13,9 +13,9 @@ from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
-from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
-from tidegate.pipelines.runtime.processing.inputs import EpochSteps, epoch_steps
-from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
+from tidegate.pipelines.runtime.processes.columns import key_columns, state_columns
+from tidegate.pipelines.runtime.processes.inputs import EpochSteps, epoch_steps
+from tidegate.pipelines.runtime.processes.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import BEGINNING

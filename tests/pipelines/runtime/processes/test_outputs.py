@@ -14,7 +14,7 @@ from tidegate.pipelines.process import (
     WatermarkDeclarations,
 )
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
-from tidegate.pipelines.runtime.processing.outputs import FACT, OutputsTime, same_on_every_task
+from tidegate.pipelines.runtime.processes.outputs import FACT, OutputsTime, same_on_every_task
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 

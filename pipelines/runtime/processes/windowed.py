@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, output_column
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT, WINDOW_END, WindowedQuery, WindowTable
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
-from tidegate.pipelines.runtime.processing.inputs import EpochSteps
-from tidegate.pipelines.runtime.processing.outputs import PROCESSED
+from tidegate.pipelines.runtime.processes.inputs import EpochSteps
+from tidegate.pipelines.runtime.processes.outputs import PROCESSED
 from tidegate.pipelines.syntax.types import quoted
 
 LATE = "late"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.processing.columns import key_columns, state_columns
-from tidegate.pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, check_unchanged
+from tidegate.pipelines.runtime.processes.columns import key_columns, state_columns
+from tidegate.pipelines.runtime.processes.state import FACT, StateBefore, StateFiles, check_unchanged
 from tidegate.pipelines.sql import compile_script
 
 

@@ -31,12 +31,12 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import first_line
-from tidegate.pipelines.runtime.processing.columns import input_columns, output_schema, output_types
-from tidegate.pipelines.runtime.processing.description import staged_row
-from tidegate.pipelines.runtime.processing.inputs import EpochInputs, planned_steps
-from tidegate.pipelines.runtime.processing.state import StateBefore, check_unchanged, state_before
-from tidegate.pipelines.runtime.processing.tables import ProcessTables
-from tidegate.pipelines.runtime.processing.writing import EpochOutputs
+from tidegate.pipelines.runtime.processes.columns import input_columns, output_schema, output_types
+from tidegate.pipelines.runtime.processes.description import staged_row
+from tidegate.pipelines.runtime.processes.inputs import EpochInputs, planned_steps
+from tidegate.pipelines.runtime.processes.state import StateBefore, check_unchanged, state_before
+from tidegate.pipelines.runtime.processes.tables import ProcessTables
+from tidegate.pipelines.runtime.processes.writing import EpochOutputs
 from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
 
 PER_TASK = 200_000

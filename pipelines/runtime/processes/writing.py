@@ -16,11 +16,11 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.task import KIND, TaskPlan
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
-from tidegate.pipelines.runtime.processing.columns import record_columns
-from tidegate.pipelines.runtime.processing.frames import InputRows, processed, task_rows
-from tidegate.pipelines.runtime.processing.inputs import EpochInputs
-from tidegate.pipelines.runtime.processing.outputs import counts, staged_rows
-from tidegate.pipelines.runtime.processing.windowed import PLACE, added_up, counts_of, emitted_rows
+from tidegate.pipelines.runtime.processes.columns import record_columns
+from tidegate.pipelines.runtime.processes.frames import InputRows, processed, task_rows
+from tidegate.pipelines.runtime.processes.inputs import EpochInputs
+from tidegate.pipelines.runtime.processes.outputs import counts, staged_rows
+from tidegate.pipelines.runtime.processes.windowed import PLACE, added_up, counts_of, emitted_rows
 from tidegate.pipelines.syntax.types import quoted
 
 Counts = Mapping[str, Any]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.handmade import store, verdict_of
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT, wrapped
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -20,13 +20,13 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
-from tidegate.pipelines.runtime.processing.description import time_after
-from tidegate.pipelines.runtime.processing.inputs import epoch_steps, planned_steps
-from tidegate.pipelines.runtime.processing.outputs import OutputsTime
-from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
-from tidegate.pipelines.runtime.processing.state import FACT, StateFiles, state_before
-from tidegate.pipelines.runtime.processing.tables import ProcessTables
-from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.processes.description import time_after
+from tidegate.pipelines.runtime.processes.inputs import epoch_steps, planned_steps
+from tidegate.pipelines.runtime.processes.outputs import OutputsTime
+from tidegate.pipelines.runtime.processes.planning import ProcessPlanner
+from tidegate.pipelines.runtime.processes.state import FACT, StateFiles, state_before
+from tidegate.pipelines.runtime.processes.tables import ProcessTables
+from tidegate.pipelines.runtime.processes.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -243,7 +243,7 @@ def test_what_is_staged_is_the_old_functions(tmp_path: Path) -> None:
 
 
 def test_another_key_is_refused_before_anything_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.state.committed", lambda path, application: 1)
     log = Log(tmp_path)
     log.landed("events", 1)
     plan = log.plan()
@@ -280,7 +280,7 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
 
 def test_a_run_follows_the_clock_no_further_than_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer in processing time that is always set again is due at every plan: a run ends all the same."""
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.committed", lambda path, application: 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.state.committed", lambda path, application: 1)
     log = Log(tmp_path)
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
@@ -329,7 +329,7 @@ def test_the_outputs_watermark_stands_through_two_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [1, 3])
 def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.committed", lambda path, application: 3)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.state.committed", lambda path, application: 3)
     log = Log(tmp_path)
     log.landed("events", 1)
     first = log.plan()

@@ -18,10 +18,10 @@ from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
-from tidegate.pipelines.runtime.processing.outputs import OutputsTime
-from tidegate.pipelines.runtime.processing.planning import ProcessPlanner
-from tidegate.pipelines.runtime.processing.staging import ProcessStager
-from tidegate.pipelines.runtime.processing.state import StateFiles
+from tidegate.pipelines.runtime.processes.outputs import OutputsTime
+from tidegate.pipelines.runtime.processes.planning import ProcessPlanner
+from tidegate.pipelines.runtime.processes.staging import ProcessStager
+from tidegate.pipelines.runtime.processes.state import StateFiles
 from tidegate.pipelines.runtime.releasing.work import EpochWork
 from tidegate.pipelines.sinks.protocol import TableSink
 

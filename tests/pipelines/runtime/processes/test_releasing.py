@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.handmade import mark, store, verdict_of
-from tests.pipelines.runtime.processing.test_planning import Log
+from tests.pipelines.runtime.processes.test_planning import Log
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.processing.work import ProcessWork
+from tidegate.pipelines.runtime.processes.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sinks.protocol import TableSink
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
-from tests.pipelines.runtime.processing import functions as fn
-from tests.pipelines.runtime.processing.test_processes import SCRIPT, event, wrapped
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT, event, wrapped
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake import rows as lake_rows
@@ -72,7 +72,7 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
 def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if at_once:
         monkeypatch.setattr(
-            "tidegate.pipelines.runtime.processing.staging.PER_TASK", 2
+            "tidegate.pipelines.runtime.processes.staging.PER_TASK", 2
         )  # several tasks, as of large epochs
     harness, found = Harness(whole(), spark, tmp_path), []
 
@@ -139,7 +139,7 @@ class Unsure(fn.Ruled):
 def test_broadcast_state_that_differs_from_task_to_task_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.staging.PER_TASK", 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.staging.PER_TASK", 1)
     pipeline = compile_script(SCRIPT).process(
         "ruled", ["events", "rules"], "k", wrapped(Unsure()), "k STRING, number BIGINT, rule BIGINT", buckets=3
     )

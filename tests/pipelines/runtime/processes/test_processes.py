@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import crash_at
-from tests.pipelines.runtime.processing import functions as fn
+from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
@@ -177,7 +177,7 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
 def test_state_grows_with_its_declaration_and_is_written_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.processing.state.REWRITE_AFTER", 2)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.state.REWRITE_AFTER", 2)
     harness = Harness(timed(function=Versioned()), spark, tmp_path)
     for epoch in EPOCHS[:2]:
         play(harness, epoch)

@@ -14,8 +14,8 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
-from tidegate.pipelines.runtime.processing.outputs import FACT as TIME_FACT
-from tidegate.pipelines.runtime.processing.outputs import (
+from tidegate.pipelines.runtime.processes.outputs import FACT as TIME_FACT
+from tidegate.pipelines.runtime.processes.outputs import (
     PROCESSED,
     REPORTS,
     OutputsTime,
@@ -23,10 +23,10 @@ from tidegate.pipelines.runtime.processing.outputs import (
     same_on_every_task,
     state_files,
 )
-from tidegate.pipelines.runtime.processing.state import FACT, StateBefore, StateFiles, merged, published_rows
-from tidegate.pipelines.runtime.processing.tables import ProcessTables
-from tidegate.pipelines.runtime.processing.windowed import LATE
-from tidegate.pipelines.runtime.processing.writing import EpochOutputs
+from tidegate.pipelines.runtime.processes.state import FACT, StateBefore, StateFiles, merged, published_rows
+from tidegate.pipelines.runtime.processes.tables import ProcessTables
+from tidegate.pipelines.runtime.processes.windowed import LATE
+from tidegate.pipelines.runtime.processes.writing import EpochOutputs
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 
 Reports = Sequence[Mapping[str, Any]]

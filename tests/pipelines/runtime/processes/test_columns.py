@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.process.engine.bucket import StateColumns
-from tidegate.pipelines.runtime.processing.columns import ensure_state, output_types
+from tidegate.pipelines.runtime.processes.columns import ensure_state, output_types
 from tidegate.pipelines.sql import compile_script
 
 KEY = (("_key_k", pa.string()),)
