@@ -22,8 +22,8 @@ from tidegate.assets.names import ADDS_UP, GATE, identifier
 from tidegate.assets.text import facts_of, in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.docs import QUALITY

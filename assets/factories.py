@@ -23,7 +23,7 @@ from tidegate.assets.sensors import continuous_sensor
 from tidegate.assets.sources import source_assets
 from tidegate.assets.ticks import Ticks, rest_of
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 
 def build_pipeline_definitions(

@@ -17,8 +17,8 @@ from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.epochs.position import Position, Waiting

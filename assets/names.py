@@ -11,8 +11,8 @@ import dagster as dg
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 GATE = "gate"
 """The blocking check: the verdict on the staged epoch."""

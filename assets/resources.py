@@ -21,7 +21,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.paths import local
 from tidegate.pipelines.progress import LoggedProgress, Progress, SilentProgress
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.secrets import is_secret
 

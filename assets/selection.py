@@ -11,8 +11,8 @@ from tidegate.assets.presentation import Presentation
 from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
+from tidegate.pipelines.sql.compile import Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
-from tidegate.pipelines.sql.pipeline import Pipeline, keyed_joins
 from tidegate.pipelines.syntax.errors import Location
 
 LAKE = "tidegate/lake"

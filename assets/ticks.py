@@ -15,7 +15,7 @@ import dagster as dg
 from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.commands import RUN
 from tidegate.pipelines.errors import PlanningError, TidegateError
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner

@@ -15,7 +15,7 @@ from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.quality_checks.gate import judge
 
 BUILD, PROBE = 200_000, 1_000_000

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.pipelines.connectors.table import Table
+    from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
-    from tidegate.pipelines.sql.pipeline import Pipeline
 
 QUESTIONS: Mapping[str, str] = {
     "counts-complete": "Is everything counted that the other checks rely on?",

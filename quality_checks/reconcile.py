@@ -18,9 +18,9 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.processes.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch, removed, removed_upto
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 
 __all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]

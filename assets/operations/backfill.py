@@ -29,8 +29,8 @@ from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
 

@@ -17,7 +17,7 @@ from tidegate.assets.selection import Parts
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner

@@ -10,8 +10,8 @@ import dagster as dg
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import in_short, listed
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import OnUnmatched
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import listed
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.pipeline import MissedKey, Pipeline
+from tidegate.pipelines.sql.compile import MissedKey, Pipeline
 from tidegate.pipelines.watermarks.watermark import instant
 
 if TYPE_CHECKING:

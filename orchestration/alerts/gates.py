@@ -22,7 +22,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.nearest import missed_keys
-from tidegate.pipelines.sql.pipeline import MissedKey
+from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.text import seconds
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Self
 
-from tidegate.pipelines.sql.pipeline import MissedKey
+from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
 from tidegate.pipelines.text import key, why
 

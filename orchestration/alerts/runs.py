@@ -26,10 +26,9 @@ from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.watched import Watched, positions, run_link
-from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.commands import Commands, unsaid
 from tidegate.pipelines.errors import GateHeld, LakeError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.remedies import unsaid
 from tidegate.pipelines.text import sentence
 
 _OF_NO_JOB = "__"

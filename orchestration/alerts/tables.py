@@ -13,19 +13,18 @@ from dagster._core.scheduler.instigation import InstigatorType
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, positions
-from tidegate.pipelines.commands import RUN, NextCommand, resnapshot
+from tidegate.pipelines.commands import RUN, NextCommand, resnapshot, unsaid
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.remedies import unsaid
 from tidegate.pipelines.runtime.accounting import newest_of, where_rows_are
 from tidegate.pipelines.runtime.landing.opening import log_retention, unread
 from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.runtime.splits import stored_splits
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.text import moment, seconds, sentence
 
 ASK_EVERY_S = 60

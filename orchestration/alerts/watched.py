@@ -18,7 +18,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.sql.pipeline import KeyedJoin
+from tidegate.pipelines.sql.compile import KeyedJoin
 
 
 @dataclass(frozen=True)

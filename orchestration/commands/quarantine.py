@@ -30,8 +30,8 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
-    from tidegate.pipelines.sql.pipeline import Pipeline
 
 app = typer.Typer(
     help="List the rows that a gate has quarantined, look at them, release them again, or discard them.",

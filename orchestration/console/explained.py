@@ -17,10 +17,10 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.runtime.definitions import Difference
 from tidegate.pipelines.sql import show_create_function, show_create_table, to_properties
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.explanation import settings_of
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted, number
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
-from tidegate.pipelines.sql.pipeline import MissedKey
+from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.text import counted, key, moment, number, why
 
 SHOWN_EPOCHS = 40

@@ -20,9 +20,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Line
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, MEND, Commands, remedy
 from tidegate.pipelines.errors import GateHeld, TidegateError
-from tidegate.pipelines.remedies import MEND, remedy
 from tidegate.pipelines.text import document
 
 

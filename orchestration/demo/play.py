@@ -28,8 +28,8 @@ from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.status import LakeStatus, status
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 Say = Callable[[str], None]
 _MOST_TICKS = 20

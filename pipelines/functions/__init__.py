@@ -5,12 +5,11 @@ and in a recomputation. Spark hands it Arrow batches; the values of a batch go t
 
     read(name, 'module.function') -> UserFunction        what the compiler knows of it; raises FunctionProblem
     arrow.ArrowFunction(function)                        what Spark calls; runtime/landing/computed.py registers it
-    function.failure(error) -> str | None                what a function's own exception said, out of Spark's
+    reading.failure(error)  -> str | None                what a function's own exception said, out of Spark's
 """
 
 from __future__ import annotations
 
-from tidegate.pipelines.functions.function import FunctionProblem, Parameter, UserFunction, used_in
-from tidegate.pipelines.functions.reading import read
+from tidegate.pipelines.functions.reading import FunctionProblem, Parameter, UserFunction, read, used_in
 
 __all__ = ["FunctionProblem", "Parameter", "UserFunction", "read", "used_in"]

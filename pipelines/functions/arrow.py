@@ -15,8 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.functions.function import FunctionProblem, UserFunction
-from tidegate.pipelines.functions.reading import load
+from tidegate.pipelines.functions.reading import FunctionProblem, UserFunction, load
 
 LONGEST = 300
 """Characters of a function's own message that are shown."""

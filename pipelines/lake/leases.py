@@ -25,11 +25,11 @@ from time import monotonic, sleep, time_ns
 import pyarrow as pa
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.progress import Progress, Task
-from tidegate.pipelines.remedies import remedy
 
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0

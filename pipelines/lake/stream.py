@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.pipelines.lake.lake import CommitRole, Lake
-    from tidegate.pipelines.sql.pipeline import Pipeline
+    from tidegate.pipelines.sql.compile import Pipeline
 
 
 _REMOVED: tuple[CommitRole, ...] = ("retention-time", "retention-epoch", "retention-rows")

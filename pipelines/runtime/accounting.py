@@ -25,8 +25,8 @@ from tidegate.pipelines.runtime.quarantine.quarantined import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
-    from tidegate.pipelines.sql.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 log = logging.getLogger(__name__)

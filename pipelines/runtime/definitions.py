@@ -26,10 +26,10 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
-from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import FlinkType, Kind
 

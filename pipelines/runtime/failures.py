@@ -10,8 +10,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
-from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.sql.model import Insert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)

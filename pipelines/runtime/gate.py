@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.connectors.table import Table
     from tidegate.pipelines.lake import Lake, StagedFile, StagedRow, VerdictRow, WatermarkRow
     from tidegate.pipelines.runtime.epochs import ReleasePlan
+    from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
-    from tidegate.pipelines.sql.pipeline import Pipeline
 
 GROUP = "tidegate.gates"
 

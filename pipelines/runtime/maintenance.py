@@ -39,8 +39,8 @@ from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.retention import Retained, Retention
 from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL, LARGE = 64 << 20, 128 << 20

@@ -22,8 +22,8 @@ from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
 from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, QuarantinedRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import KeyedJoin, MissedKey, Pipeline, keyed_joins
 from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, opened
 from tidegate.pipelines.versions.hashing import Numbers
 

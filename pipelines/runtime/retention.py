@@ -37,8 +37,8 @@ from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.quarantine.quarantined import may_match
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP

@@ -42,8 +42,8 @@ from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Pub
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import OnUnmatched
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)

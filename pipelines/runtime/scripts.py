@@ -12,7 +12,7 @@ from tidegate.names import new_spelling
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 PYTHON = ".py"
 NAME = "pipeline"

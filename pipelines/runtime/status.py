@@ -20,7 +20,7 @@ from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sql.pipeline import Pipeline
+    from tidegate.pipelines.sql.compile import Pipeline
 
 _INSERT = insert_owner("")
 

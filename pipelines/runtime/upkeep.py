@@ -43,9 +43,9 @@ from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

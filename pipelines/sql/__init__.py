@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table, WatermarkSpec
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, Projection
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.errors import Location, SqlError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
-from tidegate.pipelines.sql.tables.hybrid import with_role
 from tidegate.pipelines.sql.tables.table import TableCompiler
+from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type, read_script
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import CreateTable

@@ -16,8 +16,7 @@ from tidegate.pipelines.sql.options import (
     find_option,
 )
 from tidegate.pipelines.sql.tables.constraints import refused
-from tidegate.pipelines.sql.tables.hybrid import with_role
-from tidegate.pipelines.sql.tables.with_options import place_of
+from tidegate.pipelines.sql.tables.with_options import place_of, with_role
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import InsertInto, Name
 

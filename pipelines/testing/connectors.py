@@ -13,8 +13,7 @@ from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.connectors.protocol import Connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.compile import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline, compile_script
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.testing.harness import spark_session
 from tidegate.pipelines.testing.rules import RULES, Rule

@@ -34,8 +34,8 @@ from tidegate.pipelines.runtime.verifying.report import VerifyReport
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sources.scripted import ScriptedInput, played
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {

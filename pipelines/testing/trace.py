@@ -35,7 +35,7 @@ from tidegate.pipelines.runtime.landing.computed import committed_rows
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
 from tidegate.pipelines.runtime.watermark_log import strategy_of
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.secrets import is_secret
 

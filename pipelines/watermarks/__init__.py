@@ -5,7 +5,6 @@ rows of landed epochs, on Spark. The rules are FLIP-326's (processing time in wa
 and FLIP-182's (alignment); docs/watermarks.md has them in one place.
 """
 
-from tidegate.pipelines.watermarks.alignment import AlignmentCoordinator
 from tidegate.pipelines.watermarks.combining import (
     CombinedWatermarkStatus,
     StatusWatermarkValve,
@@ -20,7 +19,12 @@ from tidegate.pipelines.watermarks.generators import (
     WatermarkGenerator,
     WithIdleness,
 )
-from tidegate.pipelines.watermarks.strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
+from tidegate.pipelines.watermarks.strategy import (
+    AlignmentCoordinator,
+    TimestampAssigner,
+    WatermarkAlignment,
+    WatermarkStrategy,
+)
 from tidegate.pipelines.watermarks.timers import Scheduler, TickScheduler, Timers
 from tidegate.pipelines.watermarks.watermark import (
     BEGINNING,

@@ -13,7 +13,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SCRIPT = """\

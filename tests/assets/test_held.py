@@ -23,7 +23,7 @@ from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import Pin, StreamPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 REASON = "1 of 3 released rows found no match in user_info."
 

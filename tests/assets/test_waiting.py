@@ -12,7 +12,7 @@ from tests.orchestration.conftest import SPANS
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 PUBLISHED = dg.AssetKey(["clicks", "enriched_click"])
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.gate import StagedEpoch
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 
 TARGET = pa.schema(
     [

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipelines.runtime.handmade import no_spark, pipeline
 from tests.quality_checks.staged import Given, stage
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.quality_checks.evidence import gather
 from tidegate.quality_checks.gate import CHECK_NAMES, judge
 

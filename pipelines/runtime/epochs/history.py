@@ -14,8 +14,8 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
-    from tidegate.pipelines.sql.pipeline import Pipeline
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
 """superseded: held once, or published once, or planned for another text of the INSERT, and another epoch has taken its

@@ -19,9 +19,9 @@ from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan, ins
 from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
 from tidegate.pipelines.sql.options import on_unmatched
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

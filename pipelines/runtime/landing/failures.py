@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 
-from tidegate.pipelines.commands import NextCommand, advice
+from tidegate.pipelines.commands import NextCommand, advice, remedy
 from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
-from tidegate.pipelines.functions.function import failure
+from tidegate.pipelines.functions.reading import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Generation
-from tidegate.pipelines.remedies import remedy
 from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.watermarks import WatermarkError

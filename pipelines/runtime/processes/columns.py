@@ -16,7 +16,7 @@ from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import StateDeclaration, column_type
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import FlinkType
 

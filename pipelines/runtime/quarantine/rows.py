@@ -13,8 +13,8 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 PROBE = "_probe"
 """The column that holds the probe's own columns of a quarantined row, as a STRUCT."""

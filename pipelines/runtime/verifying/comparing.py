@@ -25,8 +25,8 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     release_rows,
 )
 from tidegate.pipelines.runtime.verifying.report import Difference
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.types import quoted
 
 EXAMPLES = 10

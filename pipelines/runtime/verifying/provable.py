@@ -17,8 +17,8 @@ from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.report import EpochState
 from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 
 Counts = dict[str, dict[tuple[int, int], int]]

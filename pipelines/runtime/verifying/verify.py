@@ -23,8 +23,8 @@ from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in, re
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
 from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
 from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.text import counted
 
 BATCH_ROWS = 2_000_000

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from tidegate.pipelines.connectors.table import Options, Table
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.options import SOURCE_OPTIONS, check_resolved
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import WatermarkStrategy
 

@@ -27,20 +27,24 @@ from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_C
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.kafka.checks import check_available, check_ends, check_keys, check_topics, explain
-from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.fields import Kind, layout
-from tidegate.pipelines.sources.kafka.options import Startup, parse
-from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
-from tidegate.pipelines.sources.kafka.retention import (
+from tidegate.pipelines.sources.kafka.checks import (
     SINCE,
     Since,
+    check_available,
+    check_ends,
+    check_keys,
+    check_topics,
     delete_retention,
+    explain,
     grows_old,
     message_retention,
     since,
 )
-from tidegate.pipelines.sources.kafka.retention import check as check_deletes
+from tidegate.pipelines.sources.kafka.checks import check as check_deletes
+from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
+from tidegate.pipelines.sources.kafka.fields import Kind, layout
+from tidegate.pipelines.sources.kafka.options import Startup, parse
+from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.steps import (
     Ends,

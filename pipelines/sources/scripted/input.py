@@ -18,10 +18,9 @@ from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sources.scripted.events import EventLog, Rows, WatermarkEvent
-from tidegate.pipelines.sources.scripted.source import CONNECTOR, emits_watermarks
+from tidegate.pipelines.sources.scripted.source import CONNECTOR, EventLog, Rows, WatermarkEvent, emits_watermarks
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
 OPS = ("+I", "-U", "+U", "-D")

@@ -16,7 +16,7 @@ from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
 from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of, value_of
-from tidegate.pipelines.sql.tables.hybrid import with_role
+from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of

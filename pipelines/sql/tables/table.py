@@ -13,10 +13,9 @@ from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import FORBIDDEN, TableScope, check_column_name, check_table_name
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
-from tidegate.pipelines.sql.tables.hybrid import Known, PartsCompiler
 from tidegate.pipelines.sql.tables.source_columns import declarable, is_call
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
-from tidegate.pipelines.sql.tables.with_options import OptionCompiler, SuiteCompiler, place_of
+from tidegate.pipelines.sql.tables.with_options import Known, OptionCompiler, PartsCompiler, SuiteCompiler, place_of
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.translate import computed, operands, predicates
-from tidegate.pipelines.sql.translate.walker import Rules, Walker
+from tidegate.pipelines.sql.translate import computed, operands
+from tidegate.pipelines.sql.translate.operands import Rules, Walker
 from tidegate.pipelines.syntax.statements import CastTo, Known, TypedLiteral
 
 
@@ -28,17 +28,17 @@ class Translator(Walker):
         exp.Column: operands.path,
         exp.Dot: operands.path,
         exp.Bracket: operands.element,
-        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), predicates.comparison),
-        exp.NullSafeEQ: predicates.distinct,
-        exp.NullSafeNEQ: predicates.distinct,
-        exp.And: predicates.logic,
-        exp.Or: predicates.logic,
-        exp.Not: predicates.negated,
-        exp.Is: predicates.is_,
-        exp.Between: predicates.between,
-        exp.In: predicates.in_,
-        exp.Like: predicates.like,
-        exp.Escape: predicates.like,
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), computed.comparison),
+        exp.NullSafeEQ: computed.distinct,
+        exp.NullSafeNEQ: computed.distinct,
+        exp.And: computed.logic,
+        exp.Or: computed.logic,
+        exp.Not: computed.negated,
+        exp.Is: computed.is_,
+        exp.Between: computed.between,
+        exp.In: computed.in_,
+        exp.Like: computed.like,
+        exp.Escape: computed.like,
         **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
         exp.Neg: computed.negative,
         exp.Paren: computed.paren,

@@ -12,7 +12,7 @@ from tests.orchestration.services import ROOT, MailServer, Webhook, free_port
 from tidegate.orchestration.alerts import AlertOptions, Incident, Message
 from tidegate.orchestration.alerts.channels import _SILENCE, AppriseChannel, channels
 from tidegate.orchestration.alerts.webhook import Undelivered
-from tidegate.pipelines.sql.pipeline import MissedKey
+from tidegate.pipelines.sql.compile import MissedKey
 
 DOCUMENTED = re.compile(r'\w+://[^\s"]*\$\{[^\s"]*')
 INVOKE = "triggers/manual/paths/invoke?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig=d-u-m-m-y"

@@ -23,7 +23,7 @@ from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import Outcome, asked_of, is_watched, launching, outcome, same
 from tidegate.orchestration.alerts.watched import Watched, WatchedTable, watched
-from tidegate.pipelines.remedies import remedy
+from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.runtime.failures import StepFailed
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}

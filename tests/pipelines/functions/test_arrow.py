@@ -14,8 +14,7 @@ import pytest
 from tests.pipelines.functions.test_reading import sample
 from tidegate.pipelines.functions import read
 from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction, FunctionFailed
-from tidegate.pipelines.functions.function import failure
-from tidegate.pipelines.functions.reading import SQL_TYPES
+from tidegate.pipelines.functions.reading import SQL_TYPES, failure
 
 NOON = datetime(2024, 1, 31, 12, 0, 0, 123456)
 EAST = timezone(timedelta(hours=2))

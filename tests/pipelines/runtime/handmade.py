@@ -34,8 +34,8 @@ from tidegate.pipelines.runtime.epochs import (
     source_row,
 )
 from tidegate.pipelines.sources.arrow_types import arrow_schema
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
-from tidegate.pipelines.sql.pipeline import Pipeline
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 

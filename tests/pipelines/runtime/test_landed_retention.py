@@ -54,7 +54,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile
 

@@ -14,8 +14,8 @@ from tidegate.pipelines.connectors.registry import connectors
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
-from tidegate.pipelines.sql.pipeline import Pipeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "definitions"
 GOLDEN = FIXTURES / "golden.json"

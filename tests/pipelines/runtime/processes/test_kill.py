@@ -27,7 +27,7 @@ from tests.pipelines.runtime.processes.test_processes import (
 )
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 

@@ -18,7 +18,7 @@ from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDe
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile_all

@@ -26,7 +26,7 @@ from tidegate.pipelines.process import (
     StateDeclarations,
 )
 from tidegate.pipelines.sql import SqlError, compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile_all

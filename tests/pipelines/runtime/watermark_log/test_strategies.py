@@ -10,7 +10,7 @@ import pytest
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.pipeline import Pipeline
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.watermarks import ExpressionWatermarks, NoWatermarks, SourceWatermarks, WatermarkStrategy
 
 SECOND = timedelta(seconds=1)

@@ -12,10 +12,9 @@ from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Kept
-from tidegate.pipelines.sources.kafka.checks import explain
+from tidegate.pipelines.sources.kafka.checks import HALVINGS, explain, message_retention
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.reading import POISON
-from tidegate.pipelines.sources.kafka.retention import HALVINGS, message_retention
 
 KEPT = 1_000_000
 STEP = KEPT >> HALVINGS

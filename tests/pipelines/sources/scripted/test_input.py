@@ -16,7 +16,7 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.sources.scripted import ScriptedInput, played
-from tidegate.pipelines.sources.scripted.events import EventLog, Rows
+from tidegate.pipelines.sources.scripted.source import EventLog, Rows
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, ProcessingTimeBehind, ProcessingTimeRevoked, Watermark
