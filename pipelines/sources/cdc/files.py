@@ -22,12 +22,12 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.frames import by_number
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
 from tidegate.pipelines.sources.cdc.changelog import ARROW, cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
 from tidegate.pipelines.sources.cdc.errors import NotWritten
-from tidegate.pipelines.sources.cdc.snapshot import by_chunk
 
 _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 
@@ -105,7 +105,7 @@ def write_chunks(spark: SparkSession, reader: ChunkReader, files: Files) -> list
     """
     count = len(reader.chunks)
     tasks = min(count, spark.sparkContext.defaultParallelism)
-    written = by_chunk(spark, partial(_written, files, reader), count, "name STRING", tasks)
+    written = by_number(spark, partial(_written, files, reader), count, "name STRING", tasks)
     return [row["name"] for row in written.collect()]  # one row a chunk
 
 

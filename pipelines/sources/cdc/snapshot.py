@@ -4,11 +4,10 @@ the greatest of their cuts. A comparison with the table as it is now reads the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +18,7 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.frames import by_number, empty_frame
 from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Bound, Chunk, SnapshotKey, chunk_name, chunks_between
 from tidegate.pipelines.sources.cdc.database import (
@@ -44,25 +43,7 @@ def read_chunks(spark: SparkSession, reader: ChunkReader) -> DataFrame:
     columns = {**SOURCE_COLUMNS, **{quoted(column.name): column.canonical.spark for column in reader.columns}}
     schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
     count = len(reader.chunks)
-    return by_chunk(spark, reader.read, count, schema, count)
-
-
-def by_chunk(
-    spark: SparkSession, rows: Callable[[int], Iterable[pa.RecordBatch]], count: int, schema: str, tasks: int
-) -> DataFrame:
-    """The `rows` of `count` chunks, by number; each of so many tasks has every `tasks`-th one. `schema` is Spark's DDL.
-
-    What `rows` connects with travels inside the task: its password is in no plan and no option.
-    """
-    tasks = max(tasks, 1)
-
-    def chunk_by_chunk(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for first in batch.column(0).to_pylist():
-                for number in range(first, count, tasks):
-                    yield from rows(number)
-
-    return spark.range(0, tasks, 1, tasks).mapInArrow(chunk_by_chunk, schema)
+    return by_number(spark, reader.read, count, schema, count)
 
 
 def declared_rows(

@@ -1,4 +1,4 @@
-"""The lines of files as a Spark Python Data Source: vectorised, in byte ranges, each line at its own place.
+"""The lines of files as a frame of Spark: vectorised, in byte ranges, each line at its own place.
 
 A line's position is that of its first byte in the file (of a compressed file: in what it unpacks to), so it is the same
 however a file is cut into ranges. Lines without a character are no messages.
@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import IO, Any, cast
-from weakref import WeakSet
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
-NAME = "tidegate_lines"
+from tidegate.pipelines.frames import by_number
+
 RANGE_BYTES = 64 << 20
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 256 << 20
@@ -34,8 +33,6 @@ BROKEN = "tidegate: a file cannot be unpacked: "
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
-
-_registered: WeakSet[SparkSession] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,9 @@ def read_lines(
     A file that cannot be unpacked to its end fails the read, unless `keeps_broken`: then its last row has an empty
     value, and says in `_cut` what is wrong. It is null in all others.
     """
-    if spark not in _registered:
-        spark.dataSource.register(LinesSource)
-        _registered.add(spark)
-    tasks = [[asdict(part) for part in task] for task in packed(files, range_bytes)]
-    reader = spark.read.format(NAME).option("tasks", json.dumps(tasks))
-    return reader.option("keeps_broken", str(keeps_broken)).load()
+    tasks = packed(files, range_bytes)
+    schema = "_value BINARY, _file BIGINT, _position BIGINT, _cut STRING"
+    return by_number(spark, partial(_of_task, tasks, keeps_broken), len(tasks), schema, len(tasks))
 
 
 def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES) -> list[list[Range]]:
@@ -89,36 +83,9 @@ def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_
     return tasks
 
 
-class LinesSource(DataSource):
-    """What Spark asks. Options: `tasks`, JSON of lists of Range; `keeps_broken`, as `read_lines` has it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> str:
-        return "_value BINARY, _file BIGINT, _position BIGINT, _cut STRING"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        tasks = [[Range(**part) for part in task] for task in json.loads(self.options["tasks"])]
-        return LinesReader(tasks, self.options["keeps_broken"] == "True")
-
-
-class LinesReader(DataSourceReader):
-    """Reads ranges. Pickled to the executors."""
-
-    def __init__(self, tasks: Sequence[Sequence[Range]], keeps_broken: bool = False) -> None:
-        self._tasks, self._keeps_broken = tasks, keeps_broken
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(len(self._tasks))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        number: Any = partition.value
-        if number is None:  # Spark makes such a partition where there are no tasks
-            return
-        for part in self._tasks[number]:
-            yield from read_range(part, keeps_broken=self._keeps_broken)
+def _of_task(tasks: Sequence[Sequence[Range]], keeps_broken: bool, number: int) -> Iterator[pa.RecordBatch]:
+    for part in tasks[number]:
+        yield from read_range(part, keeps_broken=keeps_broken)
 
 
 def read_range(part: Range, *, keeps_broken: bool = False) -> Iterator[pa.RecordBatch]:

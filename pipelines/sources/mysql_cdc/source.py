@@ -30,8 +30,8 @@ from tidegate.pipelines.sources.cdc.database import Settings
 from tidegate.pipelines.sources.cdc.files import newest_rowtime
 from tidegate.pipelines.sources.cdc.snapshot import declared_columns
 from tidegate.pipelines.sources.cdc.source import CdcSource
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.conftest import Database
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import OnChange
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions

@@ -18,8 +18,8 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.all_types import COLUMNS
 from tests.pipelines.sources.mysql_cdc.binlog.recording import changes, position, read, server_of, wanted
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
 from tidegate.pipelines.sources.mysql_cdc.errors import (

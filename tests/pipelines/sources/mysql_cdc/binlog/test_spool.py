@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.errors import ConnectionLost, SpoolDamaged
@@ -154,19 +154,19 @@ def test_a_spool_that_rotted_is_found_out_and_read_anew(database: Database, tmp_
 def test_a_read_that_is_cut_off_is_not_taken_for_whole(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.pipelines.sources.mysql_cdc.binlog import datasource
+    from tidegate.pipelines.sources.mysql_cdc.binlog import reading
 
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, s LONGTEXT)")
     start = position(database)
     database.execute("INSERT INTO a SELECT seq, REPEAT('x', 1000) FROM seq_1_to_2000")
     span, table = BinlogRange(0, start, position(database)), wanted(database, "a")
-    whole = datasource.dump
+    whole = reading.dump
 
     def cut_off(*args: object, **more: object) -> object:
         yield next(whole(*args, **{**more, "chunk_bytes": 1 << 16}))  # type: ignore[arg-type]
         raise ConnectionLost("the server is gone")
 
-    monkeypatch.setattr(datasource, "dump", cut_off)
+    monkeypatch.setattr(reading, "dump", cut_off)
     with pytest.raises(ConnectionLost):
         _read(database, table, span, spool_of(tmp_path, "a"))
     assert list(tmp_path.iterdir()) == []

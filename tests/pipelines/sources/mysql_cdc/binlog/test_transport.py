@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost

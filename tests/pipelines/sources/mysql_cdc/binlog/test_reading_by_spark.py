@@ -20,8 +20,8 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, server_of, wanted
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.cdc.errors import find
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import spark_schema_of
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 
@@ -74,7 +74,7 @@ def test_no_ranges_no_rows(spark: SparkSession, database: Database) -> None:
 ROWS = 5_000_000 if os.environ.get("TIDEGATE_SOAK") else 400_000
 READ = """
 import json, sys
-from tidegate.pipelines.sources.mysql_cdc.binlog.datasource import read_range
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tests.memory import peak_rss
