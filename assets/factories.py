@@ -9,19 +9,17 @@ from pathlib import Path
 import dagster as dg
 
 from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
-from tidegate.assets.jobs import pipeline_job, pipeline_schedule
+from tidegate.assets.jobs import Ticks, pipeline_job, pipeline_schedule, rest_of
 from tidegate.assets.names import Names, refuse_equal_names
 from tidegate.assets.operations.backfill import by_time_asset
 from tidegate.assets.operations.location import operations as operations_of
 from tidegate.assets.operations.maintenance import maintenance_spec
 from tidegate.assets.operations.operation import PREFIX, OnLake
 from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spec
-from tidegate.assets.presentation import PipelineAsset, Presentation, zone_of
+from tidegate.assets.presentation import Parts, PipelineAsset, Presentation, selected, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
-from tidegate.assets.selection import Parts, selected
 from tidegate.assets.sensors import continuous_sensor
 from tidegate.assets.sources import source_assets
-from tidegate.assets.ticks import Ticks, rest_of
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.compile import Pipeline
 

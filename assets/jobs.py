@@ -1,18 +1,149 @@
-"""The job of a pipeline, and the schedule that starts it."""
+"""The job of a pipeline, the schedule that starts it, and whether a tick of that starts a run: not where the run would
+find nothing to do.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from time import time
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from time import monotonic, time
+from typing import TYPE_CHECKING, NoReturn
 
 import dagster as dg
 
 from tidegate.assets.failures import NO_RETRY
 from tidegate.assets.names import Names
-from tidegate.assets.presentation import Presentation
-from tidegate.assets.selection import Parts
-from tidegate.assets.ticks import HELD_TAG, NOTHING_NEW, Ticks
+from tidegate.assets.presentation import Parts, Presentation
+from tidegate.assets.resources import TidegateResource
+from tidegate.pipelines.commands import RUN
+from tidegate.pipelines.errors import PlanningError, TidegateError
+from tidegate.pipelines.sql.compile import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.runner import Runner
+
+ANSWER_WITHIN_S = 5.0
+LONGEST_REST = timedelta(hours=12)
+"""A run is started after so long although nothing is new: it counts whether all rows are in their places. Sooner where
+an asset would be stale by then."""
+NOTHING_NEW = (
+    "nothing is new: no source has more than has landed, no epoch is open, nothing that waits can be released, and no "
+    "split becomes idle"
+)
+HELD_TAG = "tidegate/held"
+"""Run tag: the INSERTs that a scheduled run leaves out, since the gate holds their epochs; a JSON array."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tick has found: why a run is to be started (empty where it would find nothing), and the INSERTs that it
+    leaves out: the gate holds their epochs, until a person has decided. `known`: whether the lake was asked who is."""
+
+    reason: str
+    held: tuple[str, ...] = ()
+    known: bool = False
+
+
+@dataclass
+class Ticks:
+    """Asks a pipeline's sources and its lake whether a run has something to do.
+
+    It takes no lease, stores nothing, and starts no Spark. One thread at a time asks the lake, and one the sources: a
+    source that never answers holds one, and not one for each tick.
+
+    Attributes:
+        tables, inserts: the source tables and INSERTs (by id) of the pipeline's job.
+        rest: how long after a run nothing is asked for at the most.
+    """
+
+    pipeline: Pipeline
+    tables: tuple[str, ...]
+    inserts: tuple[str, ...]
+    resource: TidegateResource
+    rest: timedelta = LONGEST_REST
+    _asking: dict[str, threading.Thread] = field(default_factory=dict, init=False)
+
+    def answer(self, last: dg.RunRecord | None, now: float) -> Answer:
+        """Whether a run is to be started, and of what. `last`: the job's newest run; `now`: seconds since 1970."""
+        found = self._asked()
+        if last is None:
+            return replace(found, reason="the job has not run yet")
+        if last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
+            return replace(found, reason="the job's last run did not succeed")
+        if now - last.create_timestamp.timestamp() >= self.rest.total_seconds():
+            return replace(found, reason=f"the last run was {self.rest} ago, or longer")
+        decided = {*json.loads(last.dagster_run.tags.get(HELD_TAG, "[]"))} - {*found.held}
+        if decided and found.known:
+            return replace(found, reason=f"the gate does not hold {', '.join(sorted(decided))} any more")
+        return found
+
+    def _asked(self) -> Answer:
+        """What the lake says, and then its sources. A source that does not answer does not keep the lake from it."""
+        end = monotonic() + ANSWER_WITHIN_S
+        of_lake = self._within("the lake", self._look, Answer(""), end)
+        return self._within("the sources", self._ask, of_lake, end) if of_lake.known else of_lake
+
+    def _within(self, asked: str, question: Callable[[Answer], Answer], known: Answer, end: float) -> Answer:
+        """The answer to a question that is asked on what is `known`, or why there is none by `end` (monotonic s)."""
+        before = self._asking.get(asked)
+        if before is not None and before.is_alive():
+            return replace(known, reason="what was asked at an earlier tick has not been answered yet")
+        answers = [replace(known, reason=f"there was no answer within {ANSWER_WITHIN_S:g} s")]
+
+        def ask() -> None:
+            try:
+                answers.append(question(known))
+            except TidegateError as error:  # the run will say why
+                answers.append(replace(known, reason=error.what))
+            except Exception as error:  # noqa: BLE001 the run says what it is; by its type alone: it may hold a secret
+                answers.append(replace(known, reason=f"asking failed ({type(error).__name__})"))
+
+        self._asking[asked] = thread = threading.Thread(target=ask, name=f"asks {asked}", daemon=True)
+        thread.start()
+        thread.join(max(0.0, end - monotonic()))
+        return answers[-1]
+
+    def _look(self, known: Answer) -> Answer:
+        """Which INSERTs are held."""
+        runner = self._runner()
+        return Answer("", tuple(name for name in self.inserts if _is_held(runner, name)), known=True)
+
+    def _ask(self, known: Answer) -> Answer:
+        """Whether a run of the others would find something."""
+        from tidegate.pipelines.runtime.dry_run import needed
+
+        others = [name for name in self.inserts if name not in known.held]
+        return replace(known, reason=needed(self._runner(), self.tables, others))
+
+    def _runner(self) -> Runner:
+        from tidegate.pipelines.lake import Lake
+
+        Lake(self.resource.lake, create=False)
+        runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
+        runner.spark = _no_spark
+        return runner
+
+
+def _is_held(runner: Runner, insert: str) -> bool:
+    return runner.releasing(insert).position().state == "held"
+
+
+def _no_spark() -> NoReturn:
+    raise PlanningError("only Spark can read it", state="nothing was started", next_command=RUN)
+
+
+def rest_of(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> timedelta:
+    """How long assets can go without a run: half of the shortest time after which one is stale, LONGEST_REST at most;
+    none at all where one has to be made by some time of the day. What no run makes does not count."""
+    specs = [spec for asset in assets if isinstance(asset, dg.AssetsDefinition) for spec in asset.specs]
+    policies = [spec.freshness_policy for spec in specs if spec.freshness_policy is not None]
+    windows = [getattr(policy, "warn_window", None) or getattr(policy, "fail_window", None) for policy in policies]
+    found = [window.to_timedelta() / 2 if window is not None else timedelta() for window in windows]
+    return min([LONGEST_REST, *found])
+
 
 PIPELINE_TAG = "tidegate/pipeline"
 """Run tag: whose job it is."""

@@ -26,7 +26,7 @@ from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
-from tidegate.quality_checks.statistics import asked
+from tidegate.quality_checks.outcome_counts import asked
 
 if TYPE_CHECKING:  # with Spark, which a look at a lake does without
     from tidegate.pipelines.runtime.epochs.position import Position, Waiting

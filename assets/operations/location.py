@@ -11,8 +11,7 @@ from tidegate.assets.operations.backfill import BACKFILL, fillable
 from tidegate.assets.operations.dry_run import DRY_RUN
 from tidegate.assets.operations.maintenance import MAINTENANCE, WEEKLY
 from tidegate.assets.operations.operation import PREFIX, OnLake, Operation
-from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_RELEASE
-from tidegate.assets.operations.quarantine_list import QUARANTINE_LIST
+from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_LIST, QUARANTINE_RELEASE
 from tidegate.assets.operations.reconcile import RECONCILE
 from tidegate.assets.presentation import Presentation
 from tidegate.pipelines.errors import PlanningError

@@ -11,9 +11,8 @@ import dagster as dg
 from tidegate.assets.failures import NO_RETRY, explained
 from tidegate.assets.jobs import PIPELINE_TAG, job_tags
 from tidegate.assets.names import Names
-from tidegate.assets.presentation import Presentation, Step, Steps
+from tidegate.assets.presentation import Parts, Presentation, Step, Steps
 from tidegate.assets.resources import TidegateResource, runner_of
-from tidegate.assets.selection import Parts
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout

@@ -1,12 +1,18 @@
-"""One look at the lakes and at their sources: which incidents there are now."""
+"""One look at the lakes and at their sources: which incidents there are now. The sources are asked in threads: one who
+never answers holds up nobody.
+
+A sensor's tick that takes longer than Dagster waits for it is lost with all that it has sent, and sent again.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import cast
+from functools import cached_property, partial
+from typing import NoReturn, TypeVar, cast
 
 import dagster as dg
 
@@ -16,10 +22,58 @@ from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
 from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
 from tidegate.orchestration.alerts.memory import Seen
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.patience import Unanswered, answers
 from tidegate.orchestration.alerts.tables import Asked, ask, lagging, not_flipped, passing_log, stuck
 from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import TidegateError
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Questions that are under way at the same time."""
+
+
+class Unanswered(Exception):
+    """Nobody has answered so far."""
+
+
+def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callable[[], T]]:
+    """Ask all of them, AT_ONCE at the same time, and wait `within` s in all. Each answer is a function that gives it,
+    or raises what the question raised, or Unanswered.
+
+    The thread of a question without an answer stays until it has one, and cannot keep the process alive.
+    """
+    end = time.monotonic() + within
+    open_ones = list(enumerate(questions))[::-1]
+    given: dict[int, Callable[[], T]] = {}
+
+    def ask() -> None:
+        while time.monotonic() < end:
+            try:
+                number, question = open_ones.pop()
+            except IndexError:
+                return
+            given[number] = _answered(question)
+
+    threads = [threading.Thread(target=ask, name="tidegate-asks", daemon=True) for _ in questions[:AT_ONCE]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    silent = Unanswered(f"no answer within {within:g} s")
+    return [given.get(number) or partial(_raise, silent) for number in range(len(questions))]
+
+
+def _answered(question: Callable[[], T]) -> Callable[[], T]:
+    try:
+        answer = question()
+    except Exception as error:  # noqa: BLE001 it is handed to whoever asked
+        return partial(_raise, error)
+    return lambda: answer
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
 
 ASK_FOR_S = 20.0
 """How long the sources are asked in one tick, all of them together; Dagster gives up a tick after a minute."""

@@ -9,8 +9,7 @@ from tidegate.quality_checks.checks import (
     files,
     pins,
     processes,
-    unmatched_policy,
-    unmatched_ratio,
+    unmatched,
 )
 from tidegate.quality_checks.checks.processes import of_every_output
 from tidegate.quality_checks.evidence import Check, Evidence
@@ -22,12 +21,12 @@ CHECKS: tuple[Check, ...] = (
     Check(counts.RELEASED_ROWS, counts.released_rows),
     Check(counts.ONE_PLACE, counts.one_place, of_every_output(processes.outputs)),
     Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
-    Check(unmatched_policy.NAME, unmatched_policy.check, processes.state),
+    Check(unmatched.POLICY, unmatched.policy_kept, processes.state),
     Check(counts.DISCARDS, counts.discards),
     Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
     Check(files.KEYS, files.keys, of_every_output(files.keys)),
     Check(constraints.NAME, constraints.check, of_every_output(constraints.check)),
-    Check(unmatched_ratio.NAME, unmatched_ratio.check),
+    Check(unmatched.RATIO, unmatched.ratio_usual),
 )
 """In this order. Their names are in tidegate.quality_checks.gate too."""
 

@@ -1,7 +1,7 @@
 """Of an epoch of a process: did every row that the function gave go to one place, and is its state where it says?
 
 A process has no matches; what it gives are other rows than it takes. So these answer in the place of the checks that
-follow joined rows to where they go (`one_place`, `unmatched_policy`). Those that look at files look at both outputs'.
+follow joined rows to where they go (`one_place`, `policy_kept`). Those that look at files look at both outputs'.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing import violations as staged_violations
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.checks import counts as row_counts
-from tidegate.quality_checks.checks import unmatched_policy
+from tidegate.quality_checks.checks import unmatched
 from tidegate.quality_checks.evidence import Evidence, gather, listed, subject
 from tidegate.quality_checks.outcome_counts import PROCESSED, OutcomeCounts
 
@@ -116,7 +116,7 @@ def state(evidence: Evidence) -> CheckResult:
         problems.append("the epoch does not say where its state is")
     rows = sum(file["rows"] for file in stored.get("files", ()))
     return CheckResult(
-        unmatched_policy.NAME,
+        unmatched.POLICY,
         passed=not problems,
         observed=problems,
         expected=[],

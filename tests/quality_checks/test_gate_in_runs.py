@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.runtime.judging import NoVerdict
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.testing import Harness
-from tidegate.quality_checks import metrics, suite
+from tidegate.quality_checks import suite
 from tidegate.quality_checks.reconcile import reconcile_all
 
 SCRIPT = """
@@ -108,7 +108,7 @@ def test_the_suite_keeps_its_result_and_a_page(first: Harness) -> None:
 
 
 def test_many_rows_are_read_back_by_spark(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "AGGREGATE_FROM", 1)
+    monkeypatch.setattr(suite, "AGGREGATE_FROM", 1)
     verdict = harness.runner.judge("enriched")
     assert verdict is not None
     assert verdict.passed, verdict.reasons

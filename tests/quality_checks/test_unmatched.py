@@ -14,7 +14,7 @@ from tests.quality_checks.staged import Given, stage
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.quality_checks.checks import unmatched_ratio
+from tidegate.quality_checks.checks.unmatched import ratio_usual
 from tidegate.quality_checks.evidence import gather
 
 STEADY = [(1000, 10), (1000, 12), (1000, 8), (1000, 10), (1000, 11), (1000, 9)]
@@ -64,7 +64,7 @@ def checked(
             store(made.lake, plan.row())
         made.staged(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
         made.judged(plan)
-    return unmatched_ratio.check(gather(staged))
+    return ratio_usual(gather(staged))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tidegate.orchestration.alerts.patience import AT_ONCE, Unanswered, answers
+from tidegate.orchestration.alerts.look import AT_ONCE, Unanswered, answers
 
 
 def test_answers_come_in_the_order_of_the_questions_with_what_they_raised():
