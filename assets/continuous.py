@@ -15,7 +15,7 @@ check with the lake.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, takewhile
 from pathlib import Path
@@ -124,9 +124,11 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
     return found
 
 
-def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -> dg.SensorResult:
+def look(
+    context: dg.SensorEvaluationContext, pipelines: Set[str], now: float, failures: Sequence[str] = ()
+) -> dg.SensorResult:
     """What there is to report of these pipelines at `now` (s, UTC), with the cursor after it. A lake that cannot be
-    read keeps nothing of the others from being reported."""
+    read keeps nothing of the others from being reported. `failures`: sentences that the tick has to say beside it."""
     assert context.repository_def is not None
     before, after = Cursor.of(context.cursor).reported, dict[str, Reported]()
     lakes: dict[str, Lake | None] = {}
@@ -142,9 +144,10 @@ def look(context: dg.SensorEvaluationContext, pipelines: Set[str], now: float) -
             events += news
         except TidegateError as error:
             context.log.warning("%s is not looked at: %s", key, error.what)
+            failures = [*failures, f"{key} is not looked at: {error.what}"]
         after[key] = known
     said = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
-    return dg.SensorResult(asset_events=events, skip_reason=said, cursor=str(Cursor(after)))
+    return dg.SensorResult(asset_events=events, skip_reason="\n".join([said, *failures]), cursor=str(Cursor(after)))
 
 
 @dataclass(frozen=True)

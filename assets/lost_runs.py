@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.storage.runs import SqliteRunStorage
 
+_Named = list[tuple[int, float]]
+"""Processes, each with the time (s, UTC) of the event that names it."""
 _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 _CLOCK_S = 5.0
 """How far the time of an event may lie before the start of the process that it names: the kernel reports when it was
@@ -45,6 +47,21 @@ class LostRun:
         )
 
 
+@dataclass(frozen=True)
+class UnknownRun:
+    """A run that could not be looked at, or not be ended, and why. It stays as it is, and is looked at again."""
+
+    run_id: str
+    job: str
+    error: str
+
+    def __str__(self) -> str:
+        return (
+            f"Run {self.run_id} of {self.job} is under way, and whether its process is still there could not be seen: "
+            f"{self.error}. Its state is kept. Next: it is looked at again by itself; or end it in Dagster, by Terminate."
+        )
+
+
 @contextlib.contextmanager
 def only_server(home: Path) -> Iterator[int | None]:
     """Inside the block this process alone serves the DAGSTER_HOME; None where another one does already.
@@ -60,8 +77,9 @@ def only_server(home: Path) -> Iterator[int | None]:
             yield lock.fileno()
 
 
-def end_lost_runs(home: Path) -> list[LostRun]:
-    """End every run of this DAGSTER_HOME that is under way and whose process is gone; sensors and alerts see it.
+def end_lost_runs(home: Path) -> list[LostRun | UnknownRun]:
+    """End every run of this DAGSTER_HOME that is under way and whose process is gone; sensors and alerts see it. A run
+    that cannot be looked at keeps no other from being ended.
 
     To be called while nobody serves `home`. An instance whose history or runs are not on this machine is left alone.
     """
@@ -69,10 +87,10 @@ def end_lost_runs(home: Path) -> list[LostRun]:
         if not _is_of_this_machine(instance):
             return []
         runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-        return _ended(instance, [run for run in runs if not _any_lives(_processes(instance, run))])
+        return _ended(instance, runs, lambda named: not _any_lives(named))
 
 
-def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun]:
+def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun | UnknownRun]:
     """The same beside a Dagster that goes on: of runs that name a process, and have said nothing for QUIET_S (s)
     before `now`. One that has not named its process yet may be about to start.
 
@@ -83,7 +101,7 @@ def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str
     records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
     quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
     own = [run for run in quiet if run.remote_job_origin and run.remote_job_origin.location_name == location]
-    return _ended(instance, [run for run in own if (named := _processes(instance, run)) and not _any_lives(named)])
+    return _ended(instance, own, lambda named: bool(named) and not _any_lives(named))
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
@@ -92,14 +110,14 @@ def _is_of_this_machine(instance: DagsterInstance) -> bool:
     return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere and _BOOT.exists()
 
 
-def _processes(instance: DagsterInstance, run: DagsterRun) -> list[tuple[int, float]]:
+def _processes(instance: DagsterInstance, run: DagsterRun) -> _Named:
     """The processes that the run's events name, each with the time (s, UTC) of the event."""
     records = instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT)
     named = [(record.get_dagster_event().engine_event_data.metadata.get("pid"), record.timestamp) for record in records]
     return [(int(str(pid.value)), at) for pid, at in named if pid is not None]
 
 
-def _any_lives(processes: list[tuple[int, float]]) -> bool:
+def _any_lives(processes: _Named) -> bool:
     return any(lives(pid, at) for pid, at in processes)
 
 
@@ -116,10 +134,20 @@ def lives(pid: int, at: float) -> bool:
     return state != "Z" and began <= at + _CLOCK_S
 
 
-def _ended(instance: DagsterInstance, without_process: list[DagsterRun]) -> list[LostRun]:
-    """End these runs, but for those that have come to their end since they were listed: their process had to go."""
-    now = (instance.get_run_by_id(run.run_id) for run in without_process)
-    return [_end(instance, run) for run in now if run is not None and run.status in _UNDER_WAY]
+def _ended(
+    instance: DagsterInstance, runs: Sequence[DagsterRun], is_lost: Callable[[_Named], bool]
+) -> list[LostRun | UnknownRun]:
+    """End the lost ones of these runs, by the processes that they name; not those that have come to their end since
+    they were listed: their process had to go."""
+    found: list[LostRun | UnknownRun] = []
+    for run in runs:
+        try:
+            if is_lost(_processes(instance, run)):
+                now = instance.get_run_by_id(run.run_id)
+                found += [_end(instance, now)] if now is not None and now.status in _UNDER_WAY else []
+        except Exception as error:  # noqa: BLE001 a run that fails here must not keep the others under way
+            found.append(UnknownRun(run.run_id, run.job_name, f"{type(error).__name__}: {error}"))
+    return found
 
 
 def _end(instance: DagsterInstance, run: DagsterRun) -> LostRun:

@@ -25,11 +25,13 @@ def continuous_sensor(prefix: str, pipelines: Sequence[str]) -> dg.SensorDefinit
     )
     def shown(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from tidegate.assets.continuous import look
-        from tidegate.assets.lost_runs import end_runs_that_were_lost
+        from tidegate.assets.lost_runs import UnknownRun, end_runs_that_were_lost
 
         origin, now = context.code_location_origin, time()
-        for lost in end_runs_that_were_lost(context.instance, now, origin.location_name if origin else ""):
-            context.log.warning(str(lost))
-        return look(context, frozenset(pipelines), now)
+        unknown: list[str] = []
+        for run in end_runs_that_were_lost(context.instance, now, origin.location_name if origin else ""):
+            context.log.warning(str(run))
+            unknown += [str(run)] if isinstance(run, UnknownRun) else []
+        return look(context, frozenset(pipelines), now, unknown)
 
     return shown

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from tests.assets.clicks import pipeline
 from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
-from tidegate.assets.lost_runs import LostRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
+from tidegate.assets.lost_runs import LostRun, UnknownRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.definitions import with_alerts
@@ -144,6 +144,35 @@ def test_a_code_location_ends_them_where_nobody_is_alerted(
     assert isinstance(sensor, dg.SensorDefinition)
     sensor.evaluate_tick(dg.build_sensor_context(instance=history, repository_def=made.get_repository_def()))
     assert status(history, lost) == DagsterRunStatus.FAILURE
+
+
+def test_a_run_that_cannot_be_looked_at_keeps_no_other_under_way_and_the_tick_says_so(
+    home: Path, history: dg.DagsterInstance, lake: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tidegate.assets.lost_runs.QUIET_S", -1.0)
+    made = build_pipeline_definitions(pipeline(), lake=lake)
+    before, broken, after = (left(history, made, DagsterRunStatus.STARTED, gone(), location="") for _ in range(3))
+    read = dg.DagsterInstance.all_logs
+
+    def all_logs(self: dg.DagsterInstance, run_id: str, *given: Any, **named: Any) -> Any:
+        if run_id == broken:
+            raise OSError("disk I/O error")
+        return read(self, run_id, *given, **named)
+
+    monkeypatch.setattr(dg.DagsterInstance, "all_logs", all_logs)
+    (sensor,) = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    tick = sensor.evaluate_tick(dg.build_sensor_context(instance=history, repository_def=made.get_repository_def()))
+    said = (tick.skip_message or "").splitlines()
+    assert said[0] == "nothing new was published outside of Dagster"
+    assert said[1].startswith(f"Run {broken} of clicks is under way")
+    assert "OSError: disk I/O error. Its state is kept." in said[1]
+    ended = [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE]
+    assert [status(history, run_id) for run_id in (before, broken, after)] == ended
+    (unknown,) = end_lost_runs(home)
+    assert isinstance(unknown, UnknownRun)
+    monkeypatch.undo()
+    assert end_lost_runs(home) == [LostRun(broken, "clicks", cancelled=False)]
 
 
 def test_a_run_inside_this_very_process_is_left_alone(home: Path, history: dg.DagsterInstance):
