@@ -29,18 +29,25 @@ _PLANS = (AssetCheckEvaluationPlanned, AssetMaterializationPlannedData)
 _OF_RUNS = ("run-failed", "check-not-run")
 
 
-def queued(instance: dg.DagsterInstance, found: Watched, options: AlertOptions, now: float) -> Incident | None:
-    """Runs of what is watched that have waited too long in Dagster's queue; they are not the reason, the queue is."""
+def queued(
+    instance: dg.DagsterInstance, found: Watched, options: AlertOptions, now: float, known: dict[str, str]
+) -> Incident | None:
+    """Runs of what is watched that have waited too long in Dagster's queue; they are not the reason, the queue is.
+
+    `known`: the pipelines of runs in the queue that say in their history alone what they make, by their ids. It is
+    brought up to date, so that each of these histories is read once."""
     records = instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), ascending=True)
-    late = [
-        record
-        for record in records
-        if now - record.create_timestamp.timestamp() > QUEUED_S
-        and pipeline_of(record.dagster_run, found, instance) in found.pipelines
-    ]
+    before, of = dict(known), dict[str, str]()
+    known.clear()
+    for run in (item.dagster_run for item in records if now - item.create_timestamp.timestamp() > QUEUED_S):
+        of[run.run_id] = pipeline_of(run, found)
+        if not of[run.run_id]:
+            read = before.get(run.run_id)
+            of[run.run_id] = known[run.run_id] = pipeline_of(run, found, instance) if read is None else read
+    late = [record for record in records if of.get(record.dagster_run.run_id) in found.pipelines]
     if not late:
         return None
-    oldest, pipelines = late[0], sorted({pipeline_of(record.dagster_run, found, instance) for record in late})
+    oldest, pipelines = late[0], sorted({of[record.dagster_run.run_id] for record in late})
     since = oldest.create_timestamp.timestamp()
     number = f"{len(late):,} runs have" if len(late) > 1 else "1 run has"
     return Incident(

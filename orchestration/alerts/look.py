@@ -92,9 +92,9 @@ class Look:
     log: logging.Logger
     now: float
 
-    def at_lakes(self, unread: Mapping[str, Asked], known: Collection[str]) -> Seen:
+    def at_lakes(self, unread: Mapping[str, Asked], known: Collection[str], queue: dict[str, str]) -> Seen:
         """What the lakes show, with what the sources said last. Incidents whose keys are `known` have been sent, so no
-        rows are read for them."""
+        rows are read for them. `queue` is what is known of runs in Dagster's queue, and brought up to date."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
             ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options, known)) for i in found.inserts]),
@@ -107,7 +107,7 @@ class Look:
                 [(w.subject, lambda w=w: stuck(w, instance, options)) for w in (*found.tables, *found.inserts)],
             ),
             ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
-            ("runs-queued", [("runs-queued", lambda: queued(instance, found, options, self.now))]),
+            ("runs-queued", [("runs-queued", lambda: queued(instance, found, options, self.now, queue))]),
             self._lag(unread),
         )
 

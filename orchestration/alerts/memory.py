@@ -98,6 +98,7 @@ class Memory:
     looked: when the last tick was (s, UTC).
     away: from when to when nobody looked, since the daemon did not run.
     retried: runs that failed and will be tried again -> when they were seen (s, UTC).
+    queue: runs that have waited long in Dagster's queue, and say what they make in their history alone -> the pipeline.
     """
 
     open: tuple[Open, ...] = ()
@@ -110,6 +111,7 @@ class Memory:
     looked: float = 0.0
     away: tuple[float, float] | None = None
     retried: dict[str, float] = field(default_factory=dict)
+    queue: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cursor: str | None) -> Memory:
@@ -131,6 +133,7 @@ class Memory:
             stored.get("looked", 0.0),
             tuple(stored["away"]) if stored.get("away") else None,
             stored.get("retried", {}),
+            stored.get("queue", {}),
         )
 
     def cursor(self) -> str:

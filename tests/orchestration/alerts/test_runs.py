@@ -243,10 +243,57 @@ def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
             )
             instance.add_run(waiting)
         now = time.time()
-        assert queued(instance, found, options, now) is None
-        incident = queued(instance, found, options, now + 301)
+        assert queued(instance, found, options, now, {}) is None
+        incident = queued(instance, found, options, now + 301, known := {})
+    assert known == {}, "both say it in their tags"
     assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
     assert incident.details["pipelines"] == ["clicks"]
+
+
+def test_the_history_of_a_run_in_the_queue_is_read_once(monkeypatch: pytest.MonkeyPatch):
+    """A whole job of a team's own: neither a tag nor a selection says what it makes."""
+    made = [AssetKey(["clicks", "user_info"]), AssetKey("other")]
+
+    @dg.multi_asset(specs=[dg.AssetSpec(key) for key in made])
+    def own(): ...
+
+    @dg.op
+    def nothing() -> None: ...
+
+    @dg.job
+    def upkeep() -> None:
+        nothing()
+
+    chosen = dg.Definitions([own], jobs=[dg.define_asset_job("own", selection="*"), upkeep])
+    found = Watched((), (WatchedTable("clicks", "user_info", "/lake", ""),), keys={made[0]: "clicks"})
+    reads: list[str] = []
+    read = DagsterInstance.get_records_for_run
+
+    def counted(self: DagsterInstance, run_id: str, *given: Any, **named: Any) -> Any:
+        reads.append(run_id)
+        return read(self, run_id, *given, **named)
+
+    monkeypatch.setattr(DagsterInstance, "get_records_for_run", counted)
+    with DagsterInstance.ephemeral() as instance:
+        place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+        jobs = [chosen.resolve_job_def(name) for name in ("own", "upkeep")]
+        ids = [
+            instance.create_run_for_job(
+                job, status=DagsterRunStatus.QUEUED, remote_job_origin=place.get_job_origin(job.name)
+            ).run_id
+            for job in jobs
+        ]
+        memory, late = Memory(), time.time() + 301
+        for _ in range(3):
+            memory = Memory.of(memory.cursor())
+            incident = queued(instance, found, AlertOptions(), late, memory.queue)
+            assert incident is not None
+            assert incident.details["runs"] == ids[:1]
+            assert memory.queue == dict(zip(ids, ["clicks", ""], strict=True))
+        assert sorted(reads) == sorted(ids)
+        instance.delete_run(ids[0])
+        assert queued(instance, found, AlertOptions(), late, memory.queue) is None
+        assert memory.queue == {ids[1]: ""}
 
 
 def test_a_job_and_a_check_of_ones_own_are_watched(tmp_path: Path, instance: DagsterInstance):
