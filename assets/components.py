@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from weakref import WeakKeyDictionary
 
 import dagster as dg
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, PrivateAttr
 
-from tidegate.assets.factories import definitions_of, on_lake
-from tidegate.assets.names import refuse_equal_names
+from tidegate.assets.factories import definitions_of, is_first_load, on_lake
+from tidegate.assets.names import refuse_equal_jobs, refuse_equal_names
 from tidegate.assets.operations.operation import OnLake
 from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
+_JOBS: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+"""By project, or by what Dagster knows of its state: the jobs that its components make, with where each is declared."""
 
 
 class Alerting(dg.Component):
@@ -223,6 +225,12 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if written == OLD_TYPE:
             note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
             warnings.warn(note, FutureWarning, stacklevel=2)
+        made = self._definitions(context)
+        places = _JOBS.setdefault(context.component_tree.state_tracker, {})
+        refuse_equal_jobs(places, (job.name for job in made.jobs or ()), f"{context.path}, {self._declared()[1]}")
+        return made
+
+    def _definitions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         root = context.project_root
         if self._folder is None:  # made by Python: it is not among those of the project, so its operations are its own
             own = self._on_lake(context.path if context.path.is_dir() else context.path.parent, root)
@@ -310,16 +318,8 @@ def _components(context: dg.ComponentLoadContext) -> list[TidegateComponent]:
 
 
 def _say_at_load(context: dg.ComponentLoadContext, pipelines: list[str]) -> None:
-    """Log how steps that meet can be queued, and that a code location has no component that alerts: when it is loaded,
-    and not by each of its runs."""
-    if DefinitionsLoadContext.get().load_type != DefinitionsLoadType.INITIALIZATION:
-        return
-    log.info(
-        "Steps of %s that work on one table or INSERT wait for each other by its lease. Next, to have Dagster start "
-        "one at a time and show which waits: `concurrency: {pools: {default_limit: 1}}` in dagster.yaml.",
-        ", ".join(pipelines),
-    )
-    if not context.component_tree.get_all_components(of_type=Alerting):
+    """Log that a code location has no component that alerts: when it is loaded, and not by each of its runs."""
+    if is_first_load() and not context.component_tree.get_all_components(of_type=Alerting):
         log.warning(
             "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody is "
             "alerted to held gates, failed runs and lag of %s. Next: put `type: tidegate.TidegateAlerts` into a "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
+import yaml
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
 from tidegate.assets.jobs import Ticks, pipeline_job, pipeline_schedule, rest_of
@@ -22,6 +26,9 @@ from tidegate.assets.sensors import continuous_sensor
 from tidegate.assets.sources import source_assets
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.compile import Pipeline
+
+_log = logging.getLogger("dagster.tidegate")
+"""Code servers show its warnings as they show Dagster's own."""
 
 
 def build_pipeline_definitions(
@@ -74,9 +81,35 @@ def on_lake(
     return OnLake(pipeline, folder, names, look, parts, resource)
 
 
+def is_first_load() -> bool:
+    """Whether definitions are made for a code location, and not once more for a run or a step of it."""
+    return DefinitionsLoadContext.get().load_type == DefinitionsLoadType.INITIALIZATION
+
+
+def _is_queued_by_dagster() -> bool:
+    """Whether dagster.yaml has a limit for pools, or lets one run go on at a time; False where it cannot be read."""
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
+        return False
+    try:
+        text = Path(home, "dagster.yaml").read_text(encoding="utf-8")
+        found = (yaml.safe_load(text) or {}).get("concurrency") or {}
+        pools, runs = found.get("pools") or {}, found.get("runs") or {}
+        return pools.get("default_limit") is not None or runs.get("max_concurrent_runs") == 1
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):  # Dagster itself says what is wrong with it
+        return False
+
+
 def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
     """The definitions of one pipeline, with the operations of `operated`: of all pipelines of the code location in one
-    of them, of none in the others. That one has the location's sensor, too."""
+    of them, of none in the others. That one has the location's sensor, too, and says how steps can be queued."""
+    if operated and is_first_load() and not _is_queued_by_dagster():
+        _log.warning(
+            "Steps of %s that work on one table or INSERT wait for each other by its lease, and no pool has a limit. "
+            "Next, to have Dagster start one at a time and show which waits, in dagster.yaml: "
+            "`concurrency: {pools: {default_limit: 1}}`.",
+            ", ".join(on.pipeline.name for on in operated),
+        )
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
     assets, checks = _assets(pipeline, parts, own.lake, names, look)
     job = pipeline_job(names, parts, look)

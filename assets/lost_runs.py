@@ -58,7 +58,7 @@ class UnknownRun:
     def __str__(self) -> str:
         return (
             f"Run {self.run_id} of {self.job} is under way, and whether its process is still there could not be seen: "
-            f"{self.error}. Its state is kept. Next: it is looked at again by itself; or end it in Dagster, by Terminate."
+            f"{self.error}. Its state is kept, and it is looked at again. Next: end it in Dagster, by Terminate."
         )
 
 

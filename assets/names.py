@@ -161,6 +161,19 @@ def refuse_equal_names(pipelines: Iterable[tuple[str, str]]) -> None:
         places[own] = place
 
 
+def refuse_equal_jobs(places: dict[str, str], jobs: Iterable[str], place: str) -> None:
+    """Note in `places` that these jobs are declared at `place`. Raises PlanningError where one of them is declared
+    elsewhere: a pipeline that is called like an operation of another one, say."""
+    for name in jobs:
+        if places.setdefault(name, place) != place:
+            raise PlanningError(
+                f"two jobs of this code location are called {name}: one of {places[name]}, and one of {place}",
+                state="nothing was loaded",
+                next_command="give one of the two pipelines another `name`: its job, and the operations of a component "
+                "that Python makes, begin with it",
+            )
+
+
 def _first_repeated(names: Iterable[str]) -> str | None:
     seen: set[str] = set()
     for name in names:

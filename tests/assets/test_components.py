@@ -74,7 +74,6 @@ def test_a_code_location_that_alerts_nobody_says_so_once(
 
 
 def test_its_runs_do_not_say_it_again(project: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO", logger="tidegate.assets.components")
     with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
         load(project)
     assert "TidegateAlerts" not in caplog.text
@@ -142,3 +141,11 @@ def test_a_component_that_python_makes_has_operations_of_its_own_beside_those_of
     )
     jobs = load(project).get_repository_def().job_names
     assert {"clicks", "other", "tidegate_dry_run", "other_dry_run"} <= set(jobs)
+    for name in ("other_dry_run", "other"):
+        with pytest.raises(Exception, match="building definitions") as refused:
+            load(project, f"  name: {name}")
+        said = str(refused.value.__cause__)
+        assert f"two jobs of this code location are called {name}: one of " in said
+        assert str(folder) in said
+        assert str(folder.parent / "shop") in said
+    load(project, "  name: other_dry")

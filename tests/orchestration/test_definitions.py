@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from tests.assets.clicks import Hand, files, handmade, script
 from tests.orchestration.services import ROOT, command, dagster_home, environment
@@ -52,6 +53,32 @@ def test_the_module_of_workspace_yaml_loads_the_scripts_that_the_environment_nam
     (location,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     found = import_module(location["python_module"]["module_name"]).defs()
     assert "clicks" in found.get_repository_def().job_names
+
+
+SILENT = "concurrency: {pools: {default_limit: 1}}", "concurrency: {runs: {max_concurrent_runs: 1}}"
+
+
+@pytest.mark.parametrize("settings", [*SILENT, "", "concurrency:\n", "concurrency: 1", "{", None])
+def test_the_location_says_once_how_steps_that_meet_can_be_queued_and_its_runs_do_not(
+    tmp_path: Path,
+    clicks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: str | None,
+):
+    (tmp_path / "other.sql").write_text(script())
+    if settings is not None:
+        (tmp_path / "dagster.yaml").write_text(settings)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_SCRIPT", f"{clicks}:{tmp_path / 'other.sql'}")
+    monkeypatch.setenv("TIDEGATE_LAKE", str(tmp_path / "lake"))
+    with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
+        defs().get_repository_def()
+    assert "default_limit" not in caplog.text
+    defs().get_repository_def()
+    said = [record.getMessage() for record in caplog.records if "default_limit: 1" in record.getMessage()]
+    assert len(said) == (0 if settings in SILENT else 1)
+    assert all(text.startswith("Steps of clicks, other that work on one table or INSERT wait for") for text in said)
 
 
 @pytest.mark.thorough

@@ -166,7 +166,7 @@ def test_a_run_that_cannot_be_looked_at_keeps_no_other_under_way_and_the_tick_sa
     said = (tick.skip_message or "").splitlines()
     assert said[0] == "nothing new was published outside of Dagster"
     assert said[1].startswith(f"Run {broken} of clicks is under way")
-    assert "OSError: disk I/O error. Its state is kept." in said[1]
+    assert "OSError: disk I/O error. Its state is kept," in said[1]
     ended = [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE]
     assert [status(history, run_id) for run_id in (before, broken, after)] == ended
     (unknown,) = end_lost_runs(home)
