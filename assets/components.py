@@ -43,6 +43,9 @@ _JOBS: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 """By project, or by what Dagster knows of its state: the jobs that its components make, with where each is declared."""
 
 
+Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Alerting(dg.Component):
     """A component that alerts of the pipelines of its code location: `tidegate.TidegateAlerts`."""
 
@@ -129,12 +132,12 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = False
     fresh_within_hours: Annotated[
-        float | None, Field(description="Published assets are stale after so long without a run; null: never.", gt=0)
+        Hours | None, Field(description="Published assets are stale after so long without a run; null: never.")
     ] = 24
     build_fresh_within_hours: Annotated[
-        float | None, Field(description="The same of build tables: nothing was asked of the source.", gt=0)
+        Hours | None, Field(description="The same of build tables: nothing was asked of the source.")
     ] = 24
-    probe_fresh_within_hours: Annotated[float | None, Field(description="The same of probe tables.", gt=0)] = 24
+    probe_fresh_within_hours: Annotated[Hours | None, Field(description="The same of probe tables.")] = 24
     reconcile_cron: Annotated[
         str | None,
         Field(description="When build tables are compared with their sources; null: only when asked to."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
@@ -24,6 +25,10 @@ epochs."""
 
 ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""
+
+
+_OF_DAGSTER = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
+"""What a part of a key can be. Dagster's own names begin with two underscores."""
 
 
 def identifier(text: str) -> str:
@@ -131,11 +136,21 @@ class Names:
         return identifier("__".join([self.steps or path[0], *path[1:]])) + suffix
 
     def keys(self, pipeline: Pipeline) -> list[dg.AssetKey]:
-        """Every key of the pipeline. Raises PlanningError where two parts would share one."""
+        """Every key of the pipeline. Raises PlanningError where two parts would share one, or Dagster takes none of its
+        name."""
         found = [self.source(table.name) for table in pipeline.sources]
         for insert in pipeline.inserts:
             found += [self.staged(insert), self.published(insert)]
         by_time = [self.by_time(insert) for insert in pipeline.inserts if insert.time == "event"]
+        odd = next((part for key in found for part in self.own(key).path if not _OF_DAGSTER.fullmatch(part)), None)
+        if odd is not None:
+            raise PlanningError(
+                f"{odd!r} cannot be a part of names in Dagster: letters from A to Z, digits, `_`, `-` and `.` can, and "
+                "it begins with one `_` at most",
+                where=f"the pipeline {self.pipeline}",
+                state="nothing was loaded",
+                next_command="give the pipeline a `name` of these, or its script such a file name; a table such a name",
+            )
         twice = _first_repeated(self.op(key) for key in [*found, *by_time, self.maintenance, self.reconcile])
         if twice is not None:
             raise PlanningError(

@@ -98,6 +98,17 @@ def test_yaml_alone_makes_a_pipeline(project: Path):
     assert resource.spark_config == {"spark.sql.shuffle.partitions": "2", "spark.speculation": "false"}
 
 
+def test_freshness_is_left_out_by_null_as_the_docs_say(project: Path):
+    less = [f"  {name}fresh_within_hours: null" for name in ("build_", "probe_")]
+    for more, with_policy in (("", 3), ("\n".join(less), 1), ("\n".join([*less, "  fresh_within_hours: null"]), 0)):
+        graph = load(project, more).resolve_asset_graph()
+        assert len([node for node in graph.asset_nodes if node.freshness_policy is not None]) == with_policy
+    for wrong in ("0", "-1", ".inf"):
+        with pytest.raises(Exception, match="loading component") as refused:
+            load(project, f"  probe_fresh_within_hours: {wrong}")
+        assert "attributes.probe_fresh_within_hours" in str(refused.value.__cause__)
+
+
 def test_several_pipelines_have_one_sensor_that_shows_what_is_published_elsewhere(project: Path):
     shop = project / "my_project" / "defs" / "shop"
     other = shop.parent / "export"

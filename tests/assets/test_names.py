@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from tests.assets.clicks import pipeline, script
+from tidegate.assets.factories import on_lake
 from tidegate.assets.names import Names, identifier
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql import compile_script
@@ -28,3 +31,13 @@ def test_two_parts_that_would_be_one_asset_are_refused():
     )
     with pytest.raises(PlanningError, match="the same asset, clicks__user_info"):
         Names("clicks").keys(compile_script(text))
+
+
+@pytest.mark.parametrize("name", ["my clicks", "clicks/day", "größe", "__ASSET_JOB", ""])
+def test_a_name_that_dagster_takes_nowhere_is_refused_with_what_can_be_one(tmp_path: Path, name: str):
+    with pytest.raises(PlanningError, match="cannot be a part of names in Dagster: letters from A to Z"):
+        on_lake(pipeline(name=name), lake=tmp_path)
+    text = script().replace("user_info", "größe")
+    with pytest.raises(PlanningError, match="'größe' cannot be a part"):
+        on_lake(compile_script(text, name="clicks"), lake=tmp_path)
+    on_lake(pipeline(name="my-clicks.2"), lake=tmp_path)
