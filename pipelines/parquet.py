@@ -17,6 +17,9 @@ from tidegate.pipelines.location import Address, Location
 GROUP_BYTES = 64 << 20
 """Rows of about so many bytes in memory make a row group: that much is held, however long the file gets."""
 
+PAGE_BYTES = 1 << 20
+"""Of a column's values, as Arrow has it."""
+
 UNFINISHED_ROWS = ".writing"
 """How the name of a file ends that is not whole yet."""
 
@@ -92,6 +95,7 @@ class BatchWriter:
                 compression="snappy",
                 use_dictionary=_repeating(table),
                 write_statistics=bounded(table.schema),
+                write_batch_size=_written_at_once(table),
                 store_schema=False,
                 store_decimal_as_integer=True,
             )
@@ -132,6 +136,13 @@ def _repeating(table: pa.Table) -> list[str]:
         if not pa.types.is_nested(values.type) and len(values.unique()) * _REPEATED <= len(values):
             found.append(name)
     return found
+
+
+def _written_at_once(table: pa.Table) -> int:
+    """How many values go into a column at once: about a page of the widest. Arrow would take 1,024, and finds out the
+    bounds of a text column that is a dictionary anew for each of them."""
+    width = max((column.nbytes for _, column in _leaves("", table)), default=0) / max(table.num_rows, 1)
+    return min(max(int(PAGE_BYTES / max(width, 1.0)), 1024), 1 << 16)
 
 
 def _leaves(prefix: str, columns: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:

@@ -29,6 +29,9 @@ from tidegate.pipelines.versions.run import (
 )
 from tidegate.pipelines.versions.runs import whole
 
+BLOCK = 1 << 17
+"""Rows that are looked up at once: their numbers stay in the processor's cache."""
+
 MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
 """What a row met: a version; no version of its key by the pin; none by its time, but a later one; a gap."""
 
@@ -72,7 +75,18 @@ class Index:
     def find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
         """What rows with these keys meet at their times (us, UTC), or, without times, as of the pin. What a row finds
         that has a NULL in its key, or no time, means nothing."""
+        found = [
+            self._find(
+                [key.slice(first, BLOCK) for key in keys], times if times is None else times[first : first + BLOCK]
+            )
+            for first in range(0, max(len(keys[0]), 1), BLOCK)
+        ]
+        if len(found) == 1:
+            return found[0]
+        what, run, place = zip(*((each.what, each.run, each.place) for each in found), strict=True)
+        return Found(np.concatenate(what), np.concatenate(run), np.concatenate(place))
 
+    def _find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
         def look(run: Run, key: Numbers, rows: Numbers | None) -> tuple[Numbers, Flags]:
             if times is None:
                 return run.last(key)

@@ -61,6 +61,8 @@ DELETE = ord("d")
 ARRAYS = ("hashes", "first", "start", "times", "epochs", "ops", "latest")
 HOT_VERSIONS, HOT_KEYS = 1000, 16
 """Up to so many keys with more versions than this are looked through each by itself."""
+FEW_ABSENT = 8
+"""Rows without a key are no more than an eighth."""
 _OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
 _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _SAMPLE, _REPEATED = 1 << 16, 4
@@ -360,14 +362,22 @@ class Run:
     def last_by(self, keys: Numbers, times: Numbers) -> tuple[Numbers, Flags]:
         """The place of the last version of each key that has a time up to the row's, NONE where there is none; and
         whether the key has any version that has a time."""
+        absent = keys == NONE
+        if self.places is None and len(self.times) and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
+            own = np.maximum(keys, 0)  # to look for any key costs less than to leave a few rows out
+            found, known = self._last_in(self.start.take(own), self.start.take(own + 1), times)
+            found[absent], known[absent] = NONE, False
+            return found, known
+        first, end = self.range(keys)
+        rows = np.flatnonzero(first < end)
         found, known = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), bool)
-        rows = np.flatnonzero(keys != NONE)
-        own = keys.take(rows)
-        first, end = self.start.take(own), self.start.take(own + 1)
-        if self.places is not None and len(some := np.flatnonzero(first < end)) < len(rows):  # a view lacks versions
-            rows, first, end = rows.take(some), first.take(some), end.take(some)
-        known[rows] = self.times.take(end - 1) != NO_TIME if self.timeless else True
-        upto, size = times.take(rows), end - first
+        found[rows], known[rows] = self._last_in(first.take(rows), end.take(rows), times.take(rows))
+        return found, known
+
+    def _last_in(self, first: Numbers, end: Numbers, upto: Numbers) -> tuple[Numbers, Flags]:
+        """The same in places first <= p < end, of which each row has some."""
+        known = self.times.take(end - 1) != NO_TIME if self.timeless else np.ones(len(end), bool)
+        size = end - first
         at = self._in_hot(first, size, upto)
         # All rows halve their `size` in lockstep; those that are left alone are taken out once they are the most.
         place, live, limit = first, np.arange(0), upto
@@ -390,8 +400,7 @@ class Run:
         met = time <= upto
         if self.timeless:
             met &= time != NO_TIME
-        found[rows] = np.where(met, place, NONE)
-        return found, known
+        return np.where(met, place, NONE), known
 
     def _in_hot(self, first: Numbers, size: Numbers, upto: Numbers) -> Numbers:
         """The place that each row's search begins at: where a few keys have many versions, it ends there (`size` 1)."""

@@ -63,6 +63,18 @@ def test_what_is_held_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: p
     assert column_bounds(footer, "k") == (0, 99)
 
 
+def test_a_page_does_not_grow_with_its_values(tmp_path: Path) -> None:
+    """Narrow columns are written many values at once, and a wide one in pages of about a megabyte all the same."""
+    rows = pa.RecordBatch.from_pydict(
+        {"k": pa.array(range(20_000)), "text": pa.array([f"{n:02000}" for n in range(20_000)])}
+    )
+    write_file(tmp_path / "wide.parquet", [rows])
+    written = pq.ParquetFile(tmp_path / "wide.parquet")
+    assert parquet._written_at_once(pa.table({"k": rows["k"]})) == 1 << 16
+    assert parquet._written_at_once(pa.Table.from_batches([rows])) == 1024
+    assert written.read().to_batches()[0].equals(rows)
+
+
 def test_numbers_with_nan_have_no_bounds(tmp_path: Path) -> None:
     """Arrow leaves NaN out of them, and Spark takes it for the greatest number: a reader would pass rows over."""
     struct = pa.struct([("deep", pa.float32()), ("k", pa.int64())])

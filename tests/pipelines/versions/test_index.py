@@ -166,6 +166,8 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
             patch.setattr("tidegate.pipelines.versions.run.SALT", hashing.SALT)
             patch.setattr("tidegate.pipelines.versions.run._REPEATED", 0)  # all text is a dictionary
             patch.setattr("tidegate.pipelines.versions.run.HOT_VERSIONS", 1)
+            patch.setattr("tidegate.pipelines.versions.run.FEW_ABSENT", 1)  # the others are looked for as well
+            patch.setattr("tidegate.pipelines.versions.index.BLOCK", 2)
         index = opened(IndexOf(made(folder, columns, written(folder, columns, rows), cuts, shards), pin, None))
         for at in (times, None):
             found = index.find(keys, at)
