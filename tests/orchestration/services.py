@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -217,9 +217,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Ui:
-    """A running Dagster, asked as the UI asks it."""
+    """A running Dagster, asked as the UI asks it. `location`: the code location whose jobs and sensors are meant."""
 
     address: str
+    location: str = field(default="tidegate", kw_only=True)
+
+    @property
+    def _repository(self) -> dict[str, str]:
+        return {"repositoryLocationName": self.location, "repositoryName": "__repository__"}
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         """A GraphQL query's data."""
@@ -238,7 +243,7 @@ class Ui:
         data = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {"
             " __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
-            p={"selector": {**_LOCATION, "jobName": job}, "runConfigData": json.dumps(config or {})},
+            p={"selector": {**self._repository, "jobName": job}, "runConfigData": json.dumps(config or {})},
         )
         assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
         return data["launchRun"]["run"]["runId"]
@@ -271,12 +276,12 @@ class Ui:
         )
         return [run["runId"] for run in data["runsOrError"]["results"]]
 
-    def ticks(self, sensor: str, location: str = "tidegate") -> list[dict[str, Any]]:
+    def ticks(self, sensor: str, location: str = "") -> list[dict[str, Any]]:
         """A sensor's ticks, the newest first."""
         data = self.ask(
             "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
             " ticks(limit: 100) { status timestamp skipReason error { message } } } } } }",
-            s={**_LOCATION, "repositoryLocationName": location, "sensorName": sensor},
+            s={**self._repository, "repositoryLocationName": location or self.location, "sensorName": sensor},
         )
         return data["sensorOrError"]["sensorState"]["ticks"]
 
@@ -286,7 +291,7 @@ class Ui:
         data = self.ask(
             f"query($s: {whole}Selector!) {{ {kind}OrError({kind}Selector: $s)"
             f" {{ ... on {whole} {{ {kind}State {{ status }} }} }} }}",
-            s={**_LOCATION, f"{kind}Name": name},
+            s={**self._repository, f"{kind}Name": name},
         )
         return data[f"{kind}OrError"][f"{kind}State"]["status"]
 
@@ -359,4 +364,3 @@ class Dagster(Ui):
 
 
 SENSOR = "tidegate_alerts"
-_LOCATION = {"repositoryLocationName": "tidegate", "repositoryName": "__repository__"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,13 +14,14 @@ import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from tests.orchestration.services import Ui, running, until
+from tests.orchestration.services import Ui, dagster_home, environment, running, until
 from tests.tidegate.test_names import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +59,11 @@ class Installed:
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def add(self, *what: str | Path) -> None:
+        """Install these into the environment, and nothing that they need: it is there."""
+        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--no-deps"]
+        subprocess.run([*pip, *what], check=True, capture_output=True)
+
 
 def build(into: Path) -> Path:
     """The wheel, of a copy of the clone: what setuptools leaves behind would be found by every other test."""
@@ -82,8 +90,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (site,) = venv.glob("lib/python*/site-packages")
     # All other packages are those of this environment. Its .pth files, one of which leads to the clone, are not read.
     (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install"]
-    subprocess.run([*pip, "--no-index", "--no-deps", "--ignore-installed", wheel], check=True, capture_output=True)
+    made = Installed(wheel, venv / "bin", project)
+    made.add("--no-index", "--ignore-installed", wheel)
     for name in ("dg", "dagster", "dagster-webserver", "dagster-daemon"):  # whose first line names its environment
         text = (Path(sys.executable).parent / name).read_text().partition("\n")[2]
         (venv / "bin" / name).write_text(f"#!{venv / 'bin' / 'python'}\n{text}")
@@ -109,7 +117,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         "type: tidegate.TidegateComponent\nattributes:\n  script: ../../../news_clicks/pipeline.py\n"
         "---\ntype: tidegate.TidegateAlerts\n"
     )
-    return Installed(wheel, venv / "bin", project)
+    return made
 
 
 def test_every_file_beside_the_code_is_taken_along() -> None:
@@ -174,6 +182,40 @@ def test_a_pipeline_runs_and_its_ui_shows_it(installed: Installed) -> None:
     command = [str(installed.bin / "tidegate"), "ui", "news_clicks/pipeline.py", "--lake", "lake"]
     with running(log, installed.environment(), *command, folder=project) as address:
         until(lambda: loaded(Ui(address)), "the code location is loaded")
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("jvm", "server")
+def test_a_project_that_create_dagster_makes_publishes_rows(installed: Installed, tmp_path: Path) -> None:
+    """The commands of docs/dagster-project.md, as they stand there; then what a person does in the UI."""
+    installed.add(f"create-dagster=={version('dagster')}")
+    title = "\n## The first pipeline\n"
+    page = (ROOT / "docs" / "dagster-project.md").read_text().partition(title)[2].partition("\n## ")[0]
+    commands = [shlex.split(line) for line in re.findall("^    (.+)$", page, re.MULTILINE)]
+    here = replace(installed, project=tmp_path)
+    for command, *arguments in commands[:-1]:
+        if command == "cd":
+            here = replace(here, project=here.project / arguments[0])
+        else:
+            said = here.run(command, *arguments)
+    assert "All definitions loaded" in said
+    home, lake, log = dagster_home(here.project / "home"), here.project / "state" / "lake", tmp_path / "dagster.log"
+    env = environment(home) | dict(here.environment())
+    assert commands[-1] == ["dg", "dev"]
+    with running(log, env, str(installed.bin / "dg"), "dev", folder=here.project) as address:
+        ui = Ui(address, location=here.project.name)
+        until(lambda: loaded(ui), "the code location is loaded")
+        assert "in dagster.yaml: `concurrency: {pools: {default_limit: 1}}`." in log.read_text()
+        rows = [0]
+        for _ in range(2):
+            assert ui.ended(ui.launch("shop")) == "SUCCESS"
+            rows.append(DeltaTable(str(lake / "targets" / "enriched_click")).to_pyarrow_dataset().count_rows())
+        assert rows[1] >= 100, "those that the source has at its start"
+        assert rows[2] > rows[1], "and one a second"
+        for sensor in ("tidegate_alerts", "tidegate_continuous"):
+            ticks = until(lambda s=sensor: ui.ticks(s), f"{sensor} ticks")
+            assert not [tick for tick in ticks if tick["error"]]
+    here.run("tidegate", "verify", "src/my_project/defs/shop/pipeline.sql", "--lake", str(lake))
 
 
 def loaded(ui: Ui) -> bool:
