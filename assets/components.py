@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, Self
 from weakref import WeakKeyDictionary
 
@@ -228,8 +229,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if written == OLD_TYPE:
             note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
             warnings.warn(note, FutureWarning, stacklevel=2)
-        made = self._definitions(context)
-        places = _JOBS.setdefault(context.component_tree.state_tracker, {})
+        made, project = self._definitions(context), context.component_tree.state_tracker
+        if project not in _JOBS and isinstance(context.component_tree.defs_module, ModuleType):
+            _say_at_load(context, self)  # a component that is built by itself, for a test, is in no project
+        places = _JOBS.setdefault(project, {})
         refuse_equal_jobs(places, (job.name for job in made.jobs or ()), f"{context.path}, {self._declared()[1]}")
         return made
 
@@ -241,8 +244,6 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         of_project = [(item, item._folder) for item in _components(context) if item._folder is not None]
         refuse_equal_names(item._declared() for item, _ in of_project)
         first = of_project[0][0] is self  # it has the operations of all
-        if first:
-            _say_at_load(context, [item._declared()[0] for item, _ in of_project])
         operated = [item._on_lake(folder, root) for item, folder in of_project] if first else []
         return definitions_of(self._on_lake(self._folder, root), operated)
 
@@ -320,14 +321,15 @@ def _components(context: dg.ComponentLoadContext) -> list[TidegateComponent]:
     return context.component_tree.get_all_components(of_type=TidegateComponent)
 
 
-def _say_at_load(context: dg.ComponentLoadContext, pipelines: list[str]) -> None:
-    """Log that a code location has no component that alerts: when it is loaded, and not by each of its runs."""
+def _say_at_load(context: dg.ComponentLoadContext, first: TidegateComponent) -> None:
+    """Log that a code location has no component that alerts: when it is loaded, and not by each of its runs. `first`:
+    the one that is asked for its definitions first; Python may have made it, so that it is not among the others."""
     if is_first_load() and not context.component_tree.get_all_components(of_type=Alerting):
         log.warning(
             "This code location has no component tidegate.TidegateAlerts: unless its Python adds ALERTS, nobody is "
             "alerted to held gates, failed runs and lag of %s. Next: put `type: tidegate.TidegateAlerts` into a "
             "defs.yaml.",
-            ", ".join(pipelines),
+            ", ".join(sorted({item._declared()[0] for item in (first, *_components(context))})),
         )
 
 

@@ -1,3 +1,4 @@
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,11 +42,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(project: Path, more: str = "", kind: str = "tidegate.TidegateComponent") -> dg.Definitions:
-    import sys
+    (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more, kind=kind))
+    return loaded(project)
 
+
+def loaded(project: Path) -> dg.Definitions:
     for name in [name for name in list(sys.modules) if name.partition(".")[0] == "my_project"]:
         del sys.modules[name]
-    (project / "my_project" / "defs" / "shop" / "defs.yaml").write_text(YAML.format(more=more, kind=kind))
     return dg.load_from_defs_folder(path_within_project=project / "my_project")
 
 
@@ -71,6 +74,28 @@ def test_a_code_location_that_alerts_nobody_says_so_once(
     told = [record.getMessage() for record in caplog.records if "TidegateAlerts" in record.getMessage()]
     assert len(told) == (0 if pipelines is None else 1)
     assert all(f"lag of {pipelines}. Next: " in text for text in told)
+
+
+MADE_BY_PYTHON = """
+import dagster as dg
+import tidegate
+
+
+@dg.component_instance
+def other(context: dg.ComponentLoadContext):
+    return tidegate.TidegateComponent(script="clicks.sql", name="other")
+
+
+@dg.component_instance
+def third(context: dg.ComponentLoadContext):
+    return tidegate.TidegateComponent(script="clicks.sql", name="third")
+"""
+
+
+def test_a_code_location_that_python_alone_makes_says_it_too(project: Path, caplog: pytest.LogCaptureFixture):
+    (project / "my_project" / "defs" / "shop" / "component.py").write_text(MADE_BY_PYTHON)
+    assert loaded(project).get_repository_def().has_job("third")
+    assert caplog.text.count("has no component tidegate.TidegateAlerts") == 1
 
 
 def test_its_runs_do_not_say_it_again(project: Path, caplog: pytest.LogCaptureFixture):

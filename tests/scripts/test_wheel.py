@@ -185,7 +185,7 @@ def test_a_pipeline_runs_and_its_ui_shows_it(installed: Installed) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("jvm", "server")
+@pytest.mark.usefixtures("jvm")
 def test_a_project_that_create_dagster_makes_publishes_rows(installed: Installed, tmp_path: Path) -> None:
     """The commands of docs/dagster-project.md, as they stand there; then what a person does in the UI."""
     installed.add(f"create-dagster=={version('dagster')}")
