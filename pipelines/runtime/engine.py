@@ -9,6 +9,7 @@ import shlex
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -66,6 +67,11 @@ LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.d
 or that $TIDEGATE_DRIVER_HOST gives."""
 
 
+PRELOADED: Mapping[str, str] = {"spark.python.daemon.module": "tidegate.pipelines.runtime.worker_daemon"}
+"""Where workers are children of the driver's JVM: elsewhere a worker may find Tidegate where its daemon does not look.
+On Linux alone, since other systems' libraries (those of macOS) may not be forked."""
+
+
 def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """What a session on `master` is given; `config` is laid over it."""
     if master.startswith("local"):
@@ -73,8 +79,10 @@ def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[st
     else:
         host = os.environ.get("TIDEGATE_DRIVER_HOST")
         network = {} if host is None else {"spark.driver.host": host}
+    own_workers = master.partition("[")[0] == "local" and sys.platform == "linux"
+    workers = PRELOADED if own_workers else {}
     memory = os.environ.get("TIDEGATE_DRIVER_MEMORY", "2g")
-    return {**DEFAULTS, **network, "spark.driver.memory": memory, **(config or {})}
+    return {**DEFAULTS, **network, **workers, "spark.driver.memory": memory, **(config or {})}
 
 
 COMPILED_LATE = " ".join(

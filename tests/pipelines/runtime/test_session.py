@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from tidegate.pipelines.runtime import session
-from tidegate.pipelines.runtime.engine import DEFAULTS, settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, PRELOADED, settings
 from tidegate.pipelines.spark_versions import SparkNotSupported
 
 OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
@@ -27,6 +29,39 @@ def test_executors_of_a_cluster_find_the_driver_by_its_own_name(monkeypatch: pyt
     assert not LOOPBACK.keys() & settings("spark://host:7077").keys()
     monkeypatch.setenv("TIDEGATE_DRIVER_HOST", "10.0.0.7")
     assert settings("spark://host:7077")["spark.driver.host"] == "10.0.0.7"
+
+
+@pytest.mark.parametrize(
+    ("master", "preloaded"), [("local[2]", True), ("local-cluster[2,1,2048]", False), ("yarn", False)]
+)
+def test_only_workers_of_the_driver_itself_come_from_the_daemon_that_has_imported_tidegate(
+    master: str, preloaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    assert (PRELOADED.items() <= settings(master).items()) is preloaded
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert not PRELOADED.keys() & settings(master).keys()
+
+
+def test_a_worker_has_what_tasks_need_before_its_first_task(spark: SparkSession) -> None:
+    """It is forked from a daemon that has it, and whose threads are those of allocators alone."""
+
+    def found(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import sys
+
+        daemon = f"/proc/{os.getppid()}"
+        threads = {(Path(daemon) / "task" / number / "comm").read_text() for number in os.listdir(f"{daemon}/task")}
+        command = (Path(daemon) / "cmdline").read_text()
+        list(batches)
+        there = "tidegate.pipelines.joins.task" in sys.modules and "pyarrow.dataset" in sys.modules
+        yield pa.RecordBatch.from_pydict({"there": [there], "command": [command], "threads": [" ".join(threads)]})
+
+    rows = spark.range(0, 2, 1, 2).mapInArrow(found, "there BOOLEAN, command STRING, threads STRING").collect()
+    for row in rows:
+        assert row["there"]
+        assert PRELOADED["spark.python.daemon.module"] in row["command"]
+        assert set(row["threads"].split()) <= {"jemalloc_bg_thd", "python", "python3", "python3.11"}
 
 
 def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
