@@ -233,7 +233,9 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         if project not in _JOBS and isinstance(context.component_tree.defs_module, ModuleType):
             _say_at_load(context, self)  # a component that is built by itself, for a test, is in no project
         places = _JOBS.setdefault(project, {})
-        refuse_equal_jobs(places, (job.name for job in made.jobs or ()), f"{context.path}, {self._declared()[1]}")
+        name, declared = self._declared()
+        place = f"the pipeline {name} ({context.path}: {declared})"
+        refuse_equal_jobs(places, (job.name for job in made.jobs or ()), place)
         return made
 
     def _definitions(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -185,3 +185,13 @@ def test_a_component_that_python_makes_has_operations_of_its_own_beside_those_of
         assert str(folder) in said
         assert str(folder.parent / "shop") in said
     load(project, "  name: other_dry")
+
+
+def test_two_components_that_python_makes_in_one_file_do_not_take_each_others_operations(project: Path):
+    text = MADE_BY_PYTHON.replace('name="third"', 'name="other_dry_run"')
+    (project / "my_project" / "defs" / "shop" / "component.py").write_text(text)
+    with pytest.raises(Exception, match="building definitions") as refused:
+        loaded(project)
+    said = str(refused.value.__cause__)
+    assert "called other_dry_run: one of the pipeline other (" in said
+    assert "and one of the pipeline other_dry_run (" in said
