@@ -85,7 +85,10 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
     seen = memory.told
     memory, given_up = _given_up(memory, look)
     for run in (*given_up, *(record.dagster_run for record in records)):
-        if run.run_id in seen or not is_watched(look.instance, run, look.found):
+        if run.run_id in seen:
+            continue
+        if not is_watched(look.instance, run, look.found):
+            seen = (*seen, run.run_id)  # its history, which may have been asked for it, is not asked again
             continue
         if run not in given_up and will_be_retried(run):
             # It is no incident yet: the run that is started in its place shows how it ends.

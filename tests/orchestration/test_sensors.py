@@ -632,3 +632,25 @@ class TestFinishedRuns:
         assert not dg.materialize([other], instance=instance, raise_on_error=False).success
         tick(definitions, instance, cursor)
         assert webhook.messages == []
+
+    def test_the_history_of_a_run_that_is_not_its_business_is_read_once(self, definitions, instance, monkeypatch):
+        reads: list[str] = []
+        read = dg.DagsterInstance.get_records_for_run
+
+        def counted(self: dg.DagsterInstance, run_id: str, *given: Any, **named: Any) -> Any:
+            reads.append(run_id)
+            return read(self, run_id, *given, **named)
+
+        @dg.op
+        def nothing() -> None: ...
+
+        @dg.job
+        def upkeep() -> None:
+            nothing()
+
+        cursor = tick(definitions, instance)
+        run_id = upkeep.execute_in_process(instance=instance).run_id
+        monkeypatch.setattr(dg.DagsterInstance, "get_records_for_run", counted)
+        for _ in range(3):
+            cursor = tick(definitions, instance, cursor)
+        assert reads == [run_id]
