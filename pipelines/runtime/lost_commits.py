@@ -22,10 +22,11 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.lake import Layout
+from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
 
@@ -70,6 +71,18 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
         later = max(steps[place + 1 :], default=(-1, path, ""), key=lambda step: step[0])
         if later[0] > epoch:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
+
+
+def is_lost(lake: Lake, insert: Insert, target: Path, role: CommitRole, name: str, path: Path) -> bool:
+    """Whether the table `name` beside a target has lost the commit of its last published epoch, which the next run
+    makes again from the staged files. Not known of an older lake: its staged rows do not store which epoch that was."""
+    owner = insert_owner(insert.id)
+    staged = lake.staged.last(owner)
+    if staged is None:
+        return False
+    published = committed(target, lake.application(owner, "publish", staged.generation)) >= staged.epoch
+    last = staged.facts.get(LAST_COMMITS, {}).get(f"{role} {name}", (-1, -1))[published]
+    return committed(path, lake.application(owner, role, staged.generation)) < last
 
 
 def lost_part(insert: str, path: Path, epoch: int) -> LakeError:

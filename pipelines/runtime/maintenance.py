@@ -36,6 +36,7 @@ from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
+from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
 from tidegate.pipelines.runtime.retention import Retained, Retention
 from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
@@ -243,10 +244,11 @@ class Maintenance:
             if insert.process is not None:
                 for second in insert.outputs[1:]:
                     found += self._published(second, [insert])
-                newest = newest_epochs(self.lake, insert.id, self.lake.target_path(self.pipeline.table(insert.target)))
-                if all(item.published for item in newest):  # those before it are over
-                    # What a staged epoch has written of the state is named by no version yet.
-                    found.append(tidy(self.lake.state_path(insert), keep=self.keep, together=None))
+                path, state = self.lake.target_path(self.pipeline.table(name)), self.lake.state_path(insert)
+                over = all(item.published for item in newest_epochs(self.lake, insert.id, path))
+                # What a staged epoch, or a commit that is lost, has written of the state is named by no version.
+                if over and not is_lost(self.lake, insert, path, "state", name, state):
+                    found.append(tidy(state, keep=self.keep, together=None))
         return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:

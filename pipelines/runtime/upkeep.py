@@ -42,6 +42,7 @@ from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import Indexed
+from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
@@ -281,12 +282,19 @@ class Upkeep:
 
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
     """Remove files that an INSERT has staged for a target, and that were adopted and put together with others since,
-    piece by piece: how many each. What the newest epoch has staged stays, where it is not published yet."""
+    piece by piece: how many each. What the newest epoch has staged stays, where it is not published yet; all stays
+    where a commit is lost, which the next run makes again from it."""
     path = lake.target_path(pipeline.table(insert.target))
+    quarantine, own = lake.quarantine_path(target, insert), lake.target_path(target)
+    if is_lost(lake, insert, path, "quarantine", target.name, quarantine) or (
+        target.name != insert.target and is_lost(lake, insert, path, "publish", target.name, own)
+    ):
+        log.warning("a commit of %s is lost: the next run makes it again, and its staged files stay", target.name)
+        return
     for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
         newest = newest_epochs(lake, insert.id, path)
         current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
-        live = still_read_of(lake.target_path(target), lake.quarantine_path(target, insert), keep=keep)
+        live = still_read_of(own, quarantine, keep=keep)
         yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 
 

@@ -153,6 +153,16 @@ class InsertRunner(InsertOnLake):
         missing = self.refuse_lost()
         if self.work.definitions is not None:
             self.work.definitions.take_up(self.owner)
+        self._make_again(missing)
+
+    def _go_on(self) -> None:
+        """Take the lease, for an epoch that another runner may have planned: what was lost since is made again before
+        its commits, after which nothing would show the gap."""
+        if not self.leases.holds(self.owner):
+            self.leases.acquire(self.owner)
+            self._make_again(self.refuse_lost())
+
+    def _make_again(self, missing: Sequence[tuple[ReleasePlan, FileCommit]]) -> None:
         for plan, part in missing:
             with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
                 part.make(self.lake, plan)
@@ -178,23 +188,27 @@ class InsertRunner(InsertOnLake):
         """Make the commits again that follow publishing, of which a crash or a power cut may have left some unmade: the
         next epoch's would leave a gap."""
         position = self.position()
-        plan, staged = position.plan, position.staged
-        if plan is None or all(epoch >= position.published for epoch in self.work.completed(plan)):
+        if position.plan is None or all(each >= position.published for each in self.work.completed(position.plan)):
             return
-        if position.state != "published":
-            number = position.published
-            last = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
-            plan, staged = last[-1].plan, last[-1].staged
-        if staged is not None:
+        plan, staged = self._last_published(position)
+        if plan is not None and staged is not None:
             commits = self.work.commits(plan, staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
                 self._made(plan, commit)
 
+    def _last_published(self, position: Position) -> tuple[ReleasePlan | None, StagedRow | None]:
+        """The last published epoch: the newest one, or one before it."""
+        if position.state == "published":
+            return position.plan, position.staged
+        number = position.published
+        found = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
+        return (found[-1].plan, found[-1].staged) if found else (None, None)
+
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """What published epochs had put beside the target and is not there, one commit a table at most. Raises
         LakeError where a table has lost more."""
-        plan, staged = position.plan, position.staged
-        if plan is None or staged is None or position.state != "published":
+        plan, staged = self._last_published(position)
+        if plan is None or staged is None:
             return []
         parts = self._beside(plan, staged)
         there = {part.name: part.made(self.lake, plan) for part in parts}
@@ -316,7 +330,7 @@ class InsertRunner(InsertOnLake):
 
         Raises NoVerdict when it gives no answer that counts, StepFailed where the disk or the engine fails.
         """
-        self.leases.acquire(self.owner)
+        self._go_on()
         position = self.position()
         plan = position.plan
         if plan is None or position.staged is None:
@@ -362,7 +376,7 @@ class InsertRunner(InsertOnLake):
 
         Re-reads the stored verdict of that very staged epoch; raises GateHeld without one, or when it says no.
         """
-        self.leases.acquire(self.owner)
+        self._go_on()
         position = self.position()
         plan, staged = position.plan, position.staged
         if plan is None or staged is None:

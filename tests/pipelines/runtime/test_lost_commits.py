@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -218,8 +219,10 @@ def test_a_quarantine_has_its_last_commit_made_again(
     lose(quarantine)
     harness.restart()
     assert play.kept_out.keys() == {1}
+    harness.runner.maintenance(timedelta(0)).run()  # what the commit is made again from stays
     assert play.upto() == []
     assert play.kept_out.keys() == {1, 2}
+    harness.runner.maintenance(timedelta(0)).run()
     play.prove()
     for commit in sorted((quarantine / "_delta_log").glob("*.json"))[1:]:
         remove(commit)
@@ -229,6 +232,35 @@ def test_a_quarantine_has_its_last_commit_made_again(
         dry_run(harness.runner)
     with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
         harness.advance()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """Once that epoch has committed to the quarantine, nothing would show the gap."""
+    play = Play(spark, tmp_path)
+    harness, insert = play.harness, play.harness.pipeline.insert("converted")
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    play.rate("EUR", 100, 10)
+    play.order(1, "XXX", 10)
+    play.upto(rates=10, orders=10)
+    play.order(2, "XXX", 20)
+    with monkeypatch.context() as killed:
+        killed.setattr(InsertRunner, "judge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            play.upto(rates=20, orders=20)
+    remove(max((quarantine / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+    harness.restart()
+    if apart:
+        harness.runner.judge("converted")
+        harness.runner.publish("converted")
+    else:
+        harness.runner.maintenance(timedelta(0)).run()
+        play.upto()
+    assert play.kept_out.keys() == {1, 2}
+    play.prove()
 
 
 def test_a_quarantine_that_gets_no_row_gets_no_commit(
@@ -303,6 +335,7 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
         remove(max((path / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
+    harness.runner.maintenance(timedelta(0)).run()
     harness.push("events", [event("a", 9)])
     harness.advance()
     found = lake_rows.read(spark, lake.target_path(odds)).collect()
