@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.clicks import files, pipeline
-from tests.assets.test_history import at_rest
+from tests.assets.test_run import at_rest
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.jobs import ANSWER_WITHIN_S, HELD_TAG, NOTHING_NEW, PIPELINE_TAG, Answer, Ticks, rest_of

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from markdown_it import MarkdownIt
+
 from tests.pipelines.runtime.handmade import store
 from tests.pipelines.sources.sources_help import table
 from tidegate.assets.metadata import of_advance
+from tidegate.assets.text import instant, listed, markdown_table, watermark
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 
@@ -51,3 +56,74 @@ def test_a_group_that_waits_for_nobody(tmp_path: Path) -> None:
     metadata = told(tmp_path, 0, GroupPosition("g", 10, None, None, None))
     assert (metadata["group watermark"], metadata["blocked splits"]) == ("none", 0)
     assert "alignment group" not in told(tmp_path, 0, None)
+
+
+def test_cells_cannot_break_a_table():
+    table = markdown_table(("a", "b"), [("x|y\nz", 12345), (None, True), ({"k": "v"}, [1])])
+    assert table.splitlines() == [
+        "| a | b |",
+        "| --- | --- |",
+        "| x\\|y z | 12,345 |",
+        "|  | yes |",
+        '| {"k": "v"} | \\[1] |',
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x\\|y",
+        "x\\\\|y\\",
+        "*x* **y** _x_ __y__ a_b a__b ~~x~~",
+        "`x` ``y`` `",
+        "<b>x</b> <http://example.com> <!-- x -->",
+        "![x](http://example.com/x.png) [x](http://example.com) [x][y]",
+        "&lt; &#124; & x",
+        "[1] \\* \\n",
+    ],
+)
+def test_a_cell_shows_its_text_as_it_is(text):
+    parsed = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown_table((text, "b"), [(text, 1)]))
+    cells = [token for token in parsed if token.type == "inline"]
+    assert ["".join(part.content for part in cell.children or ()) for cell in cells] == [text, "b", text, "1"]
+    assert {part.type for cell in cells for part in cell.children or ()} <= {"text", "text_special"}
+
+
+def test_an_address_is_text_and_shows_no_backslash():
+    """A parser that makes links of addresses by itself finds none."""
+    assert markdown_table(("at",), [("https://h/_next/~u www.h.org s3://b/_x a: b",)]).splitlines()[2] == (
+        "| https\\://h/\\_next/\\~u www\\.h.org s3\\://b/\\_x a: b |"
+    )
+
+
+def test_a_line_end_ends_no_row():
+    assert markdown_table(("a\nb",), [("x\r\ny\rz",)]).splitlines() == ["| a b |", "| --- |", "| x y z |"]
+
+
+def test_the_first_rows_of_a_table_are_texts_which_dagster_shows_without_a_click():
+    shown = listed("rows", "row", ("id", "why", "n"), [(i, None if i else "a|b", 1_000) for i in range(12)], "\n\nmore")
+    texts, table = list(shown.items())[:-1], shown["rows"]
+    assert texts[:2] == [("row 1", "id: 0; why: a|b; n: 1,000"), ("row 2", "id: 1; n: 1,000")]
+    assert [name for name, _ in texts] == [f"row {number}" for number in range(1, 11)]
+    assert len(table.value.splitlines()) == 2 + 12 + 2
+    assert listed("rows", "row", ("id",), []).keys() == {"rows"}
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (MIN_TIMESTAMP, "MIN"),
+        (MAX_TIMESTAMP, "MAX"),
+        (10**17, "100000000000000000 ms"),
+    ],
+)
+def test_instants_are_iso_8601_in_utc(ms, expected):
+    assert instant(ms) == expected
+
+
+def test_watermarks_read_as_in_the_flip():
+    assert watermark(MIN_TIMESTAMP, True) == "(MIN, true)"
+    assert watermark(0, False) == "(1970-01-01T00:00:00.000Z, false)"

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.lineage import published_lineage, references, staged_lineage
 from tidegate.assets.names import Names
 from tidegate.assets.specs import connector_kind, source_spec
 from tidegate.pipelines.lake import Layout
@@ -151,3 +154,33 @@ def test_what_is_out_of_date_is_seen_by_the_definition(tmp_path: Path):
     changed = versions(text.replace("item_id, gender FROM", "item_id + 1 AS item_id, gender FROM"))
     assert changed["user_info"] == before["user_info"]
     assert changed["enriched_click"] == changed["enriched_click_staged"] != before["enriched_click"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("`c`.`user_id`", [("c", "user_id")]),
+        ("CAST(`c`.`user_id` AS BIGINT)", [("c", "user_id")]),
+        ("concat(`c`.`a`, '`u`.`b`', `u`.`b`, `c`.`a`)", [("c", "a"), ("u", "b")]),
+        ("`c`.`address`.`city`.`zip`", [("c", "address")]),
+        ("CASE WHEN `u`.`x` > 1 THEN `c`.`y` ELSE 0 END", [("u", "x"), ("c", "y")]),
+        ("`_instant`", []),
+        ("42", []),
+        ("`c`.`odd ``name`", [("c", "odd `name")]),
+    ],
+)
+def test_references_are_the_columns_that_an_expression_names(expression, expected):
+    assert references(expression) == expected
+
+
+def test_staged_columns_come_from_the_sources_and_published_ones_from_the_staged():
+    found = pipeline()
+    insert, names = found.inserts[0], Names("clicks")
+    staged = staged_lineage(insert, names).deps_by_column
+    assert staged == {
+        "user_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "user_id")],
+        "item_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "item_id")],
+        "gender": [dg.TableColumnDep(dg.AssetKey(["clicks", "user_info"]), "gender")],
+    }
+    published = published_lineage(insert, names).deps_by_column
+    assert published["gender"] == [dg.TableColumnDep(dg.AssetKey(["clicks", "enriched_click_staged"]), "gender")]

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+
+import pytest
+
+from tests.orchestration.browser import browsing, chromium
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -22,3 +27,11 @@ def test_those_of_dagster_are_taken_by_the_test_that_opens_it() -> None:
     there = {path.stem for path in (DOCS / "images").glob("dagster-*.png")}
     assert there
     assert {name for name in there if not any(re.fullmatch(one, name) for one in taken)} == set()
+
+
+def test_a_machine_without_chromium_is_shown_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
+        chromium()
+    with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"), browsing():
+        pass

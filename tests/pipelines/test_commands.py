@@ -25,6 +25,7 @@ from tidegate.pipelines.commands import (
     unsaid,
 )
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.text import counted
 
 HERE = Commands(Path("/s/a b.sql"), Path("/lake"))
 WAYS_OUT = resolving("e", "joins again", "quarantines them")
@@ -139,3 +140,11 @@ def test_it_is_said_once() -> None:
     (found,) = unsaid(text)
     assert unsaid(text, Commands(Path("/srv/clicks.sql")).shown(found + ", then run it again")) == ()
     assert unsaid("user_info: the file is gone") == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(0, "row", "0 rows"), (1, "match", "1 match"), (2000, "match", "2,000 matches"), (2, "epoch", "2 epochs")],
+)
+def test_things_are_counted(count: int, noun: str, text: str) -> None:
+    assert counted(count, noun) == text

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from tests.assets.clicks import handmade
 from tests.pipelines.runtime.handmade import store
-from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts import AlertOptions, Incident, Message
+from tidegate.orchestration.alerts.journal import journal
 from tidegate.orchestration.alerts.tables import passing_log
-from tidegate.orchestration.alerts.watched import WatchedTable
+from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake, WatermarkRow
 
@@ -50,3 +53,16 @@ def test_a_topic_is_reported_before_it_has_deleted_what_is_not_read(
     assert found.positions["clicks, cursor"] == "t-0:5"
     assert "retention.ms" in found.next[1]
     assert "binlog" not in found.next[1]
+
+
+LOG = logging.getLogger(__name__)
+
+
+def test_two_code_locations_on_one_lake_send_one_message_of_each_state(tmp_path: Path):
+    handmade(tmp_path / "lake").begun("rates", 1, 1)
+    first, second = (Watched((), (WatchedTable(name, "rates", str(tmp_path / "lake"), ""),)) for name in ("a", "b"))
+    for at, state in ((1.0, "open"), (2.0, "resolved"), (3.0, "open")):
+        of_a, of_b = (Message(Incident("lag rates 1", "lag", "rates is behind", name), state) for name in ("a", "b"))
+        assert journal([of_a], first, LOG, at, "team a") == [of_a]
+        assert journal([of_b], second, LOG, at + 0.1, "team b") == []
+        assert journal([of_a], first, LOG, at + 0.2, "team a") == [of_a], "a tick that was lost tells again"

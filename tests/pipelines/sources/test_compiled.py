@@ -1,10 +1,17 @@
 """The connectors as a script names them: found where they are installed, and refused at their place in the script."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
+from tidegate.pipelines.connectors.table import Column
+from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.arrow_types import arrow_schema, arrow_type
 from tidegate.pipelines.sql import SqlError, compile_script
 
 ROOT = Path(__file__).parents[3]
@@ -75,3 +82,40 @@ def test_topics_and_files_have_a_watermark_of_their_own() -> None:
     found = [pipeline.table(name).watermark for name in ("preserved", "preserved_since", "behind_the_source")]
     told = [(spec.source, spec.delay) for spec in found if spec is not None]
     assert told == [(True, timedelta(0)), (True, timedelta(0)), (True, timedelta(minutes=1))]
+
+
+SPARK_TYPES = [
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL(38, 10)",
+    "STRING",
+    "BINARY",
+    "DATE",
+    "TIMESTAMP",
+    "TIMESTAMP_NTZ",
+    "ARRAY<DECIMAL(5, 2)>",
+    "MAP<STRING, TIMESTAMP_NTZ>",
+    "STRUCT<`a b`: INT, `c`: STRUCT<`d`: ARRAY<DATE>>>",
+]
+
+
+def test_spark_agrees(spark):
+    ddl = ", ".join(f"c{number} {spark_type}" for number, spark_type in enumerate(SPARK_TYPES))
+    fields = [pa.field(f"c{number}", arrow_type(spark_type)) for number, spark_type in enumerate(SPARK_TYPES)]
+    assert empty_frame(spark, StructType.fromDDL(ddl)).toArrow().schema == pa.schema(fields)
+
+
+def test_a_schema_has_the_columns_as_named():
+    columns = [Column("a b", "INT", "INT", nullable=False), Column("c", "STRING", "STRING")]
+    assert arrow_schema(columns) == pa.schema([("a b", pa.int32()), ("c", pa.string())])
+
+
+@pytest.mark.parametrize("spark_type", ["INTERVAL YEAR TO MONTH", "VARIANT"])
+def test_a_type_that_arrow_does_not_have(spark_type):
+    with pytest.raises(ValueError, match="no Arrow type"):
+        arrow_type(spark_type)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.pipelines.sources.formats.shape import map_literal
 from tidegate.pipelines.syntax.dialect import tokenize
 from tidegate.pipelines.syntax.errors import Location
 from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.types import spark_string
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -34,3 +36,9 @@ def test_text_is_written_on_one_line_without_comments() -> None:
 
 def test_long_text_is_cut_for_a_message() -> None:
     assert Source("x" * 100).shown(Span(0, 100)) == "x" * 57 + "…"
+
+
+def test_a_string_literal_is_its_text_alone() -> None:
+    # Spark replaces `${…}` by its own settings, whichever literal it is in; `\u0024` is the same dollar.
+    assert spark_string("it's a \\d for ${spark.app.name}") == r"'it\'s a \\d for \u0024{spark.app.name}'"
+    assert "${" not in map_literal({"nullValue": "${spark.app.name}"})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.cases import searched
 from tidegate.pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
 from tidegate.pipelines.process.errors import BroadcastReadOnly
-from tidegate.pipelines.process.state.cells import ListCell, MapCell, ValueCell
+from tidegate.pipelines.process.state.cells import Known, ListCell, MapCell, ValueCell
 from tidegate.pipelines.process.state.declared import checked, column_type, state_types
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
@@ -157,3 +160,28 @@ def test_a_state_has_a_column_of_its_type() -> None:
     ]
     wanted = ["ROW<x INT>", "ARRAY<BIGINT>", "MAP<STRING, INT>", "BIGINT", "MAP<STRING, INT>"]
     assert list(map(column_type, checked(made, "F"))) == wanted
+
+
+keys = st.integers(0, 12)
+steps = st.lists(st.tuples(st.sampled_from(["put", "remove", "clear", "ask"]), keys), max_size=30)
+
+
+@searched(100)
+@given(st.none() | st.dictionaries(keys, st.integers(), max_size=8), steps)
+def test_the_first_key_from_another_on_is_the_one_of_a_sorted_map(
+    stored: dict[int, int] | None, steps: list[tuple[str, int]]
+) -> None:
+    cell, plain = MapCell(None if stored is None else Known(dict(stored))), dict(stored or {})
+    for number, (what, key) in enumerate(steps):
+        if what == "put":
+            cell.put(key, number)
+            plain[key] = number
+        elif what == "remove":
+            cell.remove(key)
+            plain.pop(key, None)
+        elif what == "clear":
+            cell.clear()
+            plain.clear()
+        else:
+            assert cell.first_from(key) == min((own for own in plain if own >= key), default=None)
+    assert (cell.get(), cell.empty) == (plain, not plain)

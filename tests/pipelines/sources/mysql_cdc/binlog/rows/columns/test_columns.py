@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import struct
 import uuid
 from decimal import Decimal
 
@@ -14,19 +15,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Width, numbers, temporal, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.json_binary import decode_json, double_text, json_text
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import (
     DecimalShape,
     decode_decimal,
     decode_wide_decimal,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
+    _PER_VALUE,
+    _SINGLE_BYTE,
+    SUPPORTED,
     decode_address,
     decode_uuid,
     decompress_column,
+    to_utf8,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.types import Type
 
 
@@ -254,3 +261,132 @@ def test_formats_before_mysql_5_6_are_refused_with_the_fix(kind: Type) -> None:
         width_of(MapColumn(kind, b"", "old"), "d.t", "binlog.000001:4")
     assert "column old of d.t" in caught.value.what
     assert caught.value.next_command.startswith("ALTER TABLE d.t FORCE")
+
+
+def convert(server: EmbeddedMariaDb, charset: str, codes: list[bytes]) -> list[str]:
+    """What the server makes of each of `codes`."""
+    parts = ", ".join(f"CONVERT(CONVERT(_binary x'{code.hex()}' USING {charset}) USING utf8mb4)" for code in codes)
+    return list(server.execute(f"SELECT {parts}")[0])
+
+
+@pytest.mark.parametrize("charset", sorted(_SINGLE_BYTE))
+def test_every_byte_of_a_single_byte_set(mariadb: EmbeddedMariaDb, charset: str) -> None:
+    codes = [bytes([byte]) for byte in range(256)]
+    assert to_utf8(charset, pa.array(codes, pa.binary()), "c").to_pylist() == convert(mariadb, charset, codes)
+
+
+@pytest.mark.parametrize("charset", sorted(_PER_VALUE))
+def test_every_two_byte_code_of_an_east_asian_set(mariadb: EmbeddedMariaDb, charset: str) -> None:
+    words = mariadb.execute(
+        f"SELECT seq, CONVERT(CONVERT(UNHEX(HEX(seq)) USING {charset}) USING utf8mb4) FROM seq_33088_to_65279",
+        database="mysql",
+    )
+    known = [(int(code).to_bytes(2, "big"), word) for code, word in words if word and len(word) == 1 and word != "?"]
+    assert len(known) > 5_000
+    raw = pa.array([code for code, _ in known], pa.binary())
+    assert to_utf8(charset, raw, "c").to_pylist() == [word for _, word in known]
+
+
+@pytest.mark.parametrize("charset", ["ucs2", "utf16", "utf16le", "utf32", "utf8mb4", "latin1", "gbk"])
+def test_values_keep_their_borders_and_nulls(charset: str) -> None:
+    texts = ["", "a", None, "über", "" if charset in ("ucs2", "latin1", "gbk") else "a😀b", "é" * 300]
+    codec = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+    raw = pa.array(
+        [text and text.encode(codec.get(charset, "utf-8" if charset == "utf8mb4" else charset)) for text in texts],
+        pa.binary(),
+    )
+    assert to_utf8(charset, raw, "c").to_pylist() == texts
+    assert to_utf8(charset, raw[2:5], "c").to_pylist() == texts[2:5]
+
+
+def test_a_value_that_is_not_text_is_an_error() -> None:
+    with pytest.raises(UnsupportedEvent, match="column c holds a value that is not text in utf8mb4"):
+        to_utf8("utf8mb4", pa.array([b"\xff"]), "c", "binlog.000001:4")
+
+
+def test_a_set_that_is_not_supported_is_named_with_the_fix(mariadb: EmbeddedMariaDb) -> None:
+    every = {name for (name,) in mariadb.execute("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS")}
+    missing = every - SUPPORTED - {"binary"}
+    assert missing == {"armscii8", "big5", "dec8", "eucjpms", "geostd8", "keybcs2", "swe7", "ujis"}
+    for charset in missing:
+        with pytest.raises(UnsupportedEvent) as caught:
+            to_utf8(charset, pa.array([b"a"]), "c")
+        assert "CONVERT TO CHARACTER SET utf8mb4" in caught.value.next_command
+
+
+def opaque(kind: int, raw: bytes) -> bytes:
+    return bytes([15, kind, len(raw)]) + raw
+
+
+def packed(whole: int, micros: int = 0) -> bytes:
+    return struct.pack("<q", (whole << 24) + micros)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (b"", "null"),
+        (b"\x04\x00", "null"),
+        (b"\x04\x01", "true"),
+        (b"\x04\x02", "false"),
+        (b"\x05\xfe\xff", "-2"),
+        (b"\x06\xfe\xff", "65534"),
+        (b"\x07\xfe\xff\xff\xff", "-2"),
+        (b"\x09" + struct.pack("<q", -(2**63)), "-9223372036854775808"),
+        (b"\x0a" + struct.pack("<Q", 2**64 - 1), "18446744073709551615"),
+        (b"\x0b" + struct.pack("<d", 1.5), "1.5"),
+        (b"\x0c\x02hi", '"hi"'),
+        (b"\x0c\x06" + b'"\\\n\x01\xc3\xbc', '"\\"\\\\\\n\\u0001ü"'),
+        (b"\x0c\xc8\x01" + b"x" * 200, '"' + "x" * 200 + '"'),
+        (b"\x02\x00\x00\x04\x00", "[]"),
+        (b"\x00\x00\x00\x04\x00", "{}"),
+        # [1, "a", null]: small array of three, the string after the entries
+        (b"\x02\x03\x00\x0f\x00\x05\x01\x00\x0c\x0d\x00\x04\x00\x00\x01a", '[1, "a", null]'),
+        # {"a": 1234}, as MySQL recorded it
+        (bytes.fromhex("000100" + "0c00" + "0b000100" + "05d204" + "61"), '{"a": 1234}'),
+        # large array of one INT32, inlined
+        (b"\x03\x01\x00\x00\x00\x0d\x00\x00\x00\x07\xff\xff\xff\xff", "[-1]"),
+        (opaque(246, bytes([14, 4]) + bytes.fromhex("810dfb38d204d2")), "1234567890.1234"),
+        (opaque(10, packed((2024 * 13 + 2) << 22 | 29 << 17)), '"2024-02-29"'),
+        (
+            opaque(12, packed((2024 * 13 + 2) << 22 | 29 << 17 | 23 << 12 | 5 << 6 | 9, 500)),
+            '"2024-02-29 23:05:09.000500"',
+        ),
+        (opaque(11, packed(100 << 12 | 59 << 6 | 1, 7)), '"100:59:01.000007"'),
+        (opaque(11, struct.pack("<q", -((1 << 12) << 24))), '"-01:00:00.000000"'),
+        (opaque(252, b"\x00\xff"), '"base64:type252:AP8="'),
+    ],
+)
+def test_documents(document: bytes, expected: str) -> None:
+    assert json_text(document) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (-3.14, "-3.14"),
+        (0.1, "0.1"),
+        (1e14, "100000000000000.0"),
+        (1e15, "1e15"),
+        (1.5e20, "1.5e20"),
+        (1e-5, "0.00001"),
+        (1.25e-16, "1.25e-16"),
+        (123456789012345.0, "123456789012345.0"),
+    ],
+)
+def test_doubles_are_printed_as_the_server_does(number: float, expected: str) -> None:
+    assert double_text(number) == expected
+
+
+def test_a_column_of_documents() -> None:
+    raw = pa.array([b"\x04\x01", None, b"\x04\x01", b"\x05\x07\x00"], pa.binary())
+    assert decode_json(raw).to_pylist() == ["true", None, "true", "7"]
+
+
+@pytest.mark.parametrize("document", [b"\x05\x01", b"\x77", b"\x04\x09", b"\x02\x03\x00", b"\x0c\x02\xff\xff"])
+def test_a_broken_document_is_an_error(document: bytes) -> None:
+    with pytest.raises(MalformedEvent, match="JSON"):
+        json_text(document)
