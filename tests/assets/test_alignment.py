@@ -86,22 +86,22 @@ def test_a_run_of_one_table_waits_for_its_group_and_a_run_of_all_comes_to_their_
         tape.write(dagster.lake, name, {"0": rows(60)})
     assert set(dagster.run("one")) == {"one"}
     assert dagster.landed() == {"one": 20, "two": 0, "other": 0}
-    told = dagster.run("one")["one"]
-    assert (told["rows landed"], told["blocked splits"]) == (0, 1)
-    assert "two" in told["blocked"][0]["waits for"]
-    assert "1 split once two" in told["summary"]
+    metadata = dagster.run("one")["one"]
+    assert (metadata["rows landed"], metadata["blocked splits"]) == (0, 1)
+    assert "two" in metadata["blocked"][0]["waits for"]
+    assert "1 split once two" in metadata["summary"]
     assert dagster.run("two", max_epochs=1)["two"]["epochs landed"] == 1
     assert dagster.landed() == {"one": 20, "two": 20, "other": 0}
-    told = dagster.run("one", "two")
+    metadata = dagster.run("one", "two")
     assert dagster.landed() == {"one": 60, "two": 60, "other": 0}
-    assert [told[name]["epochs landed"] for name in ("one", "two")] == [2, 2]
-    assert [told[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
-    assert told["one"]["watermarks of splits"].startswith("![")
+    assert [metadata[name]["epochs landed"] for name in ("one", "two")] == [2, 2]
+    assert [metadata[name]["blocked splits"] for name in ("one", "two")] == [0, 0]
+    assert metadata["one"]["watermarks of splits"].startswith("![")
     plans = sorted((row.planned_at, name) for name in ("one", "two") for row in dagster.lake.epochs.rows(name))
     assert [name for _, name in plans] == ["one", "two"] * 3, "an epoch each, none is further ahead than that"
-    told = dagster.run("one", "two", resnapshot=["one"], max_epochs=1)
-    assert told["one"]["generation"] == 2
-    assert (told["one"]["rows landed"], told["two"]["rows landed"]) == (20, 0)
+    metadata = dagster.run("one", "two", resnapshot=["one"], max_epochs=1)
+    assert metadata["one"]["generation"] == 2
+    assert (metadata["one"]["rows landed"], metadata["two"]["rows landed"]) == (20, 0)
     with pytest.raises(dg.Failure) as caught:
         dagster.run("two", resnapshot=["one"])
     assert caught.value.description == "one is to be read anew and is not among the tables of this run: two"

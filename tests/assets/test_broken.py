@@ -58,15 +58,15 @@ def run(case: broken.Case, runner: Runner) -> dg.ExecuteInProcessResult:
         gate_module.installed_gate.cache_clear()
 
 
-@pytest.mark.parametrize("told", IN_A_JOB, ids=lambda each: each["how"])
-def test_the_run_fails_and_no_row_leaves(told: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
-    getattr(broken, told["how"])(case)
+@pytest.mark.parametrize("expected", IN_A_JOB, ids=lambda each: each["how"])
+def test_the_run_fails_and_no_row_leaves(expected: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
+    getattr(broken, expected["how"])(case)
     runner = staged(case, tmp_path)
     result = run(case, runner)
     assert not result.success
     gate = [found.passed for found in result.get_asset_check_evaluations() if found.check_name == GATE]
-    assert gate in GATE_SAYS[told["ends"]]
-    assert told["says"] in said(result)
+    assert gate in GATE_SAYS[expected["ends"]]
+    assert expected["says"] in said(result)
     assert published(runner) == (0, 0)
 
 

@@ -93,8 +93,8 @@ def test_a_check_that_the_gate_did_not_report_goes_with_the_verdict_and_says_so(
 
 def test_a_check_that_warns_is_shown_so_and_does_not_block():
     warned = CheckResult("constraints", True, {"small": 3}, {}, "3 rows", warning="3 rows violate the constraint small")
-    told = replace(verdict(True), checks=(*verdict(True).checks, warned))
-    gate, constraints = results(check_specs(STAGED, ["constraints"]), told, "passed")
+    judged = replace(verdict(True), checks=(*verdict(True).checks, warned))
+    gate, constraints = results(check_specs(STAGED, ["constraints"]), judged, "passed")
     assert (gate.passed, gate.metadata["warnings"].value) == (True, "3 rows violate the constraint small")
     assert (constraints.passed, constraints.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "| constraints | warned |" in gate.metadata["checks"].value
@@ -107,12 +107,12 @@ def test_a_verdict_of_an_epoch_that_is_published_already_is_short():
 
 def test_data_docs_are_linked_from_the_verdict_and_from_their_check(monkeypatch: pytest.MonkeyPatch):
     suite = CheckResult("suite", True, {"expectations": 2, "page": "/lake/_quality/e/suite-index.html"})
-    told = replace(verdict(True), checks=(*verdict(True).checks, suite))
-    for result in results(check_specs(STAGED, ["suite"]), told, "passed"):
+    judged = replace(verdict(True), checks=(*verdict(True).checks, suite))
+    for result in results(check_specs(STAGED, ["suite"]), judged, "passed"):
         assert result.metadata["data docs file"].value == "/lake/_quality/e/suite-index.html"
         assert "data docs" not in result.metadata, "nobody serves it"
     monkeypatch.setenv("TIDEGATE_DOCS_URL", "http://127.0.0.1:3001/")
-    for result in results(check_specs(STAGED, ["suite"]), told, "passed"):
+    for result in results(check_specs(STAGED, ["suite"]), judged, "passed"):
         assert result.metadata["data docs"].value == "http://127.0.0.1:3001/e/suite-index.html"
 
 

@@ -329,11 +329,11 @@ def test_assets_of_ones_own_read_a_target(load, tmp_path: Path):
     done = found.resolve_implicit_global_asset_job_def().execute_in_process(
         asset_selection=[dg.AssetKey("items"), dg.AssetKey("users")]
     )
-    told = {
+    metadata = {
         item.materialization.asset_key.to_user_string(): item.materialization.metadata for item in materialized(done)
     }
-    assert told["items"]["items"].value == [[10, 2], [20, 1]]
-    assert told["users"]["users"].value == 2
+    assert metadata["items"]["items"].value == [[10, 2], [20, 1]]
+    assert metadata["users"]["users"].value == 2
     parents = {key.to_user_string() for key in found.resolve_asset_graph().get(dg.AssetKey("items")).parent_keys}
     assert parents == {"clicks/enriched_click"}
 

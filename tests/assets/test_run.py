@@ -1,7 +1,5 @@
 """The assets as Dagster runs them, on a real session and a lake of their own."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps that wait for another runner, and what the steps of one run hand on to each other."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable

@@ -308,8 +308,8 @@ def test_nothing_leaves_before_the_table_is_loaded_then_all_of_it(pipeline: Pipe
     assert insert["published"] == []
     assert insert["waiting"]["rows"] == 2
     assert insert["waiting"]["unflipped"] == ["user_info"]
-    told = pipeline("status").stdout
-    assert "waits until user_info is complete" in told
+    printed = pipeline("status").stdout
+    assert "waits until user_info is complete" in printed
 
     pipeline.load(2)
     pipeline.click(3)

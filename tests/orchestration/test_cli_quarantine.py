@@ -65,19 +65,19 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
     kept = {(item["epoch"], item["reason"]): item["rows"] for item in listed["kept"]}
     absent, null = "unmatched:key-absent@user_info", "unmatched:key-null@user_info"
     assert kept == {(1, absent): 2, (1, null): 1, (2, absent): 1}
-    told = plain(quarantine("list", "enriched"))
-    assert "enriched: 4 rows in quarantine" in told
-    assert "key-absent@user_info 3 1 to 2 (2)" in told
-    assert f"tidegate quarantine show {quarantine.script} enriched --lake {quarantine.lake}" in told
+    printed = plain(quarantine("list", "enriched"))
+    assert "enriched: 4 rows in quarantine" in printed
+    assert "key-absent@user_info 3 1 to 2 (2)" in printed
+    assert f"tidegate quarantine show {quarantine.script} enriched --lake {quarantine.lake}" in printed
 
     shown = quarantine.json("show", "enriched", "--reason", "key-absent", "--limit", "2")
     assert [row["values"]["user_id"] for row in shown["rows"]] == [7, 8]
     assert (shown["of"], shown["rows"][0]["key"]) == (3, {"user_id": 7})
     assert shown["rows"][0]["nearest"] == "none up to epoch 1, nor since"
-    told = plain(quarantine("show", "enriched", "--epoch", "2"))
-    assert "epoch 2, " in told
-    assert "joined to user_info 1/1: the key is not in the table (user_info)" in told
-    assert "user_id = 9; nearest version: none up to epoch 1, nor since" in told
+    printed = plain(quarantine("show", "enriched", "--epoch", "2"))
+    assert "epoch 2, " in printed
+    assert "joined to user_info 1/1: the key is not in the table (user_info)" in printed
+    assert "user_id = 9; nearest version: none up to epoch 1, nor since" in printed
 
     # Nothing is done before somebody says yes.
     because = ("--because", "no user, no click")
@@ -108,15 +108,15 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
     [given_up] = [item["taken"] for item in listed["kept"] if item["state"] == "discarded"]
     assert given_up["because"] == "no user, no click"
     assert "@" in given_up["by"]
-    told = plain(quarantine("list"))
-    assert "1 row in quarantine, 3 rows released since, 1 row discarded" in told
-    assert "no user, no click" in told
+    printed = plain(quarantine("list"))
+    assert "1 row in quarantine, 3 rows released since, 1 row discarded" in printed
+    assert "no user, no click" in printed
     verified = CliRunner().invoke(app, ["verify", str(quarantine.script), "--lake", str(quarantine.lake), "--json"])
     assert verified.exit_code == 0, verified.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "expected"),
     [
         (("show", "riched"), 2, "the script has no INSERT riched; it has enriched"),
         (("release", "enriched", "--reason", "deleted"), 1, "was ever quarantined for the reason deleted"),
@@ -128,11 +128,11 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
     ],
 )
 def test_what_cannot_be_done_says_why(
-    quarantine: Quarantine, arguments: tuple[str, ...], status: int, told: str
+    quarantine: Quarantine, arguments: tuple[str, ...], status: int, expected: str
 ) -> None:
     found = quarantine(*arguments)
     assert found.exit_code == status
-    assert told in plain(found)
+    assert expected in plain(found)
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "release", "discard"])

@@ -193,9 +193,9 @@ def test_one_changed_cell_in_a_million_rows(database: Database, spark: SparkSess
     with running(text, spark, tmp_path / "lake") as found:
         found.advance("item")
         database.execute(UNLOGGED, "UPDATE item SET v = v + 1 WHERE id = 765432")
-        told = reconcile_source(found, "item")
-    assert [(item.key, item.kind, item.columns) for item in told.shown] == [({"id": 765432}, "changed", ("v",))]
-    assert (told.rows, told.source_rows, told.differing_buckets) == (1_000_000, 1_000_000, 1)
+        compared = reconcile_source(found, "item")
+    assert [(item.key, item.kind, item.columns) for item in compared.shown] == [({"id": 765432}, "changed", ("v",))]
+    assert (compared.rows, compared.source_rows, compared.differing_buckets) == (1_000_000, 1_000_000, 1)
 
 
 def test_what_has_not_flipped_cannot_be_compared(runner: Runner):
@@ -256,9 +256,9 @@ class TestCommand:
     def test_what_cannot_be_compared_is_a_mistake_of_usage(self, database: Database, tmp_path: Path, table: str):
         path = tmp_path / "pipeline.sql"
         path.write_text(script(database, "id INT PRIMARY KEY NOT ENFORCED"))
-        told = CliRunner().invoke(app, ["reconcile", str(path), "--table", table])
-        assert told.exit_code == 2
-        assert "those that can be are item" in " ".join(told.output.replace("│", " ").split())
+        compared = CliRunner().invoke(app, ["reconcile", str(path), "--table", table])
+        assert compared.exit_code == 2
+        assert "those that can be are item" in " ".join(compared.output.replace("│", " ").split())
 
 
 SCHEMA = f"_generation INT, _epoch BIGINT, _op STRING, _seq {SEQ_TYPE}, k INT, l STRING, v INT, m MAP<STRING, INT>"

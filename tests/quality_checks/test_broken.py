@@ -46,20 +46,20 @@ def case(tmp_path: Path) -> Iterator[broken.Case]:
         made.let_go.set()
 
 
-@pytest.mark.parametrize("told", BREAKS, ids=[case["how"] for case in BREAKS])
-def test_no_row_leaves(told: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
-    getattr(broken, told["how"])(case)
+@pytest.mark.parametrize("expected", BREAKS, ids=[case["how"] for case in BREAKS])
+def test_no_row_leaves(expected: dict[str, str], case: broken.Case, tmp_path: Path) -> None:
+    getattr(broken, expected["how"])(case)
     runner = staged(case, tmp_path)
-    words = _tried(case, runner, told["how"])
-    assert told["says"] in words, words
+    words = _tried(case, runner, expected["how"])
+    assert expected["says"] in words, words
     assert published(runner) == (0, 0)
-    states = {"no verdict": ("staged",), "held": ("held",), "lost": ("staged", "passed")}[told["ends"]]
+    states = {"no verdict": ("staged",), "held": ("held",), "lost": ("staged", "passed")}[expected["ends"]]
     assert runner.releasing("enriched").position().state in states
     case.patch.undo()
     case.let_go.set()
     runner.close()
     with Runner(constrained(pipeline(), GIVEN.constraints), runner.lake, spark=no_spark, gate=judge) as again:
-        if told["ends"] == "no verdict":
+        if expected["ends"] == "no verdict":
             again.judge("enriched")
             again.publish("enriched")
             assert published(again) == (3, 2)

@@ -37,58 +37,58 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
         result = job.execute_in_process(
             run_config={"ops": {op: {"config": config}}}, raise_on_error=False, tags={"user": "ada"}
         )
-        told: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         for event in result.all_events:
             if event.is_successful_output:
-                told = dict(event.step_output_data.metadata)
-        return result, {name: getattr(value, "value", value) for name, value in told.items()}
+                metadata = dict(event.step_output_data.metadata)
+        return result, {name: getattr(value, "value", value) for name, value in metadata.items()}
 
-    result, told = run("release", dry_run=True)
+    result, metadata = run("release", dry_run=True)
     assert result.success
-    assert (told["rows taken"], told["rows in quarantine now"]) == (0, 2)
-    assert told["summary"] == "a dry run: it would take 2 rows of enriched_click; next: set `dry_run: false`"
-    assert told["line 1"] == "quarantined by epoch: 1; reason: unmatched:key-absent@user_info; rows: 2"
-    result, told = run("list")
+    assert (metadata["rows taken"], metadata["rows in quarantine now"]) == (0, 2)
+    assert metadata["summary"] == "a dry run: it would take 2 rows of enriched_click; next: set `dry_run: false`"
+    assert metadata["line 1"] == "quarantined by epoch: 1; reason: unmatched:key-absent@user_info; rows: 2"
+    result, metadata = run("list")
     assert result.success
-    assert result.output_for_node("list_quarantined") == told["rows found"] == 2
-    assert "| enriched_click | 1 | key-absent@user_info | 2 | open |" in told["rows by reason"]
-    assert "| user_info 1/1 |" in told["rows by reason"], "what they were joined to"
-    assert '{"user_id": 3, "item_id": 3, "gender": null}' in told["rows"]
-    assert "more" not in told["rows"]
+    assert result.output_for_node("list_quarantined") == metadata["rows found"] == 2
+    assert "| enriched_click | 1 | key-absent@user_info | 2 | open |" in metadata["rows by reason"]
+    assert "| user_info 1/1 |" in metadata["rows by reason"], "what they were joined to"
+    assert '{"user_id": 3, "item_id": 3, "gender": null}' in metadata["rows"]
+    assert "more" not in metadata["rows"]
     after_the_pin = "(epoch 2), after the pin (epoch 1): joining again finds it |"
-    [second, third] = told["nearest versions"].splitlines()[2:]
+    [second, third] = metadata["nearest versions"].splitlines()[2:]
     assert second.startswith('| enriched_click | 1 | key-absent@user_info | {"user_id": 2} | inserted')
     assert second.endswith(after_the_pin)
     assert third.endswith('| {"user_id": 3} | none up to epoch 1, nor since |')
-    _, told = run("list", limit=1)
-    assert told["rows"].endswith("… and 1 more: `limit`")
-    assert "user_id" in told["nearest versions"]
-    assert len(told["nearest versions"].splitlines()) == 3
-    _, told = run("list", limit=0)
-    assert not {"rows", "nearest versions"} & set(told), "no value of a row is in Dagster's history"
-    _, told = run("list", state="released")
-    assert told["rows found"] == 0
-    result, told = run("release", target="enriched_click", reasons=["key-absent"])
+    _, metadata = run("list", limit=1)
+    assert metadata["rows"].endswith("… and 1 more: `limit`")
+    assert "user_id" in metadata["nearest versions"]
+    assert len(metadata["nearest versions"].splitlines()) == 3
+    _, metadata = run("list", limit=0)
+    assert not {"rows", "nearest versions"} & set(metadata), "no value of a row is in Dagster's history"
+    _, metadata = run("list", state="released")
+    assert metadata["rows found"] == 0
+    result, metadata = run("release", target="enriched_click", reasons=["key-absent"])
     assert result.success
     assert result.output_for_node("release_quarantined") == 1
-    assert (told["rows taken"], told["rows published"], told["rows back in quarantine"]) == (2, 1, 1)
-    assert told["summary"] == "2 rows of enriched_click taken out of quarantine: 1 published, 1 back in it"
+    assert (metadata["rows taken"], metadata["rows published"], metadata["rows back in quarantine"]) == (2, 1, 1)
+    assert metadata["summary"] == "2 rows of enriched_click taken out of quarantine: 1 published, 1 back in it"
     [seen] = result.get_asset_materialization_events()
     assert seen.asset_key == dg.AssetKey(["clicks", "enriched_click"])
     assert sorted(row["user_id"] for row in harness.published("enriched_click")) == [1, 2]
-    result, told = run("discard", epochs=[2])
+    result, metadata = run("discard", epochs=[2])
     assert result.success
-    assert (told["rows taken"], told["rows it would take"], told["rows in quarantine now"]) == (0, 1, 1)
+    assert (metadata["rows taken"], metadata["rows it would take"], metadata["rows in quarantine now"]) == (0, 1, 1)
     result, _ = run("discard", epochs=[2], dry_run=False)
     assert not result.success, "without a reason"
-    result, told = run("discard", epochs=[2], because="a load test", dry_run=False)
+    result, metadata = run("discard", epochs=[2], because="a load test", dry_run=False)
     assert result.success
     assert result.output_for_node("discard_quarantined") == 1
-    assert (told["rows taken"], told["rows in quarantine now"]) == (1, 0)
-    assert told["summary"] == "1 row of enriched_click given up; they stay in the quarantine, counted as discarded"
-    _, told = run("list", state="all")
-    assert "| 1 | key-absent@user_info | 2 | released |" in told["rows by reason"]
-    assert "a load test" in told["rows by reason"]
+    assert (metadata["rows taken"], metadata["rows in quarantine now"]) == (1, 0)
+    assert metadata["summary"] == "1 row of enriched_click given up; they stay in the quarantine, counted as discarded"
+    _, metadata = run("list", state="all")
+    assert "| 1 | key-absent@user_info | 2 | released |" in metadata["rows by reason"]
+    assert "a load test" in metadata["rows by reason"]
     kept_up = definitions.resolve_job_def("tidegate_maintenance").execute_in_process()
     [shown] = kept_up.get_asset_materialization_events()
     assert re.fullmatch(
@@ -100,9 +100,9 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
     assert plan["from_quarantine"]["because"] == "a load test"
     assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
-    result, told = run("discard", epochs=[2], because="again", dry_run=False)
+    result, metadata = run("discard", epochs=[2], because="again", dry_run=False)
     assert result.success
-    assert told["summary"] == "nothing of enriched_click was in quarantine that was asked for"
+    assert metadata["summary"] == "nothing of enriched_click was in quarantine that was asked for"
     result, _ = run("release", target="enriched")
     [failed] = [event for event in result.all_events if event.is_step_failure]
     said = failed.step_failure_data.user_failure_data

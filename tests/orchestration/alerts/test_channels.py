@@ -74,9 +74,9 @@ def test_apprise_and_the_webhook_stand_side_by_side():
         assert [channel.name for channel in found] == ["channel 1 (json)", "webhook"]
         for channel in found:
             channel.send(Message(INCIDENT))
-        (told,), (apprise,) = hook.messages, other.messages
-    assert told["keys"][0]["key"] == {"user_id": 9}
-    assert told["next"] == list(INCIDENT.next)
+        (reported,), (apprise,) = hook.messages, other.messages
+    assert reported["keys"][0]["key"] == {"user_id": 9}
+    assert reported["next"] == list(INCIDENT.next)
     assert "the gate holds epoch 3" in apprise["title"]
 
 

@@ -27,7 +27,7 @@ DAY = 86_400_000
 
 
 @pytest.mark.parametrize(
-    ("left", "told"),
+    ("left", "expected"),
     [
         pytest.param(4 * DAY, None, id="more than a quarter"),
         pytest.param(DAY, "the server deletes the log that p/clicks has not read yet in about ", id="less"),
@@ -36,7 +36,7 @@ DAY = 86_400_000
     ],
 )
 def test_a_topic_is_reported_before_it_has_deleted_what_is_not_read(
-    tmp_path: Path, left: int | None, told: str | None
+    tmp_path: Path, left: int | None, expected: str | None
 ) -> None:
     script, lake = tmp_path / "p.sql", Lake(tmp_path / "lake")
     script.write_text(SCRIPT)
@@ -46,10 +46,10 @@ def test_a_topic_is_reported_before_it_has_deleted_what_is_not_read(
     watched = WatchedTable("p", "clicks", str(lake.root), str(script))
     with dg.DagsterInstance.ephemeral() as instance:
         found = passing_log(watched, instance, AlertOptions())
-    if told is None:
+    if expected is None:
         assert found is None
         return
-    assert found.title.startswith(told)
+    assert found.title.startswith(expected)
     assert found.positions["clicks, cursor"] == "t-0:5"
     assert "retention.ms" in found.next[1]
     assert "binlog" not in found.next[1]

@@ -66,8 +66,8 @@ def test_since_when_there_is_something_that_has_not_landed(
     lag_ms: int | None, answers: list[tuple[int, Unread]], since: int | None
 ) -> None:
     log, asked = landed(lag_ms=lag_ms), None
-    for ago, told in answers:
-        asked = after(asked, log, told, NOW - ago * MINUTE)
+    for ago, reported in answers:
+        asked = after(asked, log, reported, NOW - ago * MINUTE)
     found = None if asked is None else asked.unread_since(log)
     assert found == (None if since is None else NOW + since * MINUTE)
     if asked is not None:
@@ -82,7 +82,7 @@ def test_since_when_there_is_something_that_has_not_landed(
 
 
 @pytest.mark.parametrize(
-    ("lag_ms", "minutes", "told"),
+    ("lag_ms", "minutes", "expected"),
     [
         pytest.param(20, 40, "and nothing has landed for 40 min", id="it was behind, and nothing has landed since"),
         pytest.param(0, 40, None, id="it was not behind, and nobody has asked since"),
@@ -90,18 +90,18 @@ def test_since_when_there_is_something_that_has_not_landed(
         pytest.param(20, 10, None, id="inside of the bound"),
     ],
 )
-def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: int, told: str | None) -> None:
+def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: int, expected: str | None) -> None:
     rows, now = handmade(tmp_path / "lake"), round(time.time() * 1000)
     rows.landed(rows.probe, 1, at=now - minutes * MINUTE, lag_ms=lag_ms)
     with dg.DagsterInstance.ephemeral() as instance:
         found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), now)
-    assert (found is None) == (told is None)
-    if found is not None and told is not None:
-        assert told in found.title
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        assert expected in found.title
 
 
 @pytest.mark.parametrize(
-    ("unread", "told"),
+    ("unread", "expected"),
     [
         (Unread(1, "file", NOW - 40 * MINUTE), "1 file has not landed, for up to 40 min"),
         (Unread(21_000, "version", NOW - 40 * MINUTE), "21,000 versions have not landed, for up to 40 min"),
@@ -109,17 +109,17 @@ def test_what_the_lake_alone_shows(tmp_path: Path, lag_ms: int | None, minutes: 
     ],
     ids=["one", "many", "one of many"],
 )
-def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, told: str) -> None:
+def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, expected: str) -> None:
     rows = handmade(tmp_path / "lake")
     rows.landed(rows.probe, 1, at=NOW - 50 * MINUTE, lag_ms=0)
     asked = after(None, landed(epoch=1), unread, NOW)
     with dg.DagsterInstance.ephemeral() as instance:
         found = lagging(WatchedTable("p", rows.probe, str(tmp_path / "lake"), ""), instance, AlertOptions(), NOW, asked)
-    assert told in found.title
+    assert expected in found.title
 
 
 @pytest.mark.parametrize(
-    ("by_default", "stored", "told"),
+    ("by_default", "stored", "expected"),
     [
         (False, None, "(or turn its schedule on)"),
         (True, None, "(its schedule is on, and has not come round yet)"),
@@ -129,7 +129,7 @@ def test_one_has_not_landed_and_two_have_not(tmp_path: Path, unread: Unread, tol
     ],
 )
 def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
-    tmp_path: Path, home: Path, by_default: bool, stored: InstigatorStatus | None, told: str
+    tmp_path: Path, home: Path, by_default: bool, stored: InstigatorStatus | None, expected: str
 ) -> None:
     rows = handmade(tmp_path / "lake")
     rows.landed(rows.probe, 1, at=NOW - 50 * MINUTE, lag_ms=20 * MINUTE)
@@ -146,7 +146,7 @@ def test_nobody_is_asked_to_turn_on_a_schedule_that_is_on(
                 InstigatorState(origin, InstigatorType.SCHEDULE, stored, ScheduleInstigatorData("0 1 * * *"))
             )
         found = lagging(table, instance, AlertOptions(), NOW)
-    assert told in found.next[-1]
+    assert expected in found.next[-1]
 
 
 TOPIC = """
@@ -158,7 +158,7 @@ INSERT INTO kept SELECT id FROM click_event
 
 
 @pytest.mark.parametrize(
-    ("lag_ms", "held", "ended", "told"),
+    ("lag_ms", "held", "ended", "expected"),
     [
         pytest.param(
             0, None, False, "may be behind its source: nobody has read it for 40 min, and ", id="nothing runs"
@@ -170,7 +170,7 @@ INSERT INTO kept SELECT id FROM click_event
     ],
 )
 def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
-    tmp_path: Path, lag_ms: int, held: int | None, ended: bool, told: str | None
+    tmp_path: Path, lag_ms: int, held: int | None, ended: bool, expected: str | None
 ) -> None:
     script, rows, now = tmp_path / "p.sql", handmade(tmp_path / "lake"), round(time.time() * 1000)
     script.write_text(TOPIC)
@@ -188,9 +188,9 @@ def test_a_cluster_that_only_a_run_can_ask_may_be_ahead_when_nobody_runs(
         assert lag_ms or lagging(table, instance, AlertOptions(), now) is None, (
             "whether it can be asked is not known yet"
         )
-    assert (found is None) == (told is None)
-    if found is not None and told is not None:
-        assert told in found.title
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        assert expected in found.title
         assert found.title.endswith("the bound is 15 min.")
 
 
@@ -248,9 +248,9 @@ def test_who_is_stuck_is_an_incident_until_a_step_has_worked_whoever_ran_it(tmp_
             active.stuck(owner, failed)
             now[0] = 9_000
             active.stuck(owner, SourceError("it is still not there"))
-        told = stuck(subject, instance, AlertOptions())
-        assert told.key == f"stuck {subject.subject} 1000", "one incident, whatever it says meanwhile"
-        assert told.title.endswith("is stuck since 1970-01-01 00:00:01 UTC: it is still not there.")
+        reported = stuck(subject, instance, AlertOptions())
+        assert reported.key == f"stuck {subject.subject} 1000", "one incident, whatever it says meanwhile"
+        assert reported.title.endswith("is stuck since 1970-01-01 00:00:01 UTC: it is still not there.")
         with runner() as later:
             later._works(owner)
         assert stuck(subject, instance, AlertOptions()) is None

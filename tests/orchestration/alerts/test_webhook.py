@@ -43,11 +43,11 @@ def test_a_secret_breaks_no_json_and_hides_in_none(webhook: Webhook, monkeypatch
         details={"rows": 1234, "reasons": ['1234 and quo"ted\\']},
     )
     post(webhook.url, Message(incident))
-    (told,) = webhook.messages
-    assert (told["state"], told["key"], told["rows"]) == ("open", "run 1234", 1234)
-    assert told["text"].startswith("Tidegate: denied: ***")
-    assert told["keys"][0]["key"] == {"id": 1234, "name": "***"}
-    assert told["reasons"] == ["*** and ***"]
+    (reported,) = webhook.messages
+    assert (reported["state"], reported["key"], reported["rows"]) == ("open", "run 1234", 1234)
+    assert reported["text"].startswith("Tidegate: denied: ***")
+    assert reported["keys"][0]["key"] == {"id": 1234, "name": "***"}
+    assert reported["reasons"] == ["*** and ***"]
 
 
 def test_short_values_are_left_alone():

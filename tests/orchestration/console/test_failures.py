@@ -24,9 +24,9 @@ def test_the_commands_are_whole_and_the_holder_is_named_as_it_is(capsys: pytest.
     screen = Screen(commands=Commands(Path("/s/p.sql"), Path("/data/lake")))
     with pytest.raises(typer.Exit), reported(screen):
         raise LeaseHeld("insert enriched", "tidegate run --continuous, process 4711 on host")
-    told = capsys.readouterr().err
-    assert "where: tidegate run --continuous, process 4711 on host\n" in told
-    assert "tidegate status --lake /data/lake   (wait" in told
+    printed = capsys.readouterr().err
+    assert "where: tidegate run --continuous, process 4711 on host\n" in printed
+    assert "tidegate status --lake /data/lake   (wait" in printed
 
 
 class HttpError(OSError):
@@ -48,18 +48,18 @@ def test_a_check_that_raises_is_reported_by_its_type_and_with_what_to_do(
         ask(raises, staged, lambda: pytest.fail("it needs no Spark"), 60)
     assert isinstance(left.value.__cause__.__cause__, raised)
     assert "hunter2" in str(left.value.__cause__.__cause__)
-    told = capsys.readouterr()
-    assert "hunter2" not in told.out + told.err
+    printed = capsys.readouterr()
+    assert "hunter2" not in printed.out + printed.err
     what, then = (
         f"the checks of epoch 7 of enriched failed ({raised.__name__})",
         "look where it failed (--debug shows the stack, ",
     )
     if as_json:
-        error = json.loads(told.out)["error"]
+        error = json.loads(printed.out)["error"]
         assert (error["kind"], error["what"], error["next"][: len(then)]) == ("NoVerdict", what, then)
     else:
-        assert f"Error: {what}\n" in told.err
-        assert f"  next:  {then}" in told.err
+        assert f"Error: {what}\n" in printed.err
+        assert f"  next:  {then}" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_what_the_disk_or_the_engine_throws_is_no_stack_and_json_where_that_is_a
     with pytest.raises(typer.Exit) as left, reported(Screen(as_json=True)):
         raise raised
     assert left.value.exit_code == 1
-    told = capsys.readouterr()
-    error = json.loads(told.out)["error"]
+    printed = capsys.readouterr()
+    error = json.loads(printed.out)["error"]
     assert what in error["what"]
     assert "run the same command again" in error["next"]
     assert error["next"].startswith(does)
-    assert "hunter2" not in told.out + told.err
+    assert "hunter2" not in printed.out + printed.err
     assert error["where"] == ("/data/lake/_control" if isinstance(raised, PermissionError) else "")
 
 

@@ -33,16 +33,16 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.begun(rows.build, 1, 0)
     rows.landed(rows.probe, 1, 5, at=2 * MINUTE, lag_ms=700)
-    told = shown(rows, 5 * MINUTE)
-    assert "enriched_click waits until user_info is complete." in told
-    assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in told
-    assert "nobody for" not in told, "that a lease was held is not known"
+    reported = shown(rows, 5 * MINUTE)
+    assert "enriched_click waits until user_info is complete." in reported
+    assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in reported
+    assert "nobody for" not in reported, "that a lease was held is not known"
     with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
         leases.acquire(rows.build)
-        told = shown(rows, 7 * MINUTE)
-    assert "waits until user_info is complete." in told
-    assert "Nobody works" not in told
-    assert "nobody for" not in told
+        reported = shown(rows, 7 * MINUTE)
+    assert "waits until user_info is complete." in reported
+    assert "Nobody works" not in reported
+    assert "nobody for" not in reported
     assert "nobody for 10 min" in shown(rows, 16 * MINUTE)
 
 
@@ -57,10 +57,10 @@ def test_how_far_behind_a_source_was_is_reported_with_how_long_ago_that_was(tmp_
 def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.epoch(1, {"rows": 7}, REASON)
-    told = shown(rows, 5 * MINUTE)
-    assert "Held: epoch 1 of enriched_click" in told
-    assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in told
-    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines them)" in told
+    reported = shown(rows, 5 * MINUTE)
+    assert "Held: epoch 1 of enriched_click" in reported
+    assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in reported
+    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines them)" in reported
 
 
 def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> 
         for name, command in (("clicks", RUN), ("users", ""))
     ]
     found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
-    told = [str(line) for line in lake_state(found, HERE)]
-    assert [line for line in told if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
+    reported = [str(line) for line in lake_state(found, HERE)]
+    assert [line for line in reported if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
     as_json = json.loads(plainly(found, HERE, as_json=True) or "")
     assert [item["next"] for item in as_json["stuck"]] == ["tidegate run clicks.sql --lake /data/lake", ""]

@@ -64,8 +64,8 @@ def test_a_key_that_differs_is_shown_plainly() -> None:
         table="users", passed=False, differences=1, unsettled=0, rows=3, cut=SimpleNamespace(text="b:4"),
         shown=(RowDifference({"id": Decimal(55240)}, "missing"),),
     )  # fmt: skip
-    told = [str(line) for line in reconciled_lines([found], AS_WRITTEN)]
-    assert any("id = 55240 is not in the lake" in line for line in told), told
+    compared = [str(line) for line in reconciled_lines([found], AS_WRITTEN)]
+    assert any("id = 55240 is not in the lake" in line for line in compared), compared
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_an_empty_cache_is_reported_with_all_of_it(cache: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("there", "told"),
+    ("there", "expected"),
     [
         ((DELTA, *KAFKA, AVRO), "downloads a MariaDB server into {cache}: about 149 MB"),
         ((DELTA, *KAFKA, ARCHIVE), "downloads Spark's Avro into {cache}: about 1 MB, less than a minute"),
@@ -63,9 +63,9 @@ def test_an_empty_cache_is_reported_with_all_of_it(cache: Path, tmp_path: Path) 
     ],
     ids=["server", "avro", "kafka", "delta"],
 )
-def test_only_what_is_missing_is_counted(cache: Path, tmp_path: Path, there: tuple[str, ...], told: str) -> None:
+def test_only_what_is_missing_is_counted(cache: Path, tmp_path: Path, there: tuple[str, ...], expected: str) -> None:
     have(cache, *there)
-    assert told.format(cache=cache) in said(tmp_path)
+    assert expected.format(cache=cache) in said(tmp_path)
 
 
 def test_nothing_is_said_of_downloads_when_all_is_there(cache: Path, tmp_path: Path) -> None:

@@ -189,15 +189,15 @@ def test_the_command_writes_it_without_spark(rows: HandmadeLake, tmp_path: Path)
     assert out.read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize(("name", "told"), [((), "Nobody was alerted."), (("--name", "clicks"), "epoch 2")])
+@pytest.mark.parametrize(("name", "expected"), [((), "Nobody was alerted."), (("--name", "clicks"), "epoch 2")])
 def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
-    rows: HandmadeLake, tmp_path: Path, name: tuple[str, ...], told: str
+    rows: HandmadeLake, tmp_path: Path, name: tuple[str, ...], expected: str
 ):
     path, out = tmp_path / "other.sql", tmp_path / "page.html"
     path.write_text(script("block"))
     done = CliRunner().invoke(app, ["report", str(path), "--lake", str(rows.lake.root), "--out", str(out), *name])
     assert done.exit_code == 0, done.output
-    assert told in text_of(out.read_text()).partition("Last alerts")[2]
+    assert expected in text_of(out.read_text()).partition("Last alerts")[2]
 
 
 def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):

@@ -58,7 +58,7 @@ def test_a_function_without_arguments_has_a_value_for_every_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "told"),
+    ("name", "values", "wanted"),
     [
         (
             "fails_on_13",
@@ -81,10 +81,10 @@ def test_a_function_without_arguments_has_a_value_for_every_row() -> None:
         ("too_many_digits", [3, 30], "offset 101: its result does not fit DECIMAL(38, 18)"),
     ],
 )
-def test_a_failure_names_function_split_and_offset(name: str, values: list[Any], told: str) -> None:
+def test_a_failure_names_function_split_and_offset(name: str, values: list[Any], wanted: str) -> None:
     with pytest.raises(FunctionFailed) as caught:
         run(name, pa.array(values))
-    assert told in str(caught.value)
+    assert wanted in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

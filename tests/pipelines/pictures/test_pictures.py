@@ -143,10 +143,10 @@ def test_marks_stand_at_round_times(low: float, high: float, first: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (600_000, "10 min"), (9_000_000, "2.5 h")]
+    ("value", "expected"), [(0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (600_000, "10 min"), (9_000_000, "2.5 h")]
 )
-def test_lengths_of_time(value: float, told: str) -> None:
-    assert length(value) == told
+def test_lengths_of_time(value: float, expected: str) -> None:
+    assert length(value) == expected
 
 
 def test_pictures_of_a_single_point_are_whole() -> None:

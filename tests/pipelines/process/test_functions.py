@@ -144,11 +144,11 @@ def test_before_any_watermark_a_broadcast_record_has_the_moment_at_which_it_land
         Arrived([Row("b", 1)], at=120),
         Arrived([Row("x", 1)], input=1, at=130),
     ]
-    run, told = wrapped(Moments()), []
+    run, emitted = wrapped(Moments()), []
     for cut in cuts:
-        told += run.epoch(rest[:cut])[0]
+        emitted += run.epoch(rest[:cut])[0]
         rest = rest[cut:]
-    assert sorted(told) == [("a", 100), ("a", 110, 110), ("a", 130, 130), ("b", 120), ("b", 130, 130)]
+    assert sorted(emitted) == [("a", 100), ("a", 110, 110), ("a", 130, 130), ("b", 120), ("b", 130, 130)]
 
 
 def test_broadcast_state_is_copied_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ class Plainly(OneInputStreamProcessFunction):
 
 def test_a_plain_function_handles_and_emits_watermarks() -> None:
     run = LocalRun(Plainly(), by_key)
-    (told,) = run.epoch([Arrived([Row("a", 3), Row("b", 8), Row("a", 5)], Watermark(7)), Arrived([], idle=True)])
-    assert told == [(TIME, 7), (IDLE, True)]
+    (emitted,) = run.epoch([Arrived([Row("a", 3), Row("b", 8), Row("a", 5)], Watermark(7)), Arrived([], idle=True)])
+    assert emitted == [(TIME, 7), (IDLE, True)]
     assert run.emitted == {"progress": 8, TIME: 7}  # MAX over the keys, idleness was popped
     popped = LocalRun(Plainly(WatermarkHandlingResult.POP), by_key)
     popped.epoch([Arrived([Row("a", 3)], Watermark(7))])
@@ -296,13 +296,13 @@ def test_on_watermark_gets_every_declared_watermark(cuts: list[int]) -> None:
         Arrived([], told=(PROGRESS.new_watermark(2), QUIET.new_watermark(1))),
         Arrived([], told=(QUIET.new_watermark(1), DONE.new_watermark(True))),
     ]
-    run, told, sent = LocalRun(Hears(), by_key, (PROGRESS, DONE, QUIET)), [], {}
+    run, emitted, sent = LocalRun(Hears(), by_key, (PROGRESS, DONE, QUIET)), [], {}
     for cut in cuts:
-        told += run.epoch(arrived[:cut])[0]
+        emitted += run.epoch(arrived[:cut])[0]
         sent |= run.emitted
         arrived = arrived[cut:]
     heard = [("progress", 4), ("done", False), (TIME, 3), ("progress", 2), ("quiet", 1), ("done", True)]
-    assert [item for item in told if not isinstance(item, Row)] == heard
+    assert [item for item in emitted if not isinstance(item, Row)] == heard
     assert sent == {"progress": 2, "done": True, TIME: 3}  # `quiet` is ignored unless it is sent again
     kept = LocalRun(Hears(WatermarkHandlingResult.POP), by_key, (PROGRESS,))
     kept.epoch([Arrived([], Watermark(3), told=(PROGRESS.new_watermark(4),))])
@@ -385,7 +385,7 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "at", "told"),
+    ("wrong", "at", "expected"),
     [
         (lambda f, ctx: f.time.register_timer(1), "watermark", r"at watermark 7: NotKeyed: a timer needs a key"),
         (lambda f, ctx: f.time.delete_timer(1), "open", r"at open: NotKeyed: a timer needs a key"),
@@ -446,8 +446,8 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
         (lambda f, ctx: 1 / 0, "timer", r"process function Misused failed at key 'a', timer 5: ZeroDivisionError"),
     ],
 )
-def test_wrong_use_names_key_and_record(wrong: Any, at: str, told: str) -> None:
-    with pytest.raises(FunctionRaised, match=told) as raised:
+def test_wrong_use_names_key_and_record(wrong: Any, at: str, expected: str) -> None:
+    with pytest.raises(FunctionRaised, match=expected) as raised:
         wrapped(Misused(wrong, at)).epoch([Arrived([Row("a", 5)], Watermark(7))])
     assert "\n" not in str(raised.value)
 

@@ -44,7 +44,7 @@ def run(made: WatermarkGeneratorBuilder, times: list[int]) -> tuple[list, dict]:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "expected"),
     [
         (builder(), 9),
         (builder().with_max_out_of_order_time(timedelta(milliseconds=4)), 5),
@@ -52,16 +52,16 @@ def run(made: WatermarkGeneratorBuilder, times: list[int]) -> tuple[list, dict]:
         (builder().per_event_watermark(), 9),
     ],
 )
-def test_the_greatest_time_less_the_delay_exactly(made: WatermarkGeneratorBuilder, told: int) -> None:
+def test_the_greatest_time_less_the_delay_exactly(made: WatermarkGeneratorBuilder, expected: int) -> None:
     records, emitted = run(made, [3, 9, 7])
     assert [record.timestamp for record in records] == [3, 9, 7]
-    assert emitted == {TIME: told}
+    assert emitted == {TIME: expected}
     output, strategy = Output(), made.build_as_process_function().strategy
     generator = strategy.create_generator(lambda: 0)
     for time in (3, 9, 7):
         generator.on_event(None, strategy.timestamp_assigner({"item": 1, "timestamp": time}, MIN_TIMESTAMP), output)
     generator.on_periodic_emit(output)
-    assert output.said[-1] == told
+    assert output.said[-1] == expected
 
 
 def test_no_watermark_and_no_record_emit_nothing() -> None:
@@ -91,10 +91,10 @@ def test_a_generator_goes_on_in_the_next_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "expected"),
     [(builder().no_watermark(), []), (builder().per_event_watermark(), [5, 6]), (builder(), [5, 6])],
 )
-def test_idleness_is_emitted_however_watermarks_are(made: WatermarkGeneratorBuilder, told: list[int]) -> None:
+def test_idleness_is_emitted_however_watermarks_are(made: WatermarkGeneratorBuilder, expected: list[int]) -> None:
     """As a function: the input falls silent after 5, and comes back with 6."""
     now, said = [0], []
     made = made.with_idleness(timedelta(seconds=30))
@@ -104,7 +104,7 @@ def test_idleness_is_emitted_however_watermarks_are(made: WatermarkGeneratorBuil
         local.epoch([Arrived([Click(1, time) for time in times])])
         said.append(local.emitted)
     assert [item[IDLE] for item in said if IDLE in item] == [True, False]
-    assert [item[TIME] for item in said if TIME in item] == told
+    assert [item[TIME] for item in said if TIME in item] == expected
     strategy = made.build_as_process_function().strategy
     assert strategy.idle_timeout == timedelta(seconds=30)
 

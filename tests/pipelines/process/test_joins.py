@@ -62,11 +62,11 @@ def told_by(function: Any, steps: Sequence[Step], cut: int) -> list[list[tuple]]
     """What is told in every epoch of `cut` steps, and at the end of the input; nothing is left of its state."""
     run = local(function)
     arrived = [Arrived(rows, Watermark(watermark), place) for place, rows, watermark in steps]
-    told = [list(run.epoch(arrived[start : start + cut])[0]) for start in range(0, len(arrived), cut)]
+    emitted = [list(run.epoch(arrived[start : start + cut])[0]) for start in range(0, len(arrived), cut)]
     end = Watermark(MAX_TIMESTAMP)
-    told.append(list(run.epoch([Arrived((), end), Arrived((), end, 1)])[0]))
+    emitted.append(list(run.epoch([Arrived((), end), Arrived((), end, 1)])[0]))
     assert run.state == {}
-    return told
+    return emitted
 
 
 def test_what_is_kept_of_a_record_is_found_by_its_names() -> None:
@@ -76,8 +76,8 @@ def test_what_is_kept_of_a_record_is_found_by_its_names() -> None:
         IntervalJoin(ms(5), ms(5), turned, turned, pair),
         WindowJoin(tumble(ms(10)), turned, turned, pair),
     ):
-        told = told_by(function, [(0, [Row("a", 1, 5)], 0), (1, [Row("a", 2, 7)], 0)], 1)
-        assert [one for epoch in told for one in epoch] == [(1, 2)]
+        emitted = told_by(function, [(0, [Row("a", 1, 5)], 0), (1, [Row("a", 2, 7)], 0)], 1)
+        assert [one for epoch in emitted for one in epoch] == [(1, 2)]
     short = Side("id BIGINT", time=lambda row: row.time)
     with pytest.raises(ProcessError, match="and not key, time"):
         told_by(IntervalJoin(ms(5), ms(5), short, short, pair), [(0, [Row("a", 1, 5)], 0)], 1)
@@ -137,8 +137,8 @@ def test_an_interval_join_emits_every_pair(found: list[Step], cut: int, interval
         kept = later <= (left.time + before if left.id < right.id else right.time + after)
         return kept and right.time - before <= left.time <= right.time + after
 
-    told = told_by(IntervalJoin(ms(before), ms(after), SIDE, SIDE, pair, outer), found, cut)
-    assert sorted(chain.from_iterable(told), key=str) == expected(found, meets, outer)
+    emitted = told_by(IntervalJoin(ms(before), ms(after), SIDE, SIDE, pair, outer), found, cut)
+    assert sorted(chain.from_iterable(emitted), key=str) == expected(found, meets, outer)
 
 
 WINDOWS = {
@@ -152,8 +152,8 @@ WINDOWS = {
 @given(steps(), st.integers(1, 4), st.sampled_from(sorted(WINDOWS)), st.booleans())
 def test_a_window_join_emits_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
     windows = WINDOWS[name]
-    told = told_by(WindowJoin(windows, SIDE, SIDE, pair, outer), found, cut)
-    assert sorted(chain.from_iterable(told), key=str) == of_windows(found, windows, outer)
+    emitted = told_by(WindowJoin(windows, SIDE, SIDE, pair, outer), found, cut)
+    assert sorted(chain.from_iterable(emitted), key=str) == of_windows(found, windows, outer)
 
 
 def of_windows(found: Sequence[Step], windows: Windows, outer: bool) -> list[tuple]:
@@ -223,8 +223,8 @@ def test_a_join_of_windows_by_processing_time(windows: Windows, wanted: list[tup
     one, two, other = Row("a", 1, None), Row("a", 2, None), Row("a", 7, None)
     assert run.epoch([Arrived([one], None, 0, at=101), Arrived([other], None, 1, at=104)], now=104)[0] == []
     assert run.epoch([Arrived([two], None, 0, at=112)], now=112)[0] == [row for end, row in wanted if end <= 112]
-    told = [(end, row) for end in (114, 115, 119, 120) for row in run.epoch([], now=end)[0]]
-    assert told == [item for item in wanted if item[0] > 112]
+    emitted = [(end, row) for end in (114, 115, 119, 120) for row in run.epoch([], now=end)[0]]
+    assert emitted == [item for item in wanted if item[0] > 112]
     assert run.state == {}
 
 

@@ -210,8 +210,8 @@ def test_a_map_inside_of_a_row_goes_on_in_files(tmp_path: Path) -> None:
     kind = arrow_type(parse_type(column_type(MapWindow.kept)).spark)
     columns = StateColumns((("_key_k", pa.string()),), (("kept", kind),))
     epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(MapWindow()), columns, OUTPUT)
-    told = [epochs.run([("a", number, name)], number) for number, name in enumerate("xyx")]
-    assert told == [[("a", "{'x': 1}")], [("a", "{'x': 1, 'y': 1}")], [("a", "{'x': 2, 'y': 1}")]]
+    emitted = [epochs.run([("a", number, name)], number) for number, name in enumerate("xyx")]
+    assert emitted == [[("a", "{'x': 1}")], [("a", "{'x': 1, 'y': 1}")], [("a", "{'x': 2, 'y': 1}")]]
 
 
 RULES = SD.broadcast_state("rules", "STRING", "ROW<least BIGINT, names ARRAY<STRING>>")
@@ -332,18 +332,18 @@ def test_a_value_is_converted_to_the_form_that_is_read_back(kind: str, value: An
     assert copy is None or (copy(found) == form and copy(found) is not found and copy(None) is None)
 
 
-@pytest.mark.parametrize(("kind", "value", "told"), REFUSED)
-def test_a_value_that_a_type_cannot_hold_is_refused(kind: str, value: Any, told: str) -> None:
+@pytest.mark.parametrize(("kind", "value", "expected"), REFUSED)
+def test_a_value_that_a_type_cannot_hold_is_refused(kind: str, value: Any, expected: str) -> None:
     """In state with the key and the record, in an output with the column."""
-    with pytest.raises(WrongValue, match=told):
+    with pytest.raises(WrongValue, match=expected):
         exact(parse_type(kind))(value)
     declaration = SD.list_state("s", kind)
     run = LocalRun(Keeps(declaration, [value]), lambda record: record.k)
-    with pytest.raises(FunctionRaised, match=f"key 'a', record .*WrongValue: state 's': .*{told}"):
+    with pytest.raises(FunctionRaised, match=f"key 'a', record .*WrongValue: state 's': .*{expected}"):
         run.epoch([Arrived([Record("a", 0, "")])])
     if value is not None:
         columns = OutputColumns(pa.schema([("x", arrow_type(parse_type(kind).spark))]), [parse_type(kind)])
-        with pytest.raises(WrongValue, match=f"column x: .*{told.replace(' NOT NULL', '')}"):
+        with pytest.raises(WrongValue, match=f"column x: .*{expected.replace(' NOT NULL', '')}"):
             columns.arrays([columns._taken((value,))])
 
 
@@ -394,7 +394,7 @@ def test_a_named_tuple_is_read_by_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         (int, "F declares state 's' as <class 'int'>: expected a type"),
         ("BIGNIT", "F declares state 's' as BIGNIT: there is no type BIGNIT"),
@@ -403,9 +403,9 @@ def test_a_named_tuple_is_read_by_its_names() -> None:
         ("ARRAY<MAP<ROW<a INT>, BIGINT>>", "no dict can have such keys"),
     ],
 )
-def test_types_that_there_are_not_are_reported_at_once(kind: Any, told: str) -> None:
+def test_types_that_there_are_not_are_reported_at_once(kind: Any, expected: str) -> None:
     declaration = SD.value_state("s", kind)
-    with pytest.raises(InvalidDeclaration, match=told):
+    with pytest.raises(InvalidDeclaration, match=expected):
         state_types([declaration], "F")
-    with pytest.raises(InvalidDeclaration, match=told.replace("F declares", "Keeps declares")):
+    with pytest.raises(InvalidDeclaration, match=expected.replace("F declares", "Keeps declares")):
         LocalRun(Keeps(declaration, []), lambda record: record.k)

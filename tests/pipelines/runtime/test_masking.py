@@ -57,7 +57,7 @@ def test_a_cause_that_says_nothing_of_it_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"PORT": "70000"}, "70000"),
         ({"PORT": "12x"}, "12x"),
@@ -65,13 +65,13 @@ def test_a_cause_that_says_nothing_of_it_stays() -> None:
     ],
     ids=["out of range", "no number", "nobody there"],
 )
-def test_a_run_names_the_variable_and_not_its_value(tmp_path: Path, given: dict[str, str], told: str) -> None:
+def test_a_run_names_the_variable_and_not_its_value(tmp_path: Path, given: dict[str, str], expected: str) -> None:
     environment = {**VALUES, **given}
     pipeline = compile_script(SCRIPT)
     with Runner(pipeline, Lake(tmp_path / "lake"), environment=environment) as runner:
         with pytest.raises((SourceError, PlanningError)) as raised:
             runner.advance("user_info")
         shown = "".join(traceback.format_exception(raised.value))
-    assert told not in shown
+    assert expected not in shown
     assert "${PORT}" in shown or "'port'" in shown
     assert "hunter2" not in shown

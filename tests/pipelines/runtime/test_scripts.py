@@ -113,16 +113,21 @@ def test_a_python_file_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = load_script(EXAMPLE)
     assert pipeline.name == "news_clicks"
     assert [table.name for table in pipeline.sources] == ["news_events"]
-    told = explain(pipeline)
-    assert "process click_numbers: news_events -> click_numbers\n  CountNewsClickNumber: news_events by news_id" in told
-    assert "waits: for nothing: rows are processed as they land; timers follow the watermarks of news_events" in told
+    explained = explain(pipeline)
+    assert (
+        "process click_numbers: news_events -> click_numbers\n  CountNewsClickNumber: news_events by news_id"
+        in explained
+    )
+    assert (
+        "waits: for nothing: rows are processed as they land; timers follow the watermarks of news_events" in explained
+    )
     assert load_script(EXAMPLE).digest(pipeline.insert("click_numbers")) == pipeline.digest(
         pipeline.insert("click_numbers")
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("1 / 0", "the file cannot be run: ZeroDivisionError: division by zero"),
         ("import nothing_of_the_kind", "cannot be run: ModuleNotFoundError"),
@@ -131,10 +136,10 @@ def test_a_python_file_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pipeline = 'SELECT 1'", "leaves no `pipeline` behind"),
     ],
 )
-def test_a_file_that_gives_no_pipeline(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_gives_no_pipeline(tmp_path: Path, text: str, expected: str) -> None:
     script = tmp_path / "broken.py"
     script.write_text(text)
-    with pytest.raises(PlanningError, match=told) as raised:
+    with pytest.raises(PlanningError, match=expected) as raised:
         load_script(script)
     assert raised.value.where == str(script)
 

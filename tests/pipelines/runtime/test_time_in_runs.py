@@ -141,7 +141,7 @@ def test_an_epoch_that_a_crash_left_committed_is_reported_by_its_rows(spark, tmp
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "expected"),
     [
         ("no_such_column", "no_such_column"),
         ("no_such_column - INTERVAL '5' SECOND", "no_such_column"),
@@ -151,13 +151,13 @@ def test_an_epoch_that_a_crash_left_committed_is_reported_by_its_rows(spark, tmp
     ],
 )
 def test_a_watermark_that_fails_does_so_before_rows_are_committed(
-    spark: SparkSession, tmp_path: Path, expression: str, told: str
+    spark: SparkSession, tmp_path: Path, expression: str, expected: str
 ) -> None:
     """However much it looks like a column less a constant."""
     run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_expression(expression))
     run.label = ", label AS IF(id = 1, 'soon', CAST(at_ms AS STRING))"
     run.push("a", 100, 200)
-    with pytest.raises(TidegateError, match=told):
+    with pytest.raises(TidegateError, match=expected):
         run.advance()
     assert not delta_log.committed(run.lake.table_path("clicks"), run.lake.application("clicks", "data", 1)) > 0
 
@@ -216,7 +216,7 @@ DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
 
 
 @pytest.mark.parametrize(
-    ("watermark", "strategy", "tells", "told"),
+    ("watermark", "strategy", "tells", "expected"),
     [
         pytest.param(WATERMARK, None, True, Watermark(95), id="an expression is the user's word"),
         pytest.param("", None, True, Watermark(MIN_TIMESTAMP, True), id="no watermark is processing time"),
@@ -230,12 +230,12 @@ DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
     ],
 )
 def test_a_source_s_own_watermarks_count_where_they_are_asked_for(
-    spark, tmp_path, watermark: str, strategy: WatermarkStrategy | None, tells: bool, told: Watermark
+    spark, tmp_path, watermark: str, strategy: WatermarkStrategy | None, tells: bool, expected: Watermark
 ) -> None:
     run = Run(spark, tmp_path, {"tells": "3"} if tells else {}, watermark, strategy)
     run.push("a", 100, _rowtime=70)
     row = run.advance()
-    assert (row.timestamp, row.use_processing_time) == (told.timestamp, told.use_processing_time)
+    assert (row.timestamp, row.use_processing_time) == (expected.timestamp, expected.use_processing_time)
 
 
 def test_without_a_timestamp_of_its_own_a_row_has_the_source_s(spark, tmp_path) -> None:

@@ -1,7 +1,5 @@
 """The connectors as a script names them: found where they are installed, and refused at their place in the script."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -58,8 +58,8 @@ def test_timers(case: dict[str, Any], apart: bool) -> None:
         word = parsed(step, count)
         arrived.append(Arrived((), word) if isinstance(word, Watermark) else Arrived((word,)))
     epochs = [[item] for item in arrived] if apart else [arrived]
-    told = [shown(item) for epoch in epochs for item in run.epoch(epoch)[0]]
-    assert told == case["told"]
+    emitted = [shown(item) for epoch in epochs for item in run.epoch(epoch)[0]]
+    assert emitted == case["told"]
 
 
 orders = st.builds(
@@ -104,8 +104,8 @@ def test_any_cut_into_epochs_emits_what_plain_python_emits(arrived: list[Arrived
 
 def test_the_order_of_arrival_is_kept_within_a_key() -> None:
     run = local()
-    (told,) = run.epoch([Arrived([Order("a", n) for n in (3, 1, 2)]), Arrived([Order("b", 9), Order("a", 7)])])
-    assert [item[2] for item in told if item[0] == "a"] == [3, 1, 2, 7]
+    (emitted,) = run.epoch([Arrived([Order("a", n) for n in (3, 1, 2)]), Arrived([Order("b", 9), Order("a", 7)])])
+    assert [item[2] for item in emitted if item[0] == "a"] == [3, 1, 2, 7]
 
 
 def test_what_fails_between_two_records_is_not_reported_of_the_first() -> None:
@@ -131,12 +131,12 @@ def test_nothing_is_kept_of_a_key_without_state_and_timers() -> None:
 def test_in_processing_time_the_clock_drives_the_timers() -> None:
     now = Watermark(MIN_TIMESTAMP, True)
     run = local()
-    (told,) = run.epoch([Arrived([Order("a", 1, set=120)], now, at=100), Arrived([Order("a", 2)], at=110)], now=115)
-    assert [shown(item) for item in told] == ["r@100", "r@110"]
-    (told,) = run.epoch([Arrived([Order("a", 3)], at=130)], now=131)
-    assert [shown(item) for item in told] == ["t120@130", "r@130"]
-    (told,) = run.epoch([Arrived([Order("a", 4, set=140)], at=132)], now=150)
-    assert [shown(item) for item in told] == ["r@132", "t140@150"]
+    (emitted,) = run.epoch([Arrived([Order("a", 1, set=120)], now, at=100), Arrived([Order("a", 2)], at=110)], now=115)
+    assert [shown(item) for item in emitted] == ["r@100", "r@110"]
+    (emitted,) = run.epoch([Arrived([Order("a", 3)], at=130)], now=131)
+    assert [shown(item) for item in emitted] == ["t120@130", "r@130"]
+    (emitted,) = run.epoch([Arrived([Order("a", 4, set=140)], at=132)], now=150)
+    assert [shown(item) for item in emitted] == ["r@132", "t140@150"]
 
 
 @pytest.mark.parametrize("apart", [False, True])

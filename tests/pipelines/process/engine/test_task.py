@@ -131,9 +131,9 @@ def test_epochs_of_tasks_are_epochs_of_the_engine(tmp_path: Path, seed: int) -> 
         end = MAX_TIMESTAMP if number == 5 else end + chance.randrange(40)
         found = epochs.run(records, end, rewrite=number in (2, 4))
         made = [record_type(SHAPE.columns)(*record) for record in records]
-        (told,) = local.epoch([Arrived(made, Watermark(end))])
+        (emitted,) = local.epoch([Arrived(made, Watermark(end))])
         by_key: dict[Any, list] = defaultdict(list)
-        for row in told:
+        for row in emitted:
             by_key[row[0]].append(row)
         found_by_key: dict[Any, list] = defaultdict(list)
         for row in found:
@@ -271,15 +271,15 @@ class TooFew(Timed):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "expected"),
     [
         (WrongOutput(), r"WrongOutput at key 'b': output record \('b', 'soon'.* does not fit"),
         (TooFew(), r"TooFew at key 'b': output record .* the schema differ in at, last, names, seen, total"),
     ],
 )
-def test_values_of_another_type_name_their_key(tmp_path: Path, function: Any, told: str) -> None:
+def test_values_of_another_type_name_their_key(tmp_path: Path, function: Any, expected: str) -> None:
     epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(function))
-    with pytest.raises(WrongValue, match=told):
+    with pytest.raises(WrongValue, match=expected):
         epochs.run([("b", 5, "x")], 9)
 
 
@@ -362,11 +362,11 @@ class _First:
 def test_timers_go_through_state_files(tmp_path: Path, case: dict[str, Any]) -> None:
     """Every step is an epoch, that reads its timers from what the epochs before it have written."""
     epochs = Epochs(tmp_path, 10, EventTimeExtension.wrap_process_function(Short()), SCRIPTED, FOUR, ORDER)
-    told: list[tuple] = []
+    emitted: list[tuple] = []
     for count, step in enumerate(case["steps"]):
         word = parsed(step, count)
         if isinstance(word, Watermark):
-            told += epochs.run([], max(epochs.time, word.timestamp), rewrite=count % 4 == 3)
+            emitted += epochs.run([], max(epochs.time, word.timestamp), rewrite=count % 4 == 3)
         else:
-            told += epochs.run([word], epochs.time, rewrite=count % 4 == 3)
-    assert [shown(item) for item in told] == case["told"]
+            emitted += epochs.run([word], epochs.time, rewrite=count % 4 == 3)
+    assert [shown(item) for item in emitted] == case["told"]

@@ -134,7 +134,7 @@ def test_broadcast_state_is_written_in_its_own_input_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declarations", "told"),
+    ("declarations", "expected"),
     [
         ([StateDeclarations.value_state("a", "INT"), StateDeclarations.list_state("A", "INT")], "state 'A' twice"),
         ([StateDeclarations.value_state("_a", "INT")], "called '_a'"),
@@ -145,8 +145,8 @@ def test_broadcast_state_is_written_in_its_own_input_alone() -> None:
         ([StateDeclarations.reducing_state("a", "INT", None)], "F reduces state 'a' by None, which is no function"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_declared(declarations: Any, told: str) -> None:
-    with pytest.raises(InvalidDeclaration, match=told):
+def test_what_cannot_be_declared(declarations: Any, expected: str) -> None:
+    with pytest.raises(InvalidDeclaration, match=expected):
         checked(declarations, "F")
 
 

@@ -44,7 +44,7 @@ def test_event_time_and_idleness_are_what_flip_499_declares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declaration", "told", "handed"),
+    ("declaration", "expected", "handed"),
     [
         (MIN, [(0, 5), (1, 3), (0, 9), (1, 3), (1, 7)], [5, 3, 7]),
         (MAX, [(0, 5), (1, 3), (0, 9), (1, 12), (0, 2)], [5, 9, 12]),
@@ -53,10 +53,12 @@ def test_event_time_and_idleness_are_what_flip_499_declares() -> None:
         (ALL, [(0, 5), (0, 6), (1, 3), (1, 8)], [6, 8]),
     ],
 )
-def test_channels_are_combined(declaration, told: list, handed: list) -> None:
+def test_channels_are_combined(declaration, expected: list, handed: list) -> None:
     combiner = WatermarkCombiner([declaration], [0, 1])
     found = [
-        item.value for channel, value in told for item in combiner.receive(channel, declaration.new_watermark(value))
+        item.value
+        for channel, value in expected
+        for item in combiner.receive(channel, declaration.new_watermark(value))
     ]
     assert found == handed
 

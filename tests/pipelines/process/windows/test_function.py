@@ -162,8 +162,8 @@ KINDS = [tumble(ms(10)), hop(ms(5), ms(10)), cumulate(ms(5), ms(10)), session(ms
 def test_a_record_without_a_time_is_in_no_window(windows: Windows) -> None:
     run, timeless = local(windows), Timeless("a")
     assert run.epoch([Arrived([timeless, Row("a", 5), timeless])]) == ([], [timeless, timeless])
-    told, late = run.epoch([Arrived([timeless], Watermark(MAX_TIMESTAMP))])
-    assert (sorted(told), late) == (expected([Row("a", 5)], windows), [timeless])
+    emitted, late = run.epoch([Arrived([timeless], Watermark(MAX_TIMESTAMP))])
+    assert (sorted(emitted), late) == (expected([Row("a", 5)], windows), [timeless])
     assert run.state == {}
 
 
@@ -180,8 +180,8 @@ def test_the_same_windows_by_processing_time(windows: Windows) -> None:
     run, now, record = local(windows, by_time=False), Watermark(MIN_TIMESTAMP, True), Row("a", 0)
     run.epoch([Arrived((), now, at=100)], now=100)
     assert run.epoch([Arrived([record], at=101), Arrived([record], at=104)], now=104) == ([], [])
-    told, late = run.epoch([Arrived([record], at=112)], now=121)
-    assert (sorted(told, key=lambda row: row[2]), late) == (BY_PROCESSING_TIME[windows.name], [])
+    emitted, late = run.epoch([Arrived([record], at=112)], now=121)
+    assert (sorted(emitted, key=lambda row: row[2]), late) == (BY_PROCESSING_TIME[windows.name], [])
     assert run.state == {}
 
 
@@ -191,8 +191,8 @@ def test_before_any_time_has_passed_a_record_is_of_the_moment_at_which_it_landed
     flipped = Arrived([Row("a", 0)], Watermark(MIN_TIMESTAMP, True), at=112)
     arrived = [Arrived([Row("a", 0)], at=101), Arrived([Row("a", 0)], at=109), flipped]
     epochs = [[item] for item in arrived] if apart else [arrived]
-    told = [row for epoch in epochs for row in run.epoch(epoch, now=epoch[-1].at)[0]]
-    assert told == [("a", 100, 110, 2)]
+    emitted = [row for epoch in epochs for row in run.epoch(epoch, now=epoch[-1].at)[0]]
+    assert emitted == [("a", 100, 110, 2)]
     assert run.epoch([], now=120) == ([("a", 110, 120, 1)], [])
 
 

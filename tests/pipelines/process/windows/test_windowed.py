@@ -96,14 +96,14 @@ added = st.builds(
 @given(st.lists(added, max_size=20), st.integers(1, 6))
 def test_parts_come_together_as_if_all_had_come_at_once(found: list[Added], cut: int) -> None:
     function = EventTimeExtension.wrap_process_function(WindowAggregation(1, PARTS))
-    run, told = LocalRun(function, lambda record: (record.window_end, record.item)), []
+    run, emitted = LocalRun(function, lambda record: (record.window_end, record.item)), []
     for start in range(0, len(found), cut):
-        told += run.epoch([Arrived(found[start : start + cut])])[0]
-    assert told == []
-    told = run.epoch([Arrived((), Watermark(10))])[0]
-    assert {row[0] for row in told} <= {10}
-    told += run.epoch([Arrived((), Watermark(MAX_TIMESTAMP))])[0]
-    assert sorted(told) == expected(found)
+        emitted += run.epoch([Arrived(found[start : start + cut])])[0]
+    assert emitted == []
+    emitted = run.epoch([Arrived((), Watermark(10))])[0]
+    assert {row[0] for row in emitted} <= {10}
+    emitted += run.epoch([Arrived((), Watermark(MAX_TIMESTAMP))])[0]
+    assert sorted(emitted) == expected(found)
     assert run.state == {}
 
 

@@ -91,15 +91,15 @@ def test_the_same_key_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         (["k"], ["name"], "has stored its state by k string, and is now given name string"),
         (["k", "number"], ["number", "k"], "by k string, number int64, and is now given number int64, k string"),
         (["k"], ["k", "name"], "by k string, and is now given k string, name string"),
     ],
 )
-def test_another_key_is_refused(old: list[str], new: list[str], told: str) -> None:
-    with pytest.raises(PlanningError, match=told):
+def test_another_key_is_refused(old: list[str], new: list[str], expected: str) -> None:
+    with pytest.raises(PlanningError, match=expected):
         check_unchanged("told", before(key_of(*old)), 4, key_of(*new))
 
 

@@ -28,7 +28,7 @@ def test_the_same_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reports", "told"),
+    ("reports", "expected"),
     [
         ([report(0), report(2)], "of 3 tasks of told, 2 have reported what they did"),
         ([report(0), report(1), report(1)], "of 3 tasks of told, 3 have reported what they did"),
@@ -37,8 +37,8 @@ def test_the_same_everywhere() -> None:
         ([report(0), report(1), report(2, closing="y")], "the tasks of told have collected different records in close"),
     ],
 )
-def test_what_is_refused(reports: list[dict[str, Any]], told: str) -> None:
-    with pytest.raises(ProcessError, match=told):
+def test_what_is_refused(reports: list[dict[str, Any]], expected: str) -> None:
+    with pytest.raises(ProcessError, match=expected):
         same_on_every_task("told", reports, 3)
 
 

@@ -189,7 +189,7 @@ BUILDER = EventTimeExtension.new_watermark_generator_builder(_number)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("x", "nothing", "k", wrapped(fn.Timed()), "k STRING"), "there is no table nothing"),
         (("x", "events", "z", wrapped(fn.Timed()), "k STRING"), "events has no column z"),
@@ -234,7 +234,7 @@ BUILDER = EventTimeExtension.new_watermark_generator_builder(_number)
         ),
     ],
 )
-def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
+def test_what_can_not_be_planned(arguments: tuple, expected: str) -> None:
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
         "CREATE TABLE strict (k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL) WITH ('connector' = 'print');"
@@ -242,7 +242,7 @@ def test_what_can_not_be_planned(arguments: tuple, told: str) -> None:
     )
     given = compile_script(script).process("ruled", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING")
     assert given.process("y", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING").generators("rules")
-    with pytest.raises(PlanningError, match=told):
+    with pytest.raises(PlanningError, match=expected):
         given.process(*arguments)
 
 

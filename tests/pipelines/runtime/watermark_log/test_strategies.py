@@ -92,7 +92,7 @@ def test_python_takes_the_place_of_all_that_ddl_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "strategy", "told"),
+    ("table", "strategy", "expected"),
     [
         ("click", WatermarkStrategy.no_watermarks(), "there is no table 'click', did you mean 'clicks'"),
         ("nope", WatermarkStrategy.no_watermarks(), "there is no table 'nope'"),
@@ -100,8 +100,8 @@ def test_python_takes_the_place_of_all_that_ddl_says() -> None:
         ("clicks", "5 s", "a strategy is a WatermarkStrategy, not '5 s'"),
     ],
 )
-def test_what_is_no_table_or_no_strategy_is_reported(table: str, strategy, told: str) -> None:
-    with pytest.raises(PlanningError, match=told):
+def test_what_is_no_table_or_no_strategy_is_reported(table: str, strategy, expected: str) -> None:
+    with pytest.raises(PlanningError, match=expected):
         pipeline().with_strategy(table, strategy)
 
 
@@ -126,7 +126,7 @@ def test_what_the_environment_lacks_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "told"),
+    ("options", "said", "expected"),
     [
         ("'scan.watermark.idle-timeout' = '${X}'", "soon", "is no duration"),
         ("'scan.watermark.idle-timeout' = '${X}'", "0 s", "must be positive"),
@@ -136,8 +136,10 @@ def test_what_the_environment_lacks_is_reported() -> None:
         ("'scan.watermark.alignment.group' = '${X}', 'scan.watermark.alignment.max-drift' = '2 s'", "", "is empty"),
     ],
 )
-def test_what_the_environment_has_wrong_is_reported_before_anything_runs(options: str, said: str, told: str) -> None:
-    with pytest.raises(PlanningError, match=told) as caught:
+def test_what_the_environment_has_wrong_is_reported_before_anything_runs(
+    options: str, said: str, expected: str
+) -> None:
+    with pytest.raises(PlanningError, match=expected) as caught:
         of(pipeline(f", {options}"), X=said)
     assert "table clicks" in caught.value.where
     assert "${X}" in caught.value.where

@@ -159,8 +159,8 @@ def test_a_column_that_is_another_under_the_same_name_is_refused(lake):
         """A commit that maps columns, as Spark's ALTER TABLE writes it."""
         fields = [
             {"name": name, "type": "long" if name == "k" else "string", "nullable": True,
-             "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": told}}
-            for name, told in physical.items()
+             "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": stored}}
+            for name, stored in physical.items()
         ]  # fmt: skip
         action = {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": fields})}}
         (lake.path / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(action))
@@ -179,9 +179,9 @@ def test_a_column_that_is_another_under_the_same_name_is_refused(lake):
     bench.plan(ends)
     bench.plan(ends)
     assert spans(bench)[3:] == [("nothing", 2, 3), ("nothing", 3, 4)]
-    with pytest.raises(SourceError, match="column p of the Delta table is another one from version 5 on") as told:
+    with pytest.raises(SourceError, match="column p of the Delta table is another one from version 5 on") as raised:
         bench.plan(ends)
-    assert "--resnapshot t" in told.value.next_command
+    assert "--resnapshot t" in raised.value.next_command
     del bench.steps[1:]
     del bench.steps[0].step.ranges["columns"]  # a lake of before they were stored
     (lake.path / "_delta_log" / f"{1:020d}.json").rename(lake.path / "_delta_log" / "away")

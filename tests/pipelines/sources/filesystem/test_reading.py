@@ -193,9 +193,9 @@ def test_parquet_rows_that_the_declaration_excludes(spark, files: Files, number:
     bench, frame = planned()
     with pytest.raises(PySparkException) as caught:
         frame.collect()
-    told = bench.source().explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what.startswith(f"t: {path}, row 1: {error}")
+    explained = bench.source().explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what.startswith(f"t: {path}, row 1: {error}")
     _, frame = planned(**{"format_on-error": "quarantine"})
     rows = sorted(frame.collect(), key=lambda row: row["_offset"])
     assert [row["id"] for row in rows if row[REJECTED] is None] == [1, 3]
@@ -248,9 +248,9 @@ def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str
         path.unlink()
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:
         frame.collect()
-    told = bench.source().explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
+    explained = bench.source().explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
 
 
 @pytest.mark.parametrize("kind", at_length(["gz", "bz2", "zst"]))
@@ -266,10 +266,10 @@ def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
     bench.plan()
     with pytest.raises(PySparkException) as caught:
         bench.source().read(spark, bench.steps[0]).collect()
-    told = bench.source().explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what.startswith(f"t: {path}, the line at byte ")
-    assert "the archive is cut or damaged" in told.what
+    explained = bench.source().explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what.startswith(f"t: {path}, the line at byte ")
+    assert "the archive is cut or damaged" in explained.what
     bench = files.bench(**{"format_on-error": "quarantine"})
     bench.plan()
     rows = sorted(bench.source().read(spark, bench.steps[0]).collect(), key=lambda row: row["_offset"])
@@ -323,9 +323,9 @@ def test_a_line_that_does_not_fit_fails_the_step(spark, files: Files) -> None:
     source = bench.source()
     with pytest.raises(PySparkException) as caught:
         source.read(spark, bench.steps[0]).collect()
-    told = source.explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what == f"t: {path}, the line at byte 10: column id: 'one' does not fit INT"
+    explained = source.explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what == f"t: {path}, the line at byte 10: column id: 'one' does not fit INT"
     bench = files.bench(**{"json_ignore-parse-errors": "true"})
     bench.plan()
     assert [row["id"] for row in read(spark, bench)] == [1]
@@ -371,9 +371,9 @@ def test_a_file_that_changes_while_it_is_read(spark, files: Files) -> None:
     files.touch("a.json", 5)
     with pytest.raises(PySparkException) as caught:
         frame.collect()
-    told = source.explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what == "t: the file a.json changed, or was taken away, while it was read"
+    explained = source.explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what == "t: the file a.json changed, or was taken away, while it was read"
 
 
 def test_a_step_without_files_has_no_rows(spark, files: Files) -> None:

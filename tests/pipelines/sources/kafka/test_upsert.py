@@ -98,9 +98,9 @@ def test_deletes_that_compaction_may_have_removed_are_not_read_past(
     epochs = play.lake.epochs.last("users")
     with pytest.raises(
         SourceError, match=rf"deletes of {topic}-0 may be gone .* 2 of the 3 offsets since then"
-    ) as told:
+    ) as raised:
         play.advance("users")
-    assert "--resnapshot users" in told.value.next_command
+    assert "--resnapshot users" in raised.value.next_command
     assert play.lake.epochs.last("users") == epochs, "nothing is planned"
     topics.send(topic, *[{"id": number, "name": "x"} for number in (1, 2, 4, 5)], key={"id": 9})
     assert play.advance("users", resnapshot=True).rows > 0

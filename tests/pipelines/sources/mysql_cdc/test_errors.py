@@ -50,13 +50,13 @@ def test_table_place_state_and_a_command_that_mends_it(error: ReadError, mends: 
     if in_a_task:  # Spark hands over a text
         name = f"{type(error).__module__}.{type(error).__name__}"
         came = RuntimeError(f"Job aborted\nTraceback:\n  File …\n{name}: {error}\n\tat org.apache.spark")
-    told = explain(came, "users", "binlog.000007:4 to 9000", "127.0.0.1:3306")
-    assert type(told) is type(error)
-    assert told.what == f"users: {error.what}"
-    assert told.where == "binlog.000007:1234; binlog.000007:4 to 9000; 127.0.0.1:3306"
-    assert told.state == STATE
-    assert told.next_command == mends
-    there = Commands(Path("/s.sql"), Path("/lake")).shown(told.advice)
+    explained = explain(came, "users", "binlog.000007:4 to 9000", "127.0.0.1:3306")
+    assert type(explained) is type(error)
+    assert explained.what == f"users: {error.what}"
+    assert explained.where == "binlog.000007:1234; binlog.000007:4 to 9000; 127.0.0.1:3306"
+    assert explained.state == STATE
+    assert explained.next_command == mends
+    there = Commands(Path("/s.sql"), Path("/lake")).shown(explained.advice)
     assert "SCRIPT" not in there, "a command that came as text is a record again"
     assert "TABLE " not in there.replace("ALTER TABLE", "")
 
@@ -68,8 +68,8 @@ def test_what_has_nothing_to_do_with_the_server_is_not_explained() -> None:
 def test_a_file_number_too_great_to_order_rows_by() -> None:
     with pytest.raises(binlog.BinlogError, match="is above") as raised:
         offsets(MAX_FILE_NUMBER + 1, None, None)  # type: ignore[arg-type]
-    told = explain(raised.value, "users", "step", "server")
-    assert told.next_command.endswith(f"; then {NEW}")
+    explained = explain(raised.value, "users", "step", "server")
+    assert explained.next_command.endswith(f"; then {NEW}")
 
 
 def test_a_plan_names_the_server_that_it_is_of() -> None:

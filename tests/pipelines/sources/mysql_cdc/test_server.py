@@ -88,7 +88,7 @@ def test_no_space_is_told_before_anything_is_written(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "expected"),
     [
         ("mariadbd: error while loading shared libraries: libaio.so.1: cannot open shared object file", "libaio1"),
         ("error while loading shared libraries: libncurses.so.6: cannot open", "libncurses6"),
@@ -98,8 +98,8 @@ def test_no_space_is_told_before_anything_is_written(tmp_path: Path, monkeypatch
         ("[ERROR] unknown variable 'nonsense=1'", "unknown variable 'nonsense=1'"),
     ],
 )
-def test_the_log_is_explained(log: str, told: str) -> None:
-    assert told in str(explain(log, where="mariadb.log"))
+def test_the_log_is_explained(log: str, expected: str) -> None:
+    assert expected in str(explain(log, where="mariadb.log"))
 
 
 @pytest.mark.usefixtures("server")

@@ -159,10 +159,10 @@ def test_what_is_unread_is_told_without_reading_it(spark: SparkSession, database
     database.execute("FLUSH BINARY LOGS", "CREATE TABLE other (v LONGTEXT)")
     database.execute("INSERT INTO other VALUES (REPEAT('x', 5000000))")
     before = _sent(database)
-    told = unread(drivers[0])
+    explained = unread(drivers[0])
     assert _sent(database) - before < 100_000
-    assert told is not None
-    assert int(told.rest.partition(" ")[0].replace(",", "")) > 5_000_000
+    assert explained is not None
+    assert int(explained.rest.partition(" ")[0].replace(",", "")) > 5_000_000
     assert unread(drivers[1]) == Unread(), "a table that is a snapshot alone is read no further"
 
 

@@ -114,22 +114,22 @@ def test_other_properties_are_passed_over_and_none_is_no_watermark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"schema.watermark.0.rowtime": "at"}, "'schema.watermark.0.strategy.expression' is missing"),
         ({**properties("at", "at"), "schema.watermark.1.rowtime": "e.at"}, "'schema.watermark.1.rowtime' is not known"),
         (properties("at", "n + 5000000000", "INT"), "is INT, and the expression gives BIGINT"),
     ],
 )
-def test_properties_that_are_no_watermark_are_refused(given: dict[str, str], told: str) -> None:
+def test_properties_that_are_no_watermark_are_refused(given: dict[str, str], expected: str) -> None:
     with pytest.raises(PlanningError) as caught:
         from_properties(given, COLUMNS.columns, table="t")
-    assert told in caught.value.what
+    assert expected in caught.value.what
     assert "the watermark of t" in caught.value.where
 
 
 @pytest.mark.parametrize(
-    ("given", "told", "column"),
+    ("given", "expected", "column"),
     [
         (properties("att", "at"), "unknown column `att`", 15),
         (properties("pt", "at"), "PROCTIME() needs no watermark", 15),
@@ -138,10 +138,10 @@ def test_properties_that_are_no_watermark_are_refused(given: dict[str, str], tol
         (properties("at", "n"), "type clash: a watermark is", 23),
     ],
 )
-def test_a_path_or_an_expression_that_is_wrong_is_shown(given: dict[str, str], told: str, column: int) -> None:
+def test_a_path_or_an_expression_that_is_wrong_is_shown(given: dict[str, str], expected: str, column: int) -> None:
     with pytest.raises(SqlError) as caught:
         from_properties(given, COLUMNS.columns)
-    assert told in caught.value.what
+    assert expected in caught.value.what
     assert caught.value.column == column
 
 
@@ -280,7 +280,7 @@ def test_a_delay_is_another_watermark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rowtime", "expression", "told", "hint"),
+    ("rowtime", "expression", "expected", "hint"),
     [
         ("at", "at - INTERVAL '5' SECOND", "whose watermark is SYSTEM_WATERMARK()", "SYSTEM_WATERMARK() - INTERVAL"),
         ("ts", "at - INTERVAL '5' SECOND", "`at` is SYSTEM_ROWTIME(), and the watermark", "FOR `at` AS SYSTEM_W"),
@@ -289,9 +289,9 @@ def test_a_delay_is_another_watermark() -> None:
     ],
 )
 def test_the_source_s_time_goes_with_its_watermark_in_properties_too(
-    rowtime: str, expression: str, told: str, hint: str
+    rowtime: str, expression: str, expected: str, hint: str
 ) -> None:
     with pytest.raises(SqlError) as caught:
         from_properties(properties(rowtime, expression), OWN_TIME.columns)
-    assert told in caught.value.what
+    assert expected in caught.value.what
     assert hint in (caught.value.hint or "")
