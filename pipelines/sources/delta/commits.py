@@ -6,7 +6,8 @@ Only a change of data counts; a commit that merely moves rows into other files (
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,14 @@ Effect = Literal["nothing", "added", "changed"]
 
 SPLIT = "0"
 """A Delta table is read as one split."""
+
+
+PLAIN_READER = 1
+"""The version of Delta's protocol whose readers know no column mapping, no deletion vectors, and no other feature."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]*")
+MOST_PLAIN = 500
+"""Files that a query names one by one, at most."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,15 @@ class Commit:
         """How many rows the added files have, as far as the log has counted them."""
         stats = [json.loads(line)["add"].get("stats") for line in self.added]
         return sum(int(json.loads(text).get("numRecords", 0)) for text in stats if text)
+
+
+def files_of(commits: Sequence[Commit]) -> dict[str, Commit] | None:
+    """The commit that added each file, by the file's name; None where one does not lie in the table's own folder under
+    a name that stands for itself, was added twice, or they are more than MOST_PLAIN."""
+    found = [(str(json.loads(line)["add"]["path"]), commit) for commit in commits for line in commit.added]
+    names = dict(found)
+    plain = len(names) == len(found) <= MOST_PLAIN and all(map(_PLAIN_NAME.fullmatch, names))
+    return names if plain else None
 
 
 class CommitLog:
@@ -66,6 +84,17 @@ class CommitLog:
         """The schema as of `version`, or the newest, as Spark's JSON."""
         table = self._opened(version)
         return json.loads(table.schema().to_json())
+
+    def plain_schema(self, version: int) -> dict[str, Any] | None:
+        """The schema as of `version`, as Spark's JSON, where the rows are just what their Parquet files hold; None
+        where they may not be, or the table was looked at last as of another version."""
+        table = self._table
+        if table is None or table.version() != version or table.metadata().partition_columns:
+            return None
+        schema = json.loads(table.schema().to_json())
+        plain = table.protocol().min_reader_version == PLAIN_READER and _bare(schema)
+        hides = any(field["name"].lower() == "_metadata" for field in schema["fields"])  # what Spark says of a file
+        return schema if plain and not hides else None
 
     def feeds_changes(self, version: int) -> bool:
         """Whether the change data feed was on at `version`."""
@@ -121,6 +150,19 @@ def _commit(version: int, lines: list[str], written_at: int) -> Commit:
         added=tuple(added),
         schema=schema,
     )
+
+
+def _bare(schema: Mapping[str, Any]) -> bool:
+    """Whether nothing more is said of a schema's columns than their names and types."""
+    return all(not field.get("metadata") and _bare_type(field["type"]) for field in schema["fields"])
+
+
+def _bare_type(kind: Any) -> bool:
+    if not isinstance(kind, dict):
+        return True
+    if kind["type"] == "struct":
+        return _bare(kind)
+    return all(_bare_type(kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind)
 
 
 def identities(schema: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

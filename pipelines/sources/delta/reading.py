@@ -2,7 +2,8 @@
 
 Goes through Delta's own DeltaLog, as its streaming source does: no public reader takes a list of files, and Parquet's
 knows nothing of partition values and column mapping; and the public ones refuse versions that are older than
-`delta.deletedFileRetentionDuration`, whether their files are there or not, or read them by the newest schema.
+`delta.deletedFileRetentionDuration`, whether their files are there or not, or read them by the newest schema. Only what
+commits added to a plain table, without any of that, is read by its files (`added_plainly`).
 
 Every frame has the table's columns that the script names in the STRUCT `_row`, and `_version`, `_change` (Delta's word
 for what happened to the row) and `_at` (the commit's time).
@@ -10,12 +11,13 @@ for what happened to the row) and `_at` (the commit's time).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
@@ -26,6 +28,9 @@ from tidegate.pipelines.syntax.types import quoted, spark_string
 
 POISON = "tidegate: a row does not fit: "
 """What an executor throws begins with it; JSON of version and error follows."""
+
+_ALL_OF_EACH = {"recursiveFileLookup": "true", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Files are read as they are named, whatever the session says of folders named like `a=1` and of files that fail."""
 
 _ROW_BITS = 30
 _TASK_BITS = 8
@@ -61,6 +66,25 @@ def added(spark: SparkSession, path: str, table: Table, commits: Sequence[Commit
         rows = DataFrame(log.createDataFrame(state, chosen, False, nothing), spark)
         frames.append(_described(rows, table, commit.version, commit.timestamp))
     return reduce(DataFrame.unionAll, frames)
+
+
+def added_plainly(
+    spark: SparkSession, path: str, table: Table, files: Mapping[str, Commit], schema: Mapping[str, Any]
+) -> DataFrame:
+    """The same of a table whose rows are just what its Parquet files hold (`CommitLog.plain_schema`), by the commit
+    that added each of them (`commits.files_of`). Delta's reader lists the table's log, which grows, and makes a state
+    of each version; this one looks at the files alone, and reads all of them by one scan."""
+    reader = spark.read.schema(StructType.fromJson(dict(schema)))
+    for name, value in _ALL_OF_EACH.items():
+        reader = reader.option(name, value)
+    rows = reader.parquet(*(f"{path}/{name}" for name in files))
+    versions = ", ".join(f"{spark_string(name)}, {commit.version}L" for name, commit in files.items())
+    instants = {commit.version: commit.timestamp for commit in files.values()}
+    times = ", ".join(f"{version}L, timestamp_millis({timestamp}L)" for version, timestamp in instants.items())
+    found = rows.selectExpr(
+        f"{_row(rows, table)} AS _row", f"element_at(map({versions}), _metadata.file_name) AS _version"
+    )
+    return found.selectExpr("_row", "_version", "'insert' AS _change", f"element_at(map({times}), _version) AS _at")
 
 
 def changes(spark: SparkSession, path: str, table: Table, first: int, last: int) -> DataFrame:

@@ -33,7 +33,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, files_of, identities
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 COLUMNS = "columns"
 """Where a step's ranges hold who the script's columns were (`identities`)."""
 
-_FILE_GONE = r"FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
+_FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
 
 MAX_STEP_VERSIONS = 50
@@ -197,7 +197,11 @@ class DeltaSource:
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
             chosen = [commit for commit in commits if commit.added] or commits[-1:]
-            rows = reading.added(spark, path, self._table, chosen)
+            schema, files = self._log.plain_schema(stop), files_of(chosen)
+            if schema is not None and files:
+                rows = reading.added_plainly(spark, path, self._table, files, schema)
+            else:
+                rows = reading.added(spark, path, self._table, chosen)
         quarantines = self._context.options.get(ERROR_OPTION.name) == "quarantine"
         return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=quarantines)
 

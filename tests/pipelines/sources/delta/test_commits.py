@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.delta.commits import CommitLog
+from tidegate.pipelines.sources.delta.commits import MOST_PLAIN, Commit, CommitLog, files_of
 
 ROWS = pa.table({"k": [1, 2]})
 
@@ -83,3 +83,66 @@ def test_a_table_made_anew_has_another_identity(tmp_path, log):
     other = tmp_path / "other"
     write_deltalake(other, ROWS)
     assert CommitLog(other).id() != log.id()
+
+
+def test_rows_of_a_plain_table_are_what_its_files_hold(log):
+    assert log.plain_schema(1) is None, "nobody has looked at the table"
+    log.latest()
+    assert [field["name"] for field in log.plain_schema(1)["fields"]] == ["k"]
+    assert log.plain_schema(0) is None, "it may have been another then"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(
+            lambda path: write_deltalake(path, pa.table({"k": [1], "p": [1]}), partition_by=["p"]), id="a partition"
+        ),
+        pytest.param(
+            lambda path: write_deltalake(path, pa.table({"_Metadata": [1]})), id="a column that hides what Spark says"
+        ),
+        pytest.param(
+            lambda path: write_deltalake(path, ROWS.cast(pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"})]))),
+            id="something said of a column",
+        ),
+        pytest.param(
+            lambda path: write_deltalake(
+                path,
+                pa.table({"at": pa.array([1], pa.timestamp("us"))}),  # asks for a reader of features
+            ),
+            id="a feature",
+        ),
+    ],
+)
+def test_a_table_may_be_more_than_its_files(tmp_path, make):
+    path = tmp_path / "t"
+    make(path)
+    log = CommitLog(path)
+    assert log.plain_schema(log.latest()) is None
+
+
+def commit_of(*names, version=1):
+    lines = tuple(json.dumps({"add": {"path": name, "dataChange": True}}) for name in names)
+    return Commit(version, "added", "WRITE", 0, lines)
+
+
+def test_files_of_commits_by_their_names():
+    first, second = commit_of("part-0.snappy.parquet"), commit_of("part-1.parquet", version=2)
+    assert files_of([first, second]) == {"part-0.snappy.parquet": first, "part-1.parquet": second}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["/elsewhere/a.parquet"],
+        ["k=1/a.parquet"],
+        ["a%20b.parquet"],
+        ["a*.parquet"],
+        ["_a.parquet"],
+        ["file:a.parquet"],
+        ["a.parquet", "a.parquet"],
+        [f"{number}.parquet" for number in range(MOST_PLAIN + 1)],
+    ],
+)
+def test_files_that_are_not_named_one_by_one(names):
+    assert files_of([commit_of(*names)]) is None

@@ -84,6 +84,38 @@ def test_every_row_says_where_it_came_from(spark, partitioned):
     assert by_offset[-1]["_rowtime"].timestamp() == pytest.approx(written, abs=0.002)
 
 
+def test_a_plain_table_is_read_by_its_files(spark, tmp_path, monkeypatch):
+    """As Delta's reader has it: also a column that is younger than a file, and one that the script leaves out."""
+    path = tmp_path / "a table"
+    write_deltalake(path, rows(1, left=[0]))
+    bench = bench_of(path, columns={**TYPES, "note": "ARRAY<BIGINT>"})
+    columns, bench.table = bench.table, bench_of(path).table
+    bench.plan()
+    bench.table = columns
+    write_deltalake(path, rows(2, 3, note=[[1, None], None]), mode="append", schema_mode="merge")
+    write_deltalake(path, rows(4, 5), mode="append", schema_mode="merge")
+    write_deltalake(path, rows(6), mode="append", schema_mode="merge")
+    assert bench.plan().ranges["to"] == 3
+    by_delta = read(spark, bench, 1)
+    source = bench.source()
+    source.ends(bench.position)
+    monkeypatch.setattr("tidegate.pipelines.sources.delta.reading.added", None)
+    by_files = source.read(spark, bench.steps[1])
+    assert by_files.schema == by_delta.schema
+    found, expected = (sorted(frame.drop("_offset", "_seq").collect()) for frame in (by_files, by_delta))
+    assert [row["k"] for row in found] == [2, 3, 4, 5, 6]
+    assert found == expected
+    placed = by_files.orderBy("_offset").select("k", "_offset", "_seq.file").collect()
+    assert [row["file"] for row in placed] == [1, 1, 2, 2, 3]
+    assert len({row["_offset"] for row in placed}) == 5
+
+    for file in path.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        source.read(spark, bench.steps[1]).collect()
+    assert "is gone" in source.explain(caught.value, bench.steps[1]).what
+
+
 def test_a_build_follows_the_change_data_feed(spark, tmp_path):
     """Also where one commit deletes a key and adds it: the key is there after it."""
     path = tmp_path / "t"
