@@ -209,7 +209,7 @@ def new_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     import dagster as dg
     from alembic.script import ScriptDirectory
 
-    from tidegate.orchestration.dagster_home import prepare
+    from tidegate.orchestration.web_server import prepare
 
     home = tmp_path_factory.mktemp("dagster") / "home"
     prepare(home)

@@ -55,7 +55,7 @@ def ui(
     Its own history is kept beside the lake. Schedules and alerts run as long as this command does.
     """
     from tidegate.assets.checks import DOCS_VARIABLE
-    from tidegate.orchestration.quality_pages import serving
+    from tidegate.orchestration.web_server import serving
     from tidegate.pipelines.jars import java
     from tidegate.pipelines.lake import Layout
     from tidegate.quality_checks.docs import QUALITY
@@ -105,7 +105,7 @@ def _require_free(host: str, port: int) -> None:
 
 def _serve(screen: Screen, host: str, port: int) -> None:
     from tidegate.assets.lost_runs import end_lost_runs, only_server
-    from tidegate.orchestration.dagster_home import prepare
+    from tidegate.orchestration.web_server import prepare
 
     home = Path(os.environ["DAGSTER_HOME"])
     workspace = prepare(home)

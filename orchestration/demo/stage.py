@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.demo.site import DATABASE, GENDERS, SCRIPT, USER, Site, Sizes, environment, export
+from tidegate.orchestration.web_server import prepare
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import home, is_cached, java
 from tidegate.pipelines.location import Location

@@ -14,8 +14,8 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from tests.assets.clicks import Hand, files, handmade, script
 from tests.orchestration.services import ROOT, command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
-from tidegate.orchestration.dagster_home import prepare
 from tidegate.orchestration.definitions import chosen, defs, of_folder, of_scripts, scripts, spans
+from tidegate.orchestration.web_server import prepare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sql import SqlError, compile_script

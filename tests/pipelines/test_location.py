@@ -23,6 +23,7 @@ ROOMS = (
 
 NO_LAKE = {
     "assets/components.py": "a project of Dagster",
+    "assets/factories.py": "Dagster's settings",
     "assets/lost_runs.py": "a lock, /proc",
     "assets/scaffold.py": "a project of Dagster",
     "orchestration/alerts/tables.py": "a script",
@@ -30,7 +31,7 @@ NO_LAKE = {
     "orchestration/cli.py": "a script",
     "orchestration/commands/options.py": "a script",
     "orchestration/commands/report.py": "the page",
-    "orchestration/dagster_home.py": "Dagster's own folder",
+    "orchestration/web_server.py": "Dagster's own folder",
     "orchestration/definitions.py": "a project of Dagster",
     "orchestration/demo/journal.py": "a journal of the demo",
     "orchestration/demo/stage.py": "the demo's own files, a script",

@@ -1,8 +1,12 @@
-"""Reads generated rows as a range of numbers: nothing is stored, and a step is read again as it was."""
+"""Reads generated rows as a range of numbers: nothing is stored, and a step is read again as it was. A field's value is
+Spark SQL over the row's number: the same seed, field and number give the same value, anywhere.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.protocol import (
@@ -21,12 +25,148 @@ from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sources.datagen.fields import FieldSpec
 from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
-from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_UNIT = 2.0**-53
+_HASH_DIGITS = 16
+"""Hexadecimal digits of one hash."""
+
+_UNROLLED = 8
+"""Hashes that are written out one by one; more are made by a loop in SQL."""
+
+
+@dataclass(frozen=True)
+class RowSql:
+    """What every value may use: the row's number (SQL, BIGINT) and when it is due (SQL, microseconds, UTC)."""
+
+    seed: int
+    number: str
+    due_us: str
+
+    def bits(self, path: str, *salt: object) -> str:
+        """64 random bits for a field, as BIGINT."""
+        name = "/".join(map(str, (self.seed, path, *salt)))
+        field = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
+        return f"xxhash64({field}L, {self.number})"
+
+    def unit(self, path: str, *salt: object) -> str:
+        """A random DOUBLE, 0 <= x < 1."""
+        return f"(shiftrightunsigned({self.bits(path, *salt)}, 11) * {_UNIT!r}D)"
+
+    def upto(self, count: int, path: str, *salt: object) -> str:
+        """A random BIGINT, 0 <= x < count; count <= 2**63 - 1."""
+        return f"pmod({self.bits(path, *salt)}, {count}L)"
+
+
+def value_sql(spec: FieldSpec, row: RowSql, *salt: object) -> str:
+    """The value of a field, in its Spark type. `salt` makes the elements of an array differ."""
+    value = f"CAST({_value(spec, row, salt)} AS {spec.type.spark})"
+    if not spec.null_rate:
+        return value
+    return f"IF({row.unit(spec.path, *salt, 'null')} < {spec.null_rate!r}D, NULL, {value})"
+
+
+def _value(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    kind = spec.type.kind
+    if spec.first is not None:
+        number = f"({row.number} + {_long(spec.first)})"
+        return f"CAST({number} AS STRING)" if kind in BINARIES else number
+    if kind in INTEGERS:
+        return _whole(spec, row, salt)
+    if kind is Kind.DECIMAL:
+        return _decimal(spec, row, salt)
+    if kind in APPROXIMATE:
+        unit = row.unit(spec.path, *salt)
+        return f"({float(spec.low)!r}D * (1D - {unit}) + {float(spec.high)!r}D * {unit})"
+    if kind in STRINGS:
+        return f"substring({_hex(spec, row, salt, spec.length)}, 1, {_length(spec, row, salt)})"
+    if kind in BINARIES:
+        return f"unhex(substring({_hex(spec, row, salt, 2 * spec.length)}, 1, 2 * {_length(spec, row, salt)}))"
+    if kind is Kind.ARRAY:
+        return f"array({_elements(spec, spec.children[0], row, salt)})"
+    if kind is Kind.MAP:
+        return _map(spec, row, salt)
+    if kind is Kind.ROW:
+        fields = zip(spec.children, spec.type.fields, strict=True)
+        return f"struct({', '.join(f'{value_sql(child, row, *salt)} AS {quoted(of.name)}' for child, of in fields)})"
+    if kind is Kind.BOOLEAN:
+        return f"({row.upto(2, spec.path, *salt)} = 1)"
+    return _time(spec, row, salt)
+
+
+def _whole(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    """A whole number from low to high, each about as often; BIGINT, or DECIMAL(38, 0) where they are far apart."""
+    low, count = int(spec.low), int(spec.high) - int(spec.low) + 1
+    if count == 2**64:
+        return row.bits(spec.path, *salt)
+    if count < 2**63:
+        return f"({_long(low)} + {row.upto(count, spec.path, *salt)})"
+    parts = [f"lpad(CAST({row.upto(10**size, spec.path, *salt, size)} AS STRING), {size}, '0')" for size in (18, 17, 3)]
+    digits = f"CAST(concat({', '.join(parts)}) AS DECIMAL(38, 0))"
+    if count >= 10**38:  # all of DECIMAL(38): a magnitude and a sign
+        return f"({digits} * (1 - 2 * {row.upto(2, spec.path, *salt, 'sign')}))"
+    return f"({_wide(low)} + pmod({digits}, {_wide(count)}))"
+
+
+def _decimal(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    """The unscaled number with its point moved: as text, which is exact for all of 38 digits."""
+    whole = _whole(spec, row, salt)
+    return f"CAST(concat(CAST({whole} AS STRING), 'E-{spec.type.scale}') AS {spec.type.spark})"
+
+
+def _hex(spec: FieldSpec, row: RowSql, salt: tuple[object, ...], digits: int) -> str:
+    """At least this many hexadecimal digits."""
+    count = max(-(-digits // _HASH_DIGITS), 1)
+    if count <= _UNROLLED:
+        hashes = [f"lpad(hex({row.bits(spec.path, *salt, number)}), {_HASH_DIGITS}, '0')" for number in range(count)]
+        return f"lower(concat({', '.join(hashes)}))"
+    several = f"xxhash64({row.bits(spec.path, *salt)}, number)"
+    each = f"transform(sequence(1, {count}), number -> lpad(hex({several}), {_HASH_DIGITS}, '0'))"
+    return f"lower(array_join({each}, ''))"
+
+
+def _length(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    if not spec.variable_length or spec.length < 2:
+        return str(spec.length)
+    return f"CAST(1 + {row.upto(spec.length, spec.path, *salt, 'length')} AS INT)"
+
+
+def _elements(spec: FieldSpec, child: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    return ", ".join(value_sql(child, row, *salt, number) for number in range(spec.length))
+
+
+def _map(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    """Equal keys count once, so that a map of few possible keys is shorter."""
+    key, value = spec.children
+    keys = f"array_distinct(array({_elements(spec, key, row, salt)}))"
+    return f"map_from_arrays({keys}, slice(array({_elements(spec, value, row, salt)}), 1, size({keys})))"
+
+
+def _time(spec: FieldSpec, row: RowSql, salt: tuple[object, ...]) -> str:
+    """When the row is due, or up to `max_past_us` before; in UTC, whatever the session's time zone."""
+    if spec.type.kind is Kind.DATE:
+        return f"date_add(DATE '1970-01-01', CAST({row.due_us} DIV 86400000000L AS INT))"
+    past = f"{row.due_us} - {row.upto(spec.max_past_us + 1, spec.path, *salt)}" if spec.max_past_us else row.due_us
+    unit = 10 ** (6 - min(6 if spec.type.precision is None else spec.type.precision, 6))
+    micros = past if unit == 1 else f"(({past}) DIV {unit}L) * {unit}L"
+    if spec.type.kind is Kind.TIMESTAMP:
+        return f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ '1970-01-01 00:00:00')"
+    return f"timestamp_micros({micros})"
+
+
+def _long(value: int) -> str:
+    """A BIGINT literal, or a DECIMAL(38, 0) one where that is too small (also for -2**63, which has no literal)."""
+    return f"({value}L)" if abs(value) < 2**63 else _wide(value)
+
+
+def _wide(value: int) -> str:
+    return f"CAST('{value}' AS DECIMAL(38, 0))"
+
 
 MAX_STEP_ROWS = 5_000_000
 """Rows of one step, so that a table with much to make up for shows progress and is resumed in between."""

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.sources.datagen.fields import field_spec
-from tidegate.pipelines.sources.datagen.values import RowSql, value_sql
+from tidegate.pipelines.sources.datagen.source import RowSql, value_sql
 from tidegate.pipelines.syntax.dialect import parse_type
 
 ROWS = 400

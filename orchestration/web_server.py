@@ -1,7 +1,8 @@
-"""Data Docs over HTTP: a browser follows no link from Dagster's page to a file of this machine.
+"""What Dagster's web server is started with: the DAGSTER_HOME of a lake, where Dagster keeps its history and its
+settings; and Data Docs over HTTP, for a browser follows no link from Dagster's page to a file of this machine.
 
-Serves a lake's `_quality` folder, and nothing else, on the loopback address. The pages hold values of rows; no script
-runs in them.
+Of a lake its `_quality` folder is served, and nothing else, on the loopback address. The pages hold values of rows; no
+script runs in them.
 """
 
 from __future__ import annotations
@@ -64,3 +65,32 @@ def serving(folder: Path, port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+_SETTINGS = """\
+telemetry:
+  enabled: false
+# The dialog that asks for an address, for news of Dagster.
+nux:
+  enabled: false
+concurrency:
+  runs:
+    # Runs of one pipeline would wait for each other's leases, and each starts a Spark of its own.
+    max_concurrent_runs: 1
+"""
+
+_WORKSPACE = """\
+load_from:
+  - python_module:
+      module_name: tidegate.orchestration.definitions
+      location_name: tidegate
+"""
+
+
+def prepare(home: Path) -> Path:
+    """Make the folder with its settings where they are missing; returns the workspace file that Dagster opens."""
+    home.mkdir(parents=True, exist_ok=True)
+    for name, text in (("dagster.yaml", _SETTINGS), ("workspace.yaml", _WORKSPACE)):
+        if not (home / name).exists():
+            (home / name).write_text(text, encoding="utf-8")
+    return home / "workspace.yaml"

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.orchestration.browser import browsing
 from tests.orchestration.services import free_port
-from tidegate.orchestration.quality_pages import serving
+from tidegate.orchestration.web_server import serving
 from tidegate.pipelines.errors import TidegateError
 from tidegate.quality_checks.docs import render
 from tidegate.quality_checks.suite import name_main_module
