@@ -285,6 +285,16 @@ class Ui:
         )
         return data["sensorOrError"]["sensorState"]["ticks"]
 
+    def checked(self, check: str, *key: str) -> list[str]:
+        """The states of an asset's check, the newest first."""
+        data = self.ask(
+            "query($k: AssetKeyInput!, $c: String!) {"
+            " assetCheckExecutions(assetKey: $k, checkName: $c, limit: 50) { status } }",
+            k={"path": list(key)},
+            c=check,
+        )
+        return [execution["status"] for execution in data["assetCheckExecutions"]]
+
     def standing(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
         whole = kind.capitalize()
@@ -322,16 +332,6 @@ class Dagster(Ui):
             | {"run": event["runId"]}
             for event in data["assetOrError"].get("assetMaterializations", [])
         ]
-
-    def checked(self, check: str, *key: str) -> list[str]:
-        """The states of an asset's check, the newest first."""
-        data = self.ask(
-            "query($k: AssetKeyInput!, $c: String!) {"
-            " assetCheckExecutions(assetKey: $k, checkName: $c, limit: 50) { status } }",
-            k={"path": list(key)},
-            c=check,
-        )
-        return [execution["status"] for execution in data["assetCheckExecutions"]]
 
     def shown(self, check: str, *key: str) -> str:
         """The state of an asset's check on the asset's page; empty where there is none."""

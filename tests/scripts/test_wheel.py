@@ -18,11 +18,14 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import dagster as dg
+import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.orchestration.services import Ui, dagster_home, environment, running, until
+from tests.orchestration.services import Ui, Webhook, dagster_home, environment, running, until
 from tests.tidegate.test_names import ROOMS
+from tidegate.assets.scaffold import SCRIPT
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
@@ -186,36 +189,92 @@ def test_a_pipeline_runs_and_its_ui_shows_it(installed: Installed) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("jvm")
-def test_a_project_that_create_dagster_makes_publishes_rows(installed: Installed, tmp_path: Path) -> None:
+def test_a_project_that_create_dagster_makes_lives_with_a_held_gate_and_a_lost_run(
+    installed: Installed, tmp_path: Path
+) -> None:
     """The commands of docs/dagster-project.md, as they stand there; then what a person does in the UI."""
     installed.add(f"create-dagster=={version('dagster')}")
     title = "\n## The first pipeline\n"
     page = (ROOT / "docs" / "dagster-project.md").read_text().partition(title)[2].partition("\n## ")[0]
     commands = [shlex.split(line) for line in re.findall("^    (.+)$", page, re.MULTILINE)]
-    here = replace(installed, project=tmp_path)
+    made = replace(installed, project=tmp_path)
     for command, *arguments in commands[:-1]:
         if command == "cd":
-            here = replace(here, project=here.project / arguments[0])
+            made = replace(made, project=made.project / arguments[0])
         else:
-            said = here.run(command, *arguments)
+            said = made.run(command, *arguments)
     assert "All definitions loaded" in said
-    home, lake, log = dagster_home(here.project / "home"), here.project / "state" / "lake", tmp_path / "dagster.log"
-    env = environment(home) | dict(here.environment())
     assert commands[-1] == ["dg", "dev"]
-    with running(log, env, str(installed.bin / "dg"), "dev", folder=here.project) as address:
-        ui = Ui(address, location=here.project.name)
-        until(lambda: loaded(ui), "the code location is loaded")
-        assert "in dagster.yaml: `concurrency: {pools: {default_limit: 1}}`." in log.read_text()
-        rows = [0]
-        for _ in range(2):
+    strict = made.project / "sql" / "strict.sql"
+    strict.parent.mkdir()
+    strict.write_text(SCRIPT.replace("'quarantine'", "'block'").replace("'fields.user_id.max' = '1000'", ABSENT))
+    component = ("tidegate.TidegateComponent", "strict", "--script", "sql/strict.sql", "--lake", "state/strict")
+    made.run("dg", "scaffold", "defs", *component)
+    home, log = dagster_home(made.project / "home"), tmp_path / "dagster.log"
+    with Webhook() as webhook:
+        env = environment(home, TIDEGATE_WEBHOOK_URL=webhook.url) | dict(made.environment())
+        with running(log, env, str(installed.bin / "dg"), "dev", folder=made.project) as address:
+            ui = Ui(address, location=made.project.name)
+            until(lambda: loaded(ui), "the code location is loaded")
+            assert "in dagster.yaml: `concurrency: {pools: {default_limit: 1}}`." in log.read_text()
+            until(lambda: ui.ticks("tidegate_alerts"), "runs that end from now on are reported")
             assert ui.ended(ui.launch("shop")) == "SUCCESS"
-            rows.append(DeltaTable(str(lake / "targets" / "enriched_click")).to_pyarrow_dataset().count_rows())
-        assert rows[1] >= 100, "those that the source has at its start"
-        assert rows[2] > rows[1], "and one a second"
-        for sensor in ("tidegate_alerts", "tidegate_continuous"):
-            ticks = until(lambda s=sensor: ui.ticks(s), f"{sensor} ticks")
-            assert not [tick for tick in ticks if tick["error"]]
-    here.run("tidegate", "verify", "src/my_project/defs/shop/pipeline.sql", "--lake", str(lake))
+            assert (before := rows(made, "state/lake")) >= 100, "those that the source has at its start"
+            hold_and_discard(made, ui, webhook)
+            lose_a_run(home, ui, webhook)
+            together = [ui.launch("shop") for _ in range(2)]
+            assert [ui.ended(run_id) for run_id in together] == ["SUCCESS", "SUCCESS"]
+            assert rows(made, "state/lake") > before, "one a second comes"
+            until(lambda: told(webhook, "run-failed") == ["open", "resolved"], "the lost run is made good")
+            for sensor in ("tidegate_alerts", "tidegate_continuous"):
+                assert not [tick for tick in ui.ticks(sensor) if tick["error"]]
+    assert told(webhook, "gate-held") == ["open", "resolved"]
+    made.run("tidegate", "verify", "src/my_project/defs/shop/pipeline.sql", "--lake", "state/lake")
+
+
+ABSENT = "'fields.user_id.max' = '100000'"
+"""Of most clicks there is no user."""
+
+
+def rows(made: Installed, lake: str) -> int:
+    """How many are published."""
+    return DeltaTable(str(made.project / lake / "targets" / "enriched_click")).to_pyarrow_dataset().count_rows()
+
+
+def told(webhook: Webhook, kind: str) -> list[str]:
+    return [message["state"] for message in webhook.messages if message["kind"] == kind]
+
+
+def hold_and_discard(made: Installed, ui: Ui, webhook: Webhook) -> None:
+    """A gate that holds is a failed check and one alert, until a person has decided in a terminal."""
+    gate = lambda: ui.checked("gate", "strict", "enriched_click_staged")  # noqa: E731
+    assert ui.ended(ui.launch("strict")) == "FAILURE"
+    assert gate()[0] == "FAILED"
+    until(lambda: told(webhook, "gate-held"), "the alert of the held gate")
+    assert rows(made, "state/strict") == 0
+    made.run("tidegate", "discard", "sql/strict.sql", "enriched_click", "--lake", "state/strict")
+    until(lambda: told(webhook, "gate-held") == ["open", "resolved"], "the alert is over")
+    until(lambda: gate()[0] == "SUCCEEDED", "its check is not failed any more")
+
+
+def lose_a_run(home: Path, ui: Ui, webhook: Webhook) -> None:
+    """kill -9 of a run while it works: it is recorded as failed and reported once, and nothing of it goes on."""
+    run_id = ui.launch("shop")
+    worker = until(lambda: worker_of(home, run_id), "the run names its process")
+    engines = until(lambda: [child for child in worker.children(True) if child.name() == "java"], "it starts Spark")
+    worker.kill()
+    assert ui.ended(run_id) == "FAILURE"
+    until(lambda: not [engine for engine in engines if engine.is_running()], "its JVM has ended")
+    until(lambda: told(webhook, "run-failed") == ["open"], "the alert of the lost run")
+
+
+def worker_of(home: Path, run_id: str) -> psutil.Process | None:
+    """The process that the events of a run name."""
+    with dg.DagsterInstance.from_config(str(home)) as history:
+        entries = history.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    pids = [entry.get_dagster_event().engine_event_data.metadata.get("pid") for entry in entries]
+    named = [int(str(pid.value)) for pid in pids if pid is not None]
+    return psutil.Process(named[-1]) if named else None
 
 
 def loaded(ui: Ui) -> bool:
