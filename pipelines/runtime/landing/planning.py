@@ -1,8 +1,10 @@
-"""The next epoch of a source table: what the source and its group make of it, stored before anything is read."""
+"""The next epoch of a source table: what the source and its alignment group (FLIP-182) make of it, stored before
+anything is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock
@@ -18,18 +20,94 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, SourceError
+from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.landing import alignment
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
 from tidegate.pipelines.runtime.landing.failures import place
-from tidegate.pipelines.runtime.landing.membership import Membership
-from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, splits_after
-from tidegate.pipelines.watermarks import WatermarkStrategy
+from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
+from tidegate.pipelines.watermarks.watermark import milliseconds
+
+MAX_ROWS = "scan.max-rows-per-epoch"
+ALIGNED_ROWS = 100_000
+"""About how many rows an epoch has, where the script does not say, of a table whose group has others to wait for: so
+far it may overshoot where its source cannot tell times."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A table under its strategy's alignment. Where that names no group, nothing holds the table back."""
+
+    stream: Stream
+    table: Table
+    members: alignment.Members
+    strategy: WatermarkStrategy
+    clock: Clock
+
+    def now(self, generation: int) -> alignment.GroupPosition | None:
+        """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
+        if self.strategy.alignment is None:
+            return None
+        splits = stored_splits(self.stream.generation(generation).last)
+        return self._position(self.strategy.alignment, self.clock(), splits)
+
+    def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
+        """What the source is to plan next, with what its group lets it have.
+
+        A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
+        waits for its flip.
+        """
+        written = context.options.get(MAX_ROWS)
+        request = PlanRequest(
+            previous=position.previous,
+            first=position.first,
+            flipped=position.flipped,
+            ends=ends,
+            instant=instant,
+            max_rows=None if written is None else int(written),
+        )
+        stands = self.now(context.generation)
+        phases = connector(self.table.connector).spec.phases
+        if stands is None or (not position.flipped and phases(context.options)):
+            return request
+        most = ALIGNED_ROWS if request.max_rows is None and stands.reach is not None else request.max_rows
+        return replace(
+            request, blocked=stands.too_far, limit=stands.reach, ahead=frozenset(stands.ahead), max_rows=most
+        )
+
+    def stops(self, request: PlanRequest, generation: int) -> bool:
+        """Whether the group holds back all splits that the table has."""
+        splits = counting(stored_splits(self.stream.generation(generation).last)) if request.blocked else ()
+        return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
+
+    def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
+        """An epoch's log row with where it leaves the table in its group. `next_rowtimes`: what its plan said."""
+        if self.strategy.alignment is None:
+            return row
+        stands = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
+        timeout = self.strategy.idle_timeout
+        idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
+        return replace(row, alignment=stands.to_log(idle, next_rowtimes))
+
+    def _position(
+        self,
+        aligned: WatermarkAlignment,
+        at: int,
+        splits: Sequence[SplitWatermark],
+        next_rowtimes: Mapping[str, int] | None = None,
+    ) -> alignment.GroupPosition:
+        generator = self.strategy.generator_factory()
+        delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
+        return alignment.group_position(self.members, self.table.name, aligned, at, splits, next_rowtimes, delay)
+
 
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 

@@ -35,9 +35,8 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.jobs import alone
-from tidegate.pipelines.runtime.landing.membership import Membership
 from tidegate.pipelines.runtime.landing.opening import context_of, opened, position_of, unfinished
-from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
+from tidegate.pipelines.runtime.landing.planning import EpochPlanner, Membership, next_epoch
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.masking import Mask

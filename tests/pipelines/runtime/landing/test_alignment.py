@@ -23,7 +23,7 @@ from tidegate.pipelines.runtime.landing.alignment import (
     group_position,
     group_position_of,
 )
-from tidegate.pipelines.runtime.landing.membership import ALIGNED_ROWS
+from tidegate.pipelines.runtime.landing.planning import ALIGNED_ROWS
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
