@@ -18,7 +18,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
@@ -36,6 +35,7 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
@@ -54,8 +54,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Target:
-    """The assets of an INSERT, and where its rows lie. `checks`: those of the staged asset; `script` is empty where
-    nobody knows it."""
+    """The assets of an INSERT, and the `places` of its rows. `checks`: those of the staged asset; `script` is empty
+    where nobody knows it."""
 
     insert: str
     lake: str
@@ -63,7 +63,7 @@ class Target:
     staged: dg.AssetKey
     published: dg.AssetKey
     checks: tuple[dg.AssetCheckSpec, ...]
-    path: Path
+    places: Places
 
     @property
     def owner(self) -> str:
@@ -119,8 +119,9 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
                 on_staged = {key.name for key in graph.asset_check_keys if key.asset_key == staged}
                 names = sorted(on_staged & of_gate)
                 checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
-                lake, script, path = str(values[LAKE]), str(values.get(SCRIPT, "")), Path(str(own["path"]))
-                found.append(Target(str(values[INSERT]), lake, script, staged, child, checks, path))
+                lake, script, insert = str(values[LAKE]), str(values.get(SCRIPT, "")), str(values[INSERT])
+                places = Places(Location(str(own["path"])), insert)
+                found.append(Target(insert, lake, script, staged, child, checks, places))
     return found
 
 
@@ -166,7 +167,7 @@ class _Look:
             return [], known
         newest = stored_plan(row)
         application = self.lake.application(self.target.owner, "publish", newest.generation)
-        published = newest.generation, committed(self.target.path, application)
+        published = newest.generation, committed(self.target.places.target, application)
         events: list[Event] = []
         if published[1] > 0 and published > known.place and self._may_be_reported(known):
             if self._run_of_dagster():
@@ -232,10 +233,9 @@ class _Look:
                 state="nothing was changed",
                 next_command=VERIFY,
             )
-        quarantine = Places(self.target.path, self.target.insert).quarantine
         whole = plan.epoch - first < AT_ONCE
         waiting = waiting_rows(self.lake, plan.probe, plan, published=True)
-        found = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.path, quarantine)
+        found = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.places)
         warned = next((row for row in verdicts if GateVerdict.of(row).warnings), verdicts[0])
         checks = reported(self.instance, self._results(warned, "passed"))
         return [dg.AssetMaterialization(self.target.published, metadata=found), *checks]

@@ -25,6 +25,7 @@ from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.sensors import continuous_sensor
 from tidegate.assets.sources import source_assets
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.location import Address
 from tidegate.pipelines.sql.compile import Pipeline
 
 _log = logging.getLogger("dagster.tidegate")
@@ -34,7 +35,7 @@ _log = logging.getLogger("dagster.tidegate")
 def build_pipeline_definitions(
     pipeline: Pipeline,
     *,
-    lake: str | Path,
+    lake: Address,
     master: str | None = None,
     spark_config: Mapping[str, str] | None = None,
     look: Presentation | None = None,
@@ -62,7 +63,7 @@ def build_pipeline_definitions(
 def on_lake(
     pipeline: Pipeline,
     *,
-    lake: str | Path,
+    lake: Address,
     master: str | None = None,
     spark_config: Mapping[str, str] | None = None,
     look: Presentation | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -15,7 +14,9 @@ from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands, either, resolving
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
@@ -267,8 +268,7 @@ def of_epochs(
     staged: Sequence[StagedRow],
     verdict: VerdictRow,
     waiting: int,
-    target: Path,
-    quarantine: Path,
+    places: Places,
 ) -> dict[str, Any]:
     """The target after epochs that were published outside of Dagster: what they `staged`, the newest first, of which
     `plan` and `verdict` are."""
@@ -276,19 +276,19 @@ def of_epochs(
     return in_short(
         f"{_published(len(staged), plan, rows, kept_out, waiting)}, outside of Dagster",
         {
-            "dagster/row_count": table_rows(str(target)),
+            "dagster/row_count": table_rows(str(places.target)),
             "rows published": rows,
             "rows quarantined": kept_out,
             "waiting rows": waiting,
             "gate passed": 1,
         },
-        _details(len(staged), plan, staged[0], verdict, quarantine),
+        _details(len(staged), plan, staged[0], verdict, places.quarantine),
         **data_docs(GateVerdict.of(verdict)),
     )
 
 
 def _details(
-    epochs: int, plan: ReleasePlan, staged: StagedRow, verdict: VerdictRow | None, quarantine: Path
+    epochs: int, plan: ReleasePlan, staged: StagedRow, verdict: VerdictRow | None, quarantine: Location
 ) -> dict[str, Any]:
     """Of so many published epochs: the last one at length."""
     return {

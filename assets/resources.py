@@ -19,6 +19,7 @@ from tidegate.assets.names import Names
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.location import Address
 from tidegate.pipelines.paths import local
 from tidegate.pipelines.progress import LoggedProgress, Progress, SilentProgress
 from tidegate.pipelines.sql.compile import Pipeline
@@ -78,7 +79,7 @@ class TidegateResource(dg.ConfigurableResource):
     @classmethod
     def at(
         cls,
-        lake: str | Path,
+        lake: Address,
         master: str | None = None,
         spark_config: dict[str, str] | None = None,
         wait: str = WAIT,
@@ -105,14 +106,14 @@ class TidegateResource(dg.ConfigurableResource):
 
     def target(self, name: str) -> Path:
         """The folder of a target's Delta table; a target with a 'path' of its own lies there instead."""
-        return Layout(self.lake).root / "targets" / name
+        return Path(Layout(self.lake).root / "targets" / name)
 
     def session(self, progress: Progress | None = None) -> SparkSession:
         """The session of this process, started if there is none: steps of one job share it. What its JVM prints goes
         into the lake's `_scratch/spark.log`, unless $TIDEGATE_SPARK_LOG is set."""
         from tidegate.pipelines.runtime.session import start_session
 
-        log = Layout(self.lake).root / "_scratch" / "spark.log"
+        log = Layout(self.lake).scratch("spark.log")
         return start_session(master=self.master or None, config=self.spark_config, progress=progress, log=log)
 
     def runner(

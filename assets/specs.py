@@ -19,6 +19,7 @@ from tidegate.assets.text import markdown_table, values_of
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Layout
+from tidegate.pipelines.location import Address
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
@@ -94,7 +95,7 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
             f"```sql\n{insert.sql}\n```",
         ],
         columns=target.stored_columns,
-        path=lake.published_path(target, insert),
+        path=lake.staged_paths(target, insert)["publish"],
         kinds={"spark", "parquet"},
         location=insert.location,
         look=look,
@@ -254,7 +255,7 @@ def _spec(
     deps: Iterable[dg.AssetKey],
     text: Iterable[str | None],
     columns: Iterable[Column],
-    path: Path,
+    path: Address,
     kinds: set[str],
     location: Location,
     look: Presentation,

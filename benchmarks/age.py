@@ -144,7 +144,7 @@ def _grow(harness: Harness, epochs: int) -> None:
             os.utime(file, (0, 0))
     target = lake.target_path(harness.pipeline.table("enriched"))
     for path in (target, *map(lake.table_path, ("users", "clicks"))):
-        _lengthen_log(path, VERSIONS)
+        _lengthen_log(Path(path), VERSIONS)
     while epochs > 0:
         count = min(BLOCK, epochs)
         epochs -= count
@@ -170,7 +170,7 @@ def _grow(harness: Harness, epochs: int) -> None:
         _store(lake, "stage", owner, rows)
         rows = [replace(verdict, epoch=each.epoch, plan_digest=each.digest) for each in plans]
         _store(lake, "verdict", owner, rows)
-        _append(target, lake.application(owner, "publish", 1), plan.epoch, count)
+        _append(Path(target), lake.application(owner, "publish", 1), plan.epoch, count)
 
 
 def _landed(lake: Lake, name: str, count: int) -> int:
@@ -186,7 +186,7 @@ def _landed(lake: Lake, name: str, count: int) -> int:
         replace(log, epoch=log.epoch + number, rows=1, sums=each) for number, each in zip(numbers, sums, strict=True)
     ]
     _store(lake, "watermark", name, rows)
-    _append(lake.table_path(name), lake.application(name, "data", 1), log.epoch, count)
+    _append(Path(lake.table_path(name)), lake.application(name, "data", 1), log.epoch, count)
     return log.epoch + count
 
 

@@ -98,6 +98,6 @@ def measure(rounds: int = 7) -> list[Figure]:
 
 def _forget(releasing: InsertRunner) -> None:
     """Remove what was staged, which no row names."""
-    for place in releasing.lake.staged_paths(releasing.target, releasing.insert).values():
+    for place in map(Path, releasing.lake.staged_paths(releasing.target, releasing.insert).values()):
         for folder in place.iterdir():
             shutil.rmtree(folder)

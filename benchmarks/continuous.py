@@ -106,7 +106,7 @@ def _run(folder: Path, seconds: float, *options: str) -> tuple[Path, list[Sample
         with _fed(server, clicks), _continuous(script, lake, options, folder / "log") as process:
             samples = _watched(process, lake, seconds, folder / "log")
     pipeline = compile_script(script.read_text())
-    return Lake(lake).target_path(pipeline.table("enriched")), samples
+    return Path(Lake(lake).target_path(pipeline.table("enriched"))), samples
 
 
 def _clicks(first: int) -> pa.Table:

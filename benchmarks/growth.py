@@ -46,7 +46,7 @@ def measure(epochs: int = int(os.environ.get("TIDEGATE_EPOCHS") or 500)) -> list
             took.append(seconds(lambda: harness.runner.release("converted")))
             if epoch % UPKEEP == UPKEEP - 1:
                 harness.runner.maintenance(timedelta(0)).run()
-                changelog.append(_size(harness.lake.table_path("rates")))
+                changelog.append(_size(Path(harness.lake.table_path("rates"))))
                 print(
                     f"epoch {epoch + 1}: {statistics.median(took[-WINDOW:]):.2f} s, {changelog[-1]:,} bytes", flush=True
                 )

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Self
 
@@ -173,8 +174,8 @@ _NO_LAKE = ("explain", "demo")
 class Commands:
     """How a surface shows commands: with the script and the lake that it is about. None: not known, or not needed."""
 
-    script: Path | None = None
-    lake: Path | None = None
+    script: PathLike[str] | None = None
+    lake: PathLike[str] | None = None
 
     @classmethod
     def at(cls, script: str, lake: str) -> Self:

@@ -81,6 +81,10 @@ class Location:
     def __truediv__(self, below: str) -> Location:
         return Location(os.path.join(self._at, below))
 
+    def shown(self) -> str:
+        """As a person reads it: relative to the working directory where it lies in that."""
+        return self._at.removeprefix(f"{os.getcwd()}/")
+
     @property
     def name(self) -> str:
         """The last part of the address."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from os import PathLike
 from pathlib import Path
 
 from tidegate.pipelines.errors import PlanningError, SourceError
@@ -18,7 +19,7 @@ _ADDRESS = re.compile(r"(?i)\s*(?!file:)[a-z][a-z0-9+.-]+:/")
 """What begins with a scheme other than this machine's, such as s3:// (of which a Path has dropped a slash)."""
 
 
-def problem(said: str | Path) -> str:
+def problem(said: str | PathLike[str]) -> str:
     """Why what a person wrote is no folder of this machine; empty where it is one."""
     text = str(said)
     if found := _ADDRESS.match(text):
@@ -40,7 +41,7 @@ def delta_problem(path: Path) -> str:
     )
 
 
-def local(said: str | Path, where: str, base: Path | None = None) -> Path:
+def local(said: str | PathLike[str], where: str, base: Path | None = None) -> Path:
     """The folder for Delta tables that a person wrote, as an absolute path; `file:` may stand before it, and a relative
     one begins at `base`, or where the process runs. Raises PlanningError, which says `where` it was written."""
     found = ((base or Path()) / plain(str(said))).absolute()

@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.gate import StagedEpoch
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ PAGE_EVERY_S = 60.0
 _NAME = re.compile(r"g(\d+)-e(\d+)\.json")
 
 
-def folder(staged: StagedEpoch) -> Path:
+def folder(staged: StagedEpoch) -> Location:
     """Where the results of one INSERT lie."""
     return staged.lake.root / QUALITY / staged.insert.id
 
@@ -43,7 +42,7 @@ def keep(
     holds the epoch, which then keeps its page; what only warns does not. By the result's success when None."""
     held = not result.success if held is None else held
     home = folder(staged)
-    home.mkdir(parents=True, exist_ok=True)
+    home.make()
     plan = staged.plan
     stem = f"{of}g{plan.generation}-e{plan.epoch}"
     path = home / f"{stem}.json"
@@ -60,7 +59,7 @@ def keep(
         html = render(result)
         _write(home / f"{stem}.html", html)
         _write(page, html)
-    elif not page.exists() or time.time() - page.stat().st_mtime >= PAGE_EVERY_S:
+    elif not page.is_there() or page.written_before(time.time() - PAGE_EVERY_S):
         _write(page, render(result))
     if not held:
         _forget(home, of)
@@ -111,20 +110,17 @@ def _without_markup(value: Any) -> Any:
     return value
 
 
-def _forget(home: Path, of: str) -> None:
+def _forget(home: Location, of: str) -> None:
     """Remove the oldest results that were good; an epoch that failed has a page, and is kept."""
-    named = [(path.name.removeprefix(of), path) for path in home.iterdir() if path.name.startswith(of)]
-    found = [(match, path) for name, path in named if (match := _NAME.fullmatch(name))]
+    names = {entry.name for entries in home.listed() for entry in entries}
+    found = [(match, name) for name in names if (match := _NAME.fullmatch(name.removeprefix(of)))]
     if len(found) <= KEEP:
         return
     oldest_first = sorted(found, key=lambda item: (int(item[0][1]), int(item[0][2])))
-    for _, path in oldest_first[:-KEEP]:
-        if not path.with_suffix(".html").exists():
-            path.unlink(missing_ok=True)
+    for _, name in oldest_first[:-KEEP]:
+        if name.replace(".json", ".html") not in names:
+            (home / name).delete()
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+def _write(path: Location, text: str) -> None:
+    path.put(text.encode())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,7 +60,7 @@ class Footer:
     """
 
     path: str
-    at: Path
+    at: Location
     disposition: str
     size: int
     rows: int
@@ -143,14 +142,14 @@ def gather(staged: StagedEpoch) -> Evidence:
     return Evidence(staged, tuple(footers), broken, {name: delta_columns(path) for name, path in tables.items()})
 
 
-def read_footer(path: Path, file: StagedFile) -> Footer:
+def read_footer(path: Location, file: StagedFile) -> Footer:
     """The footer of one file. Raises FileNotFoundError, pa.ArrowInvalid, OSError."""
-    footer = Location(path).footer()
+    footer = path.footer()
     return Footer(
         path=file.path,
         at=path,
         disposition=file.disposition,
-        size=Location(path).size(),
+        size=path.size(),
         rows=footer.num_rows,
         columns={field.name: kind(field.type) for field in footer.schema.to_arrow_schema()},
         nulls=_nulls(footer),
@@ -158,7 +157,7 @@ def read_footer(path: Path, file: StagedFile) -> Footer:
     )
 
 
-def delta_columns(path: Path) -> dict[str, str]:
+def delta_columns(path: Location) -> dict[str, str]:
     """The columns of a Delta table, in stored order; none when there is no table."""
     table = opened(path)
     return {field.name: kind(field.type) for field in pa.schema(table.schema().to_arrow())} if table else {}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.processes.accounting import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch, removed, removed_upto
@@ -220,7 +220,7 @@ def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAr
         upto = newest.epoch if newest else 0
 
 
-def logged_rows(path: Path) -> int | None:
+def logged_rows(path: Location) -> int | None:
     """Rows of a Delta table by its log; 0 where there is no table, None where the log does not say."""
     table = opened(path)
     if table is None:

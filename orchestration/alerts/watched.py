@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -17,6 +16,7 @@ from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.sql.compile import KeyedJoin
 
@@ -152,7 +152,7 @@ def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
 def _insert(key: dg.AssetKey, values: Mapping[str, Any]) -> WatchedInsert:
     joins = tuple(KeyedJoin(**join) for join in values.get(JOINS, ()))
     script = str(values.get(SCRIPT, ""))
-    pipeline, places = str(values[PIPELINE]), Places.of_published(Path(str(values["path"])))
+    pipeline, places = str(values[PIPELINE]), Places.of_published(Location(str(values["path"])))
     return WatchedInsert(pipeline, values[INSERT], str(values[LAKE]), script, key, places, joins)
 
 

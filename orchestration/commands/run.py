@@ -176,12 +176,11 @@ def run(
 def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
     from tidegate.orchestration.console.explained import dry_run_tables, of_dry_run
     from tidegate.pipelines.lake import Layout
-    from tidegate.pipelines.location import Location
     from tidegate.pipelines.runtime.dry_run import dry_run
 
     with contextlib.ExitStack() as stack:
         # A lake that is not there is not made: its place is taken by an empty one, for as long as this lasts.
-        there = (Location(Layout(lake).root) / "_control").is_there()
+        there = (Layout(lake).root / "_control").is_there()
         folder = lake if there else Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-")))
         bars = stack.enter_context(Bars(screen.err))
         found = dry_run(
@@ -264,9 +263,8 @@ def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Cal
     are to be downloaded it is not: that is shown."""
     from tidegate.pipelines.jars import is_complete
     from tidegate.pipelines.lake import Layout
-    from tidegate.pipelines.location import Location
 
-    if not is_complete() or not (certain or not (Location(Layout(lake).root) / "_control").is_there()):
+    if not is_complete() or not (certain or not (Layout(lake).root / "_control").is_there()):
         yield partial(session, lake, master)
         return
     from tidegate.pipelines.runtime.session import SessionAhead

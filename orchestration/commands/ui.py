@@ -73,7 +73,7 @@ def ui(
                 os.environ["TIDEGATE_SCRIPT"] = os.pathsep.join(str(script.absolute()) for script in scripts)
         os.environ.setdefault("TIDEGATE_DAGSTER_URL", f"http://{host}:{port}")
         if DOCS_VARIABLE not in os.environ:
-            pages = Layout(os.environ["TIDEGATE_LAKE"]).root / QUALITY
+            pages = Path(Layout(os.environ["TIDEGATE_LAKE"]).root / QUALITY)
             chosen = port + 1 if docs_port is None else docs_port
             os.environ[DOCS_VARIABLE] = stack.enter_context(serving(pages, chosen))
         _serve(screen, host, port)

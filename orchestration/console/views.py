@@ -56,8 +56,8 @@ def run_tables(pipeline: Pipeline, report: RunReport, lake: Path) -> Iterator[Re
     yield ""
     for insert in pipeline.inserts:
         target = pipeline.table(insert.target)
-        yield escape(f"{insert.id}: {_shown(layout.target_path(target))}")
-        yield escape(f"  quarantine: {_shown(layout.quarantine_path(target, insert))}")
+        yield escape(f"{insert.id}: {layout.target_path(target).shown()}")
+        yield escape(f"  quarantine: {layout.quarantine_path(target, insert).shown()}")
 
 
 def _phase(item: Advance) -> str:
@@ -70,12 +70,6 @@ def _then(item: Released) -> str:
     if waiting is None:
         return ""
     return f"{counted(waiting.rows, 'row')} wait: {waiting.reason}" if waiting.rows else "nothing waits"
-
-
-def _shown(path: Path) -> str:
-    """Relative to the working directory, if that is shorter."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def of_run(pipeline: Pipeline, report: RunReport) -> dict[str, Any]:

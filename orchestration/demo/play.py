@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import dagster as dg
 
@@ -119,13 +118,12 @@ def _judge(
         landed_at = {row.epoch: row.landed_at for row in log}
         without = ungated(epochs, clicks=clicks, changelog=changelog, quarantine=quarantine, landed_at=landed_at)
     now = status(lake, pipeline)
-    here = Path.cwd()
     return Verdict(
         clicks=_rows(now),
         loading=_loading(lake, now, build, started_at),
         proof=proof,
         ungated=without,
-        tables={name: path.relative_to(here) if path.is_relative_to(here) else path for name, path in tables.items()},
+        tables={name: path.shown() for name, path in tables.items()},
         seconds=time.monotonic() - began,
         next_commands=sites.next_commands(site),
     )

@@ -16,9 +16,10 @@ from deltalake import DeltaTable
 
 from tidegate.orchestration.demo import journal as journals
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.location import Location
 
 
-def read(path: Path, *columns: str) -> pa.Table:
+def read(path: Location, *columns: str) -> pa.Table:
     """Today's rows of the table at `path`."""
     return delta_log.read(DeltaTable(str(path)), *columns)
 
@@ -85,9 +86,9 @@ def prove(
     start: Iterable[tuple[int, str]],
     journal: Path,
     transaction_at: Callable[[str], int],
-    clicks: Path,
-    published: Path,
-    quarantine: Path,
+    clicks: Location,
+    published: Location,
+    quarantine: Location,
 ) -> Proof:
     """Compare every output row of `epochs`.
 
@@ -134,7 +135,7 @@ def _wrong_reasons(state: dict[int, str], rows: list[tuple]) -> list[str]:
     ]
 
 
-def _by_epoch(path: Path, columns: tuple[str, ...]) -> dict[int, list[tuple]]:
+def _by_epoch(path: Location, columns: tuple[str, ...]) -> dict[int, list[tuple]]:
     table = read(path, "_epoch", *columns)
     found: dict[int, list[tuple]] = {}
     values = [table.column(name).to_pylist() for name in columns]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.orchestration.demo.proof import PinnedEpoch, read
+from tidegate.pipelines.location import Location
 
 NO_USER = 0
 """Stands for a NULL key; user ids begin at 1."""
@@ -35,7 +35,12 @@ class Ungated:
 
 
 def ungated(
-    epochs: list[PinnedEpoch], *, clicks: Path, changelog: Path, quarantine: Path, landed_at: Mapping[int, int]
+    epochs: list[PinnedEpoch],
+    *,
+    clicks: Location,
+    changelog: Location,
+    quarantine: Location,
+    landed_at: Mapping[int, int],
 ) -> Ungated:
     """Join the released clicks as they arrived.
 
@@ -60,7 +65,7 @@ def ungated(
     )
 
 
-def _found(user: np.ndarray, arrival: np.ndarray, changelog: Path, landed_at: Mapping[int, int]) -> np.ndarray:
+def _found(user: np.ndarray, arrival: np.ndarray, changelog: Location, landed_at: Mapping[int, int]) -> np.ndarray:
     """For each click, whether its user was there among the rows that had landed when it arrived."""
     changes = read(changelog, "_epoch", "_op", "_seq", "user_id")
     epoch, key = _numbers(changes, "_epoch"), _numbers(changes, "user_id")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
@@ -39,7 +38,7 @@ class Verdict:
     loading: Loading
     proof: Proof
     ungated: Ungated
-    tables: dict[str, Path]
+    tables: dict[str, str]
     seconds: float
     next_commands: Mapping[str, str]
 
@@ -57,7 +56,7 @@ class Verdict:
             "loading": asdict(self.loading),
             "proof": asdict(self.proof) | {"holds": self.proof.holds},
             "ungated": asdict(self.ungated),
-            "tables": {name: str(path) for name, path in self.tables.items()},
+            "tables": self.tables,
             "seconds": round(self.seconds, 1),
         }
 
@@ -72,7 +71,7 @@ def shown(found: Verdict) -> Iterator[RenderableType]:
     yield ""
     tables = grid("table", "folder (Delta Lake)")
     for name, path in found.tables.items():
-        tables.add_row(escape(name), escape(str(path)))
+        tables.add_row(escape(name), escape(path))
     yield tables
     yield ""
     commands = grid("next", "")

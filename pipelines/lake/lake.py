@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from tidegate.pipelines.clock import Clock, system_clock
@@ -24,7 +23,7 @@ from tidegate.pipelines.lake.records import (
     VerdictRow,
     WatermarkRow,
 )
-from tidegate.pipelines.location import Location
+from tidegate.pipelines.location import Address, Location
 
 OWN_FOLDERS, PRIVATE = ("tables", "state", "_scratch", "_quality"), 0o700
 """Beside `_control`, what is Tidegate's alone: it holds rows of the sources, and nobody but its owner reads it. Targets
@@ -42,16 +41,16 @@ Files that nobody reads any more are removed by:  tidegate maintain SCRIPT
 """
 
 
-def mark(quarantine: Path) -> None:
+def mark(quarantine: Location) -> None:
     """Say beside a target's quarantine what lies in it. Raises OSError."""
-    note = Location(quarantine.parent) / KEEP
+    note = quarantine.parent / KEEP
     if not note.is_there():
         note.put(_WHY.encode())
 
 
-def _made(control: Path) -> bool:
+def _made(control: Location) -> bool:
     try:
-        return any(Location(control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
+        return any((control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
     except OSError as error:
         raise LakeError(
             f"whether there is a lake cannot be seen: {error.strerror}",
@@ -94,7 +93,7 @@ class Lake(Layout):
     Raises LakeError when the folder is not writable or not there, or the lake was made by a newer Tidegate.
     """
 
-    def __init__(self, root: str | Path, *, create: bool = True) -> None:
+    def __init__(self, root: Address, *, create: bool = True) -> None:
         super().__init__(root)
         self.control = self.root / "_control"
         if not self.exists() and not create:
@@ -105,8 +104,8 @@ class Lake(Layout):
                 next_command=NextCommand("run", does="makes one; or give the right --lake"),
             )
         try:
-            Location(self.root).make()
-            Location(self.control).make(PRIVATE)
+            self.root.make()
+            self.control.make(PRIVATE)
         except OSError as error:
             raise LakeError(
                 f"the lake's folder cannot be made: {error.strerror}",
@@ -116,7 +115,7 @@ class Lake(Layout):
             ) from error
         for name in OWN_FOLDERS:
             with suppress(OSError):  # of a lake that is only read: whoever writes there gets the error
-                Location(self.root / name).make(PRIVATE)
+                (self.root / name).make(PRIVATE)
         self.epochs = ControlTable(self.control, EpochRow)
         self.watermarks = ControlTable(self.control, WatermarkRow)
         self.splits = ControlTable(self.control, SplitRow)
@@ -129,7 +128,7 @@ class Lake(Layout):
         self._refuse_newer()
 
     @classmethod
-    def found(cls, root: str | Path) -> Self | None:
+    def found(cls, root: Address) -> Self | None:
         """The lake in a folder; None where none was ever made. Raises LakeError as opening does."""
         return cls(root, create=False) if _made(Layout(root).root / "_control") else None
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.location import Location
+from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.paths import local, roots
 
 if TYPE_CHECKING:
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 class Places:
     """Where the rows of one INSERT lie inside of its target's folder."""
 
-    target: Path
+    target: Location
     insert: str
 
     @classmethod
-    def of_published(cls, path: Path) -> Places:
+    def of_published(cls, path: Location) -> Places:
         """Those of whose `published` is known."""
         return cls(path.parent.parent, path.name)
 
     @property
-    def published(self) -> Path:
+    def published(self) -> Location:
         """Where its epochs stage the rows that they publish: their files stay there."""
         return self.target / "_data" / self.insert
 
     @property
-    def quarantine(self) -> Path:
+    def quarantine(self) -> Location:
         """The rows that its gate quarantined of the target."""
         return self.target / "_quarantine" / self.insert
 
     @property
-    def staged(self) -> Path:
+    def staged(self) -> Location:
         """Where its epochs stage the rows that they quarantine; in older lakes, all rows."""
         return self.quarantine / "_staged"
 
@@ -60,58 +60,51 @@ class Places:
 class Layout:
     """Where a lake's tables lie. Makes and reads nothing. Raises PlanningError for a place that is no folder here."""
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = local(root, "the lake")
+    def __init__(self, root: Address) -> None:
+        self.root = Location(local(root, "the lake"))
 
     @property
-    def completeness_path(self) -> Path:
+    def completeness_path(self) -> Location:
         """How far each table and target is complete, for readers without Tidegate."""
         return self.root / "completeness"
 
-    def table_path(self, table: str) -> Path:
+    def table_path(self, table: str) -> Location:
         """The changelog of a build side, or the landed rows of a probe."""
         return self.root / "tables" / table
 
-    def rejected_path(self, table: str) -> Path:
+    def rejected_path(self, table: str) -> Location:
         """What the source of `table` could not read as rows."""
         return self.table_path(table) / "_quarantine"
 
-    def target_path(self, target: Table) -> Path:
+    def target_path(self, target: Table) -> Location:
         """The target's table: its own 'path' option where a delta target has one, relative to the script's folder."""
         if path := target.options.get("path"):
-            return local(path, f"'path' of {target.name}", roots(target.home)[0])
+            return Location(local(path, f"'path' of {target.name}", roots(target.home)[0]))
         return self.root / "targets" / target.name
 
-    def quarantine_path(self, target: Table, insert: Insert) -> Path:
+    def quarantine_path(self, target: Table, insert: Insert) -> Location:
         """The rows that were quarantined of `target` by this INSERT's gate."""
         return Places(self.target_path(target), insert.id).quarantine
 
-    def published_path(self, target: Table, insert: Insert) -> Path:
-        """Where this INSERT's epochs stage the rows that they publish into `target`: its files stay there."""
-        return Places(self.target_path(target), insert.id).published
+    def staged_paths(self, target: Table, insert: Insert) -> dict[str, Location]:
+        """Where this INSERT's epochs stage their rows, by the rows' disposition."""
+        places = Places(self.target_path(target), insert.id)
+        return {"publish": places.published, "quarantine": places.staged}
 
-    def staged_path(self, target: Table, insert: Insert) -> Path:
-        """Where this INSERT's epochs stage the rows that they quarantine; in older lakes, all rows."""
-        return Places(self.target_path(target), insert.id).staged
-
-    def staged_paths(self, target: Table, insert: Insert) -> dict[str, Path]:
-        """Both, by the disposition of the rows."""
-        return {"publish": self.published_path(target, insert), "quarantine": self.staged_path(target, insert)}
-
-    def new_attempt(self, target: Table, insert: Insert, attempt: str) -> dict[str, Path]:
+    def new_attempt(self, target: Table, insert: Insert, attempt: str) -> dict[str, Location]:
         """The folders that an attempt at an epoch stages its rows in, by disposition."""
         return {disposition: path / attempt for disposition, path in self.staged_paths(target, insert).items()}
 
-    def staged_folder(self, target: Table, insert: Insert, attempt: str, disposition: str) -> Path:
+    def staged_folder(self, target: Table, insert: Insert, attempt: str, disposition: str) -> Location:
         """The folder that the rows of one disposition were staged in, by this Tidegate or an older one."""
         new = self.new_attempt(target, insert, attempt)[disposition]
-        old = self.staged_path(target, insert) / attempt
-        return old if not Location(new).is_there() and Location(old / f"_disposition={disposition}").is_there() else new
+        old = self.staged_paths(target, insert)["quarantine"] / attempt
+        return old if not new.is_there() and (old / f"_disposition={disposition}").is_there() else new
 
-    def state_path(self, insert: Insert) -> Path:
+    def state_path(self, insert: Insert) -> Location:
         """The state of a process."""
         return self.root / "state" / insert.id
 
     def scratch(self, table: str) -> Path:
-        """A folder of a source table's own."""
-        return self.root / "_scratch" / table
+        """What belongs to a source table, or a file of a run: local, and lost at no cost."""
+        return Path(self.root / "_scratch" / table)

@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import cast
 
 from deltalake import DeltaTable, Field, Schema
@@ -53,7 +52,7 @@ def struct_type(columns: dict[str, str]) -> StructType:
 
 
 def ensure_table(
-    path: Path, columns: dict[str, str], name: str, *, whole: bool = False, added: Collection[str] = ()
+    path: Location, columns: dict[str, str], name: str, *, whole: bool = False, added: Collection[str] = ()
 ) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
@@ -73,7 +72,7 @@ def ensure_table(
     if whole:
         configuration |= delta_log.OWN
     try:
-        Location(path).make()
+        path.make()
         DeltaTable.create(str(path), schema=wanted, mode="ignore", configuration=configuration)
     except (DeltaError, OSError) as error:
         raise LakeError(
@@ -104,7 +103,7 @@ def _types(struct: delta_schema.StructType) -> dict[str, str]:
 
 
 def _compare(
-    table: delta_log.Table, wanted: Schema, path: Path, name: str, whole: bool, added: Collection[str] = ()
+    table: delta_log.Table, wanted: Schema, path: Location, name: str, whole: bool, added: Collection[str] = ()
 ) -> None:
     there = {field.name: field.type for field in table.schema().fields}
     if divided := table.metadata().partition_columns:
@@ -132,7 +131,7 @@ def _compare(
         )
 
 
-def append(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> int:
+def append(rows: DataFrame, path: Location, *, application: str, generation: int, epoch: int) -> int:
     """Add an epoch's rows in one commit that carries (application, epoch); the number of rows.
 
     Spark writes the files, delta-rs commits them: a commit by Spark costs ten times as much as a small epoch's rows.
@@ -143,7 +142,7 @@ def append(rows: DataFrame, path: Path, *, application: str, generation: int, ep
     return adopt(path, folder, survey(folder), application=application, epoch=epoch)
 
 
-def write(rows: DataFrame, path: Path, *, application: str, generation: int, epoch: int) -> Path:
+def write(rows: DataFrame, path: Location, *, application: str, generation: int, epoch: int) -> Location:
     """The first half of `append`: a folder in the table with an epoch's files, which no commit names yet."""
     folder = folder_of(path, application=application, generation=generation, epoch=epoch)
     order = [name for name in LAKE_COLUMNS if name not in ("_generation", "_epoch")]
@@ -157,7 +156,7 @@ def write(rows: DataFrame, path: Path, *, application: str, generation: int, epo
     return folder
 
 
-def folder_of(path: Path, *, application: str, generation: int, epoch: int) -> Path:
+def folder_of(path: Location, *, application: str, generation: int, epoch: int) -> Location:
     """The name of a new folder in the table for an epoch's files. Raises ConcurrentRun when the epoch is there."""
     if delta_log.committed(path, application) >= epoch:
         raise ConcurrentRun(

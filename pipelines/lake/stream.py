@@ -13,12 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Part, micros
 from tidegate.pipelines.lake.records import WatermarkRow
+from tidegate.pipelines.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class Stream:
 
     lake: Lake
     name: str
-    output: Path | None = None
+    output: Location | None = None
 
     @classmethod
     def of(cls, lake: Lake, pipeline: Pipeline, name: str) -> Self:
@@ -46,7 +46,7 @@ class Stream:
         return cls(lake, name, lake.target_path(pipeline.table(name)) if own else None)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         """Where its rows lie."""
         return self.lake.table_path(self.name) if self.output is None else self.output
 
@@ -104,7 +104,7 @@ class Generation:
     number: int
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         return self.stream.path
 
     def application(self, role: Literal["data", "watermark"]) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.stream import Generation, Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
 from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
@@ -192,7 +192,7 @@ CHECKPOINT = 100
 """Epochs of an INSERT from checkpoint to checkpoint; twice as many at most are read for one."""
 
 
-def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_back: bool = False) -> bool:
+def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, looked_back: bool = False) -> bool:
     """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them,
     or where one since has looked back; whether it was. Left out is a newest epoch that is not published: of all before
     it is known what became of them. `target`: where the target's table lies; `at`: ms, UTC.
@@ -217,7 +217,7 @@ def checkpoint(lake: Lake, insert: str, target: Path | None, at: int, *, looked_
     return lake.ledger.append([row], application=lake.application(owner, "ledger", 1), version=plan.epoch)
 
 
-def looked_back(lake: Lake, insert: str, target: Path) -> bool:
+def looked_back(lake: Lake, insert: str, target: Location) -> bool:
     """Whether an epoch since the newest checkpoint has looked back, and is in the target; not where another checkpoint
     is to be made in any case."""
     owner = insert_owner(insert)
@@ -230,7 +230,7 @@ def looked_back(lake: Lake, insert: str, target: Path) -> bool:
 
 
 def since_checkpoint(
-    lake: Lake, insert: str, target: Path | None, upto: int | None = None
+    lake: Lake, insert: str, target: Location | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
     """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
     All epochs, where there is none, where it is of another history or of an older version, and where a published epoch
@@ -247,7 +247,7 @@ def since_checkpoint(
     return Done(), history(lake, insert, target, upto=upto)
 
 
-def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
+def newest_of(lake: Lake, insert: str, target: Location | None) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
     """The newest epoch of an INSERT, and where the rows of its probe are; None before the first plan."""
     before, epochs = since_checkpoint(lake, insert, target)
     newest = next(iter(epochs[-1:] or newest_epochs(lake, insert, target)), None)
@@ -257,7 +257,7 @@ def newest_of(lake: Lake, insert: str, target: Path | None) -> tuple[ReleasedEpo
     return newest, where_rows_are(lake, insert, probe, epochs, generation, before)
 
 
-def all_done(lake: Lake, insert: str, target: Path | None) -> Done:
+def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
     """What all epochs of an INSERT have done with rows."""
     before, epochs = since_checkpoint(lake, insert, target)
     return before + done_by(epochs)

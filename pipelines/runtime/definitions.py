@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
@@ -196,7 +195,7 @@ class Definitions:
         target would stand there twice."""
         own = {insert_owner(item.id) for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
-        if not Location(path).is_there():
+        if not path.is_there():
             return
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
@@ -384,7 +383,7 @@ class Definitions:
         return frozenset(names)
 
 
-def _unlike(owner: str, path: Path, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
+def _unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
     """What the Delta table at `path` has as other columns than `table`; with `whole` it may not have more either."""
     stored = opened(path)
     if stored is None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ class StagedEpoch:
     landed: Mapping[str, WatermarkRow]
     lake: Lake
 
-    def path_of(self, file: StagedFile) -> Path:
+    def path_of(self, file: StagedFile) -> Location:
         """Where a staged file lies."""
         attempt = self.staged.folder
         return self.lake.staged_folder(self.target, self.insert, attempt, file.disposition) / file.path

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +28,7 @@ from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
-from tidegate.pipelines.location import dataset_of
+from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
@@ -162,7 +161,7 @@ class LandedRetention(OldRows):
         upto = plan.settled_upto(Stream(self.lake, table).path) if published else min(plan.reads[0], plan.since)
         return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
 
-    def _quarantined(self, insert: str, target: Path | None, plan: ReleasePlan) -> list[tuple[int, str]]:
+    def _quarantined(self, insert: str, target: Location | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """Up to where no row lies in quarantine that somebody may still release."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = all_done(self.lake, insert, target).undecided

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -55,7 +54,7 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
             raise _lost(lake.epochs.path, what, "its watermark log is there")
 
 
-def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
+def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
     """Raise LakeError where a commit of an INSERT is missing that others rely on, before anything new is planned."""
     if _new(lake):
         return
@@ -73,7 +72,7 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Path) -> None:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
 
 
-def is_lost(lake: Lake, insert: Insert, target: Path, role: CommitRole, name: str, path: Path) -> bool:
+def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:
     """Whether the table `name` beside a target has lost the commit of its last published epoch, which the next run
     makes again from the staged files. Not known of an older lake: its staged rows do not store which epoch that was."""
     owner = insert_owner(insert.id)
@@ -85,7 +84,7 @@ def is_lost(lake: Lake, insert: Insert, target: Path, role: CommitRole, name: st
     return committed(path, lake.application(owner, role, staged.generation)) < last
 
 
-def lost_part(insert: str, path: Path, epoch: int) -> LakeError:
+def lost_part(insert: str, path: Location, epoch: int) -> LakeError:
     """That a table beside a target (a quarantine, a second output, the state of a process) has lost more than the last
     epoch's commit, which can be made again."""
     return _lost(path, f"what epoch {epoch} of {insert} had put there", "later epochs are published")
@@ -95,14 +94,14 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
     """Raise LakeError where somebody has removed a folder with files of a target: the one that they are staged in, or,
     in an older lake, its quarantine."""
     path, quarantine = lake.target_path(target), lake.quarantine_path(target, insert)
-    data, staged = lake.published_path(target, insert), lake.staged_path(target, insert)
-    there = all(Location(place).is_there() for place in (data, staged, quarantine / "_delta_log"))
+    data, staged = lake.staged_paths(target, insert).values()
+    there = all(place.is_there() for place in (data, staged, quarantine / "_delta_log"))
     table = None if there else delta_log.opened(path)
     if table is None:
         return
     files, root = delta_log.all_files(table), delta_log.root_of(table)
     for folder, what in ((data, "the folder of its data"), (quarantine, "the quarantine")):
-        own = root / folder.relative_to(path).as_posix()
+        own = root / folder.below(path)
         gone = [file for file in files if file.startswith(f"{own}/") and not Location(file).is_there()]
         if gone:
             raise LakeError(

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -56,13 +55,13 @@ class Compaction:
     pipeline: Pipeline
     spark: Callable[[], SparkSession]
 
-    def of(self, table: Table) -> Callable[[Path], None]:
+    def of(self, table: Table) -> Callable[[Location], None]:
         """How the files of a source table are put together: waiting rows apart, where an INSERT joins them in event
         time."""
         probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
         return (lambda path: self._apart(path, probing)) if probing else compact
 
-    def _apart(self, path: Path, probing: Sequence[Insert]) -> None:
+    def _apart(self, path: Location, probing: Sequence[Insert]) -> None:
         opened = delta_log.opened(path)
         if opened is None or not delta_log.plain(opened):
             compact(path)
@@ -214,7 +213,7 @@ class Maintenance:
             )
         path = Stream(self.lake, table.name).path
         tidied = tidy(path, keep=self.keep, together=together)
-        if (copies := Location(path) / "_lookup").is_there():  # of an older Tidegate
+        if (copies := path / "_lookup").is_there():  # of an older Tidegate
             copies.delete_all()
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)

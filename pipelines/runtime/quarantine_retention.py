@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -92,7 +91,7 @@ class QuarantineRetention(OldRows):
         return decided(quarantined_by_epoch(self.lake, self.pipeline, insert))
 
     def _removed(
-        self, insert: Insert, path: Path, opened: delta_log.Table, going: Sequence[QuarantinedRows], upto: int
+        self, insert: Insert, path: Location, opened: delta_log.Table, going: Sequence[QuarantinedRows], upto: int
     ) -> Retained:
         epochs: dict[str, list[int]] = defaultdict(list)
         for item in going:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +23,7 @@ from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
 from tidegate.pipelines.lake.leases import Reservation
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -111,7 +111,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.leases = self.lake.leases(self.label, reservation=self.reservation)
-        self._ready: set[Path] = set()
+        self._ready: set[Location] = set()
         self.notes: list[str] = []
         self._moved: set[str] = set()
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -38,6 +37,7 @@ from tidegate.pipelines.lake.upkeep import (
     still_read,
     still_read_of,
 )
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
@@ -74,7 +74,7 @@ class _Place:
     """A table that upkeep is done on, under the leases of `owners`. `may`: the files that may be put together; `own`:
     its log is Tidegate's alone."""
 
-    path: Path
+    path: Location
     owners: tuple[str, ...]
     may: Read | None = None
     own: bool = False
@@ -99,7 +99,7 @@ class Upkeep:
     now: Callable[[], float] = time.monotonic
     least: float = LEAST_S
     _round: Iterator[None] | None = field(default=None, init=False)
-    _looked_at: dict[Path, int] = field(default_factory=dict, init=False)
+    _looked_at: dict[Location, int] = field(default_factory=dict, init=False)
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
     _rests_until: float = field(default=0.0, init=False)
     _merging: Future[None] | None = field(default=None, init=False)

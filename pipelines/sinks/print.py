@@ -6,7 +6,6 @@ An epoch is shown behind its commit; one that a crash cut short is shown again b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.sinks.protocol import TableSink
 from tidegate.pipelines.syntax.types import quoted
 
@@ -79,7 +79,7 @@ class PrintConnector:
             next_command="choose another connector for the tables after FROM and JOIN",
         )
 
-    def sink(self, table: Table, path: Path) -> PrintSink:
+    def sink(self, table: Table, path: Location) -> PrintSink:
         return PrintSink(path, table.options.get(IDENTIFIER, ""))
 
 

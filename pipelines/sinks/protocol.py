@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.location import Location
 
 if TYPE_CHECKING:  # a script with a target is compiled without Arrow and Spark
     from pyspark.sql import DataFrame, SparkSession
@@ -26,11 +26,11 @@ class Sink(Protocol):
     """One target. `path`: the folder of its table, in which its epochs are staged."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Location: ...
 
     def adopt(
         self,
-        folder: Path,
+        folder: Location,
         files: Sequence[StagedFile],
         *,
         application: str,
@@ -70,7 +70,7 @@ class EpochListener(Protocol):
 class MakesSinks(Protocol):
     """A connector whose targets are more than their table."""
 
-    def sink(self, table: Table, path: Path) -> Sink:
+    def sink(self, table: Table, path: Location) -> Sink:
         """The sink of one target, whose folder is `path`. Opens nothing yet."""
         ...
 
@@ -79,11 +79,11 @@ class MakesSinks(Protocol):
 class TableSink:
     """A target that is its Delta table and nothing else."""
 
-    path: Path
+    path: Location
 
     def adopt(
         self,
-        folder: Path,
+        folder: Location,
         files: Sequence[StagedFile],
         *,
         application: str,
@@ -105,7 +105,7 @@ class TableSink:
         return rows.between(spark, self.path, generation, after, upto)
 
 
-def sink_of(table: Table, path: Path) -> Sink:
+def sink_of(table: Table, path: Location) -> Sink:
     """The sink of a target, whose folder is `path`."""
     made = connector(table.connector)
     return made.sink(table, path) if isinstance(made, MakesSinks) else TableSink(path)

@@ -186,8 +186,8 @@ class Harness:
         still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]
         return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]
 
-    def _rows(self, path: Path, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
-        if not Location(path / "_delta_log").is_there():
+    def _rows(self, path: Location, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
+        if not (path / "_delta_log").is_there():
             return []
         names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
         several = len(self.pipeline.inserts) > 1

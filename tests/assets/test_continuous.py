@@ -19,6 +19,8 @@ from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
 from tidegate.assets.sensors import continuous_sensor
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.lake.layout import Places
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import stored_plan
 
 STAGED, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
@@ -63,7 +65,7 @@ def rows(tmp_path: Path) -> HandmadeLake:
 
 @pytest.fixture
 def daemon(rows: HandmadeLake, instance: dg.DagsterInstance) -> Daemon:
-    return Daemon(rows.lake.root, instance)
+    return Daemon(Path(rows.lake.root), instance)
 
 
 def publish(rows: HandmadeLake, *epochs: int) -> None:
@@ -173,7 +175,7 @@ def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon
     plan = stored_plan(rows.lake.epochs.rows(rows.owner)[-1])
     (staged,) = rows.lake.staged.rows(rows.owner, epoch=2)
     (verdict,) = rows.lake.verdicts.rows(rows.owner, epoch=2)
-    shown = of_epochs(plan, [staged], verdict, 0, daemon.lake, daemon.lake)
+    shown = of_epochs(plan, [staged], verdict, 0, Places(Location(daemon.lake), rows.insert.id))
 
     @dg.asset(key=PUBLISHED)
     def published() -> dg.MaterializeResult:
@@ -206,7 +208,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
     damaged = on_lake(pipeline("block", name="damaged"), lake=other.lake.root)
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
     publish(other, 1)
-    for log in (other.lake.control / "epochs" / "_delta_log").glob("*.json"):
+    for log in Path(other.lake.control / "epochs" / "_delta_log").glob("*.json"):
         log.write_text("{")
     publish(rows, 1)
     assert materialised(daemon.look()) == [(PUBLISHED, 1, 1, 5)]

@@ -59,13 +59,13 @@ def tick(made: HandmadeLake, history: dg.DagsterInstance, requests: list[dg.RunR
 
     def ticked() -> str:
         repository, schedule = schedule_of(made)
-        before = files(made.lake.root)
+        before = files(Path(made.lake.root))
         context = dg.build_schedule_context(instance=history, repository_def=repository)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(context), "log", property(lambda self: self))
             patch.setattr(type(context), "info", lambda self, said: reasons.append(said), raising=False)
             found = schedule.evaluate_tick(context)
-        assert files(made.lake.root) == before
+        assert files(Path(made.lake.root)) == before
         if not found.run_requests:
             assert found.skip_message.startswith(NOTHING_NEW)
             return found.skip_message.removeprefix(NOTHING_NEW)

@@ -165,7 +165,7 @@ def test_what_fails_is_reported_by_the_app(tmp_path: Path, made: HandmadeLake) -
     assert missing.returncode == 1
     assert "there is no lake here" in missing.stderr
     assert command("status", "--lake", "s3://bucket/lake").returncode == 2
-    for file in (made.lake.control / EpochRow.table).rglob("*.parquet"):
+    for file in Path(made.lake.control / EpochRow.table).rglob("*.parquet"):
         file.write_bytes(b"PAR1")
     damaged = command("status", "--json", "--lake", str(made.root))
     assert damaged.returncode == 1

@@ -45,7 +45,6 @@ NO_LAKE = {
     "pipelines/runtime/upkeep.py": "scratch",
     "pipelines/testing/connectors.py": "a folder of a test",
     "quality_checks/against_source.py": "scratch",
-    "quality_checks/docs.py": "pages for a browser",
 }
 """What opens files that are no lake's, and which."""
 

@@ -11,6 +11,7 @@ from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.jars import home
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.lake import Layout
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.sql import SqlError, compile_script
 
 
@@ -91,8 +92,8 @@ def test_downloads_lie_on_this_machine(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("said", ["{root}/x", "file://{root}/x", "file:{root}/x", "FILE:///{root}/x", "x"])
 def test_a_folder_may_be_written_as_an_address(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Layout(said.format(root=tmp_path)).root == tmp_path / "x"
-    assert Layout(Path(said.format(root=tmp_path))).root == tmp_path / "x"
+    assert Layout(said.format(root=tmp_path)).root == Location(tmp_path) / "x"
+    assert Layout(Path(said.format(root=tmp_path))).root == Location(tmp_path) / "x"
     assert paths.local("x", "", tmp_path / "base") == tmp_path / "base" / "x"
     assert not paths.problem("2024:01/x"), "a colon alone makes no address"
 
@@ -106,7 +107,7 @@ def test_a_delta_table_lies_where_its_readers_find_it(name: str, tmp_path: Path)
     with pytest.raises(PlanningError, match=r"takes for something else"):
         Layout(tmp_path).target_path(pipeline.table("o"))
     assert not list(tmp_path.iterdir())
-    assert Layout(tmp_path / "100% a+b?").root == tmp_path / "100% a+b?"
+    assert Layout(tmp_path / "100% a+b?").root == Location(tmp_path) / "100% a+b?"
 
 
 TABLES = """
@@ -132,4 +133,4 @@ def test_a_script_names_folders_of_this_machine(other: dict[str, str], tmp_path:
     fine = {role: each.format(path=f"file://{tmp_path}/x") for role, each in other.items()}
     pipeline = compile_script(TABLES.format(**(GOOD | fine)))
     if "target" in other:
-        assert Layout(tmp_path).target_path(pipeline.table("o")) == tmp_path / "x"
+        assert Layout(tmp_path).target_path(pipeline.table("o")) == Location(tmp_path) / "x"

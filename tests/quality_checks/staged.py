@@ -87,7 +87,7 @@ def stage(root: Path, given: Given) -> StagedEpoch:
         (lake.target_path(target), TARGET),
         (lake.quarantine_path(target, insert), QUARANTINE),
     ):
-        path.mkdir(parents=True, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
         DeltaTable.create(str(path), schema=schema, mode="ignore")
     words = {"".join(sign if sign.isalnum() else "_" for sign in name): number for name, number in given.counts.items()}
     counts = {**all_counts(insert, plan, words), **given.places, **given.extra}
@@ -96,7 +96,7 @@ def stage(root: Path, given: Given) -> StagedEpoch:
     for place, folder in folders.items():
         rows = given.files.get(place, counts[f"to:{place}"])
         if rows:
-            write(folder / f"_disposition={place}" / "part-0.parquet", place, rows, given)
+            write(Path(folder / f"_disposition={place}" / "part-0.parquet"), place, rows, given)
     facts = {**{f"violations@{each.name}": 0 for each in given.constraints}, **facts}
     staged = replace(
         made.staged_row(plan),

@@ -86,7 +86,7 @@ def test_nulls_of_nested_columns_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])
 def test_a_file_that_was_tampered_with_is_held(tmp_path: Path, harm: str) -> None:
     staged = stage(tmp_path, Given({"matched": 30, "unmatched:deleted@u": 4}))
-    path, kept_out = (staged.path_of(staged.staged.of(place)[0]) for place in ("publish", "quarantine"))
+    path, kept_out = (Path(staged.path_of(staged.staged.of(place)[0])) for place in ("publish", "quarantine"))
     if harm == "gone":
         path.unlink()
     elif harm == "cut":

@@ -59,7 +59,7 @@ def harness(first: Harness, tmp_path: Path) -> Harness:
 
 
 def _result(harness: Harness, epoch: int) -> dict[str, Any]:
-    return json.loads((harness.lake.root / "_quality" / "enriched" / f"g1-e{epoch}.json").read_text())
+    return json.loads(Path(harness.lake.root / "_quality" / "enriched" / f"g1-e{epoch}.json").read_text())
 
 
 def _observed(harness: Harness, epoch: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _staged_file(harness: Harness) -> Path:
     assert position.staged is not None
     table, insert = harness.pipeline.table("enriched"), harness.pipeline.insert("enriched")
     folder = harness.lake.staged_folder(table, insert, position.staged.folder, "publish")
-    return folder / position.staged.of("publish")[0].path
+    return Path(folder / position.staged.of("publish")[0].path)
 
 
 def test_every_row_is_in_one_place_with_its_reason(first: Harness) -> None:
@@ -102,7 +102,7 @@ def test_the_suite_keeps_its_result_and_a_page(first: Harness) -> None:
         "rows to quarantine": 4,
         "nulls in n": 0,
     }
-    page = (first.lake.root / "_quality" / "enriched" / "index.html").read_text()
+    page = Path(first.lake.root / "_quality" / "enriched" / "index.html").read_text()
     assert "<html" in page
     assert "rows to publish" in page
 
@@ -188,7 +188,7 @@ def test_a_broken_check_is_no_verdict(harness: Harness, monkeypatch: pytest.Monk
     ways = {"asserts": "AssertionError", "answers_true": "answered with bool", "leaves_a_check_out": "constraints"}
     for how, says in ways.items():
         with monkeypatch.context() as patch:
-            case = broken.Case(patch, lambda: harness.lake.root)
+            case = broken.Case(patch, lambda: Path(harness.lake.root))
             getattr(broken, how)(case)
             harness.runner.gate = case.gate
             with pytest.raises(NoVerdict, match=says):

@@ -41,7 +41,7 @@ SMALL, LIKED = 2, 1
 
 def rows(path: Path, schema: list, numbers: list[int | None], violated: int = 0) -> None:
     """A staged file whose keys are null where the number is; every row has the same mask."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     columns = {name: pa.nulls(len(numbers), kind) for name, kind in schema}
     columns["number"] = pa.array([number or 0 for number in numbers], pa.int64())
     columns["k"] = pa.array([None if number is None else "k" for number in numbers], pa.string())
@@ -59,14 +59,14 @@ def staged(folder: Path) -> StagedEpoch:
     for name in ("evens", "odds"):
         target = pipeline.table(name)
         for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
-            path.mkdir(parents=True)
+            Path(path).mkdir(parents=True)
             DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
-    folders = [lake.staged_path(pipeline.table(name), insert) / "g1-e1-x" for name in ("evens", "odds")]
-    rows(folders[0] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 4])
-    rows(folders[1] / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA, *MASK], [5], LIKED)
-    rows(folders[1] / "_disposition=quarantine" / "part-0.parquet", [*OWN, *LAKE, *EXTRA, *MASK], [105], SMALL)
+    folders = [lake.staged_paths(pipeline.table(name), insert)["quarantine"] / "g1-e1-x" for name in ("evens", "odds")]
+    rows(Path(folders[0] / "_disposition=publish" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA], [2, 4])
+    rows(Path(folders[1] / "_disposition=publish" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA, *MASK], [5], LIKED)
+    rows(Path(folders[1] / "_disposition=quarantine" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA, *MASK], [105], SMALL)
     state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
-    rows(state, OWN, [1])
+    rows(Path(state), OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 4),), 0, 5, (0, False), (5, False), 0)
     plan = ProcessPlan(
@@ -78,7 +78,7 @@ def staged(folder: Path) -> StagedEpoch:
         "emitted": 2,
         "watermark": [5, False, False, {}],
         "broadcast": "x",
-        "state": {"folder": "g1-e1-x", "files": [{"path": state.name, "size": state.stat().st_size, "rows": 1}]},
+        "state": {"folder": "g1-e1-x", "files": [{"path": state.name, "size": Path(state).stat().st_size, "rows": 1}]},
         "second": second,
     }
     counts = {"rows": 4, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 0}
@@ -127,8 +127,8 @@ def _second(epoch: StagedEpoch) -> dict[str, Any]:
 
 
 def _file(epoch: StagedEpoch, disposition: str = "publish") -> Path:
-    folder = epoch.lake.staged_path(epoch.pipeline.table("odds"), epoch.insert) / "g1-e1-x"
-    return folder / f"_disposition={disposition}" / "part-0.parquet"
+    folder = epoch.lake.staged_paths(epoch.pipeline.table("odds"), epoch.insert)["quarantine"] / "g1-e1-x"
+    return Path(folder / f"_disposition={disposition}" / "part-0.parquet")
 
 
 def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Callable[[StagedEpoch], None]:
@@ -190,9 +190,9 @@ def windowed(folder: Path) -> StagedEpoch:
     pipeline, lake = compile_script(WINDOWS), Lake(folder)
     insert, target = pipeline.insert("told"), pipeline.table("told")
     for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
-        path.mkdir(parents=True)
+        Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
-    place = lake.staged_path(target, insert) / "g1-e1-x"
+    place = lake.staged_paths(target, insert)["quarantine"] / "g1-e1-x"
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
     plan = ProcessPlan(
@@ -248,7 +248,7 @@ def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], Non
 def land(lake: Lake, count: int) -> None:
     """The rows of the input's table, the last two of them as its second epoch."""
     path = lake.table_path("events")
-    path.mkdir(parents=True)
+    Path(path).mkdir(parents=True)
     numbers = pa.array([1] * (count - 2) + [2] * 2, pa.int64())
     write_deltalake(str(path), pa.table({"_generation": pa.array([1] * count, pa.int32()), "_epoch": numbers}))
 

@@ -121,7 +121,7 @@ def test_a_suite_judges_every_epoch(spark: SparkSession, tmp_path: Path) -> None
     harness.push("clicks", [{"id": 1, "n": 5}, {"id": 2, "n": 50}, {"id": 9, "n": 51}])
     harness.run()
     home = harness.lake.root / "_quality" / "enriched"
-    kept = json.loads((home / "suite-g1-e1.json").read_text())
+    kept = json.loads(Path(home / "suite-g1-e1.json").read_text())
     assert (kept["epoch"], len(kept["result"]["results"])) == (1, 4)
     check = _suite(harness, 1)
     assert check["passed"]
@@ -136,7 +136,7 @@ def test_a_suite_judges_every_epoch(spark: SparkSession, tmp_path: Path) -> None
         harness.run()
     assert "expect_column_values_to_be_between(n): 1 of 3 rows do not" in str(caught.value)
     assert "expect_column_values_to_be_unique(n): 2 of 3 rows do not" in str(caught.value)
-    assert (home / "suite-g1-e2.html").exists()
+    assert Path(home / "suite-g1-e2.html").exists()
     assert sorted(row["n"] for row in harness.published("enriched")) == [5, 50]
     harness.runner.resolve_held("enriched", discard=True)  # an epoch without a row to publish is judged, too
     assert _suite(harness, 3)["passed"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -14,6 +13,7 @@ from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
@@ -52,14 +52,14 @@ class FileCommit(Commit):
     role: CommitRole
     table: str
     sink: Sink
-    folder: Path
+    folder: Location
     files: Sequence[StagedFile]
     point: Point | OfProcess
     always: bool = False
     instead_of: Callable[[], Epochs | None] = in_no_place
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         """The folder of the table."""
         return self.sink.path
 

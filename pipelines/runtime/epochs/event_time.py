@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
 from tidegate.pipelines.lake.releasable import released, settled
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import Landed, ReleasePlan, no_rows
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
@@ -120,7 +120,7 @@ class EventTimePlan(ReleasePlan):
     def rows_left(self, landed: Landed, upto: int, *, published: bool) -> int:
         return landed(0, upto) - (self.time.taken if published else self.time.earlier)
 
-    def settled_upto(self, probe: Path) -> int:
+    def settled_upto(self, probe: Location) -> int:
         return settled(probe, self.probe_generation, self.since, self.upto, self.watermark)
 
     def _own(self) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.location import folders_in
+from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -76,7 +75,7 @@ class ReleasedEpoch:
 
 
 def history(
-    lake: Lake, insert: str, target: Path | None, since: int = 0, upto: int | None = None
+    lake: Lake, insert: str, target: Location | None, since: int = 0, upto: int | None = None
 ) -> list[ReleasedEpoch]:
     """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target` is where
     its target's table lies. What became of an epoch depends on later ones alone: without `upto` it is exact.
@@ -126,7 +125,7 @@ def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
     ]
 
 
-def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None:
+def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Location | None:
     """Where the table lies that an INSERT publishes to.
 
     Without the script it is looked for among the lake's own targets; None when it is none of them.
@@ -136,11 +135,11 @@ def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Path | None
     owner = insert_owner(insert)
     last = lake.epochs.last(owner)
     application = lake.application(owner, "publish", last.generation if last else 1)
-    tables = sorted(lake.root / "targets" / found.name for found in folders_in(lake.root / "targets"))
+    tables = sorted(folders_in(lake.root / "targets"), key=str)
     return next((path for path in tables if committed(path, application) >= 0), None)
 
 
-def newest_epochs(lake: Lake, insert: str, target: Path | None, number: int = 1) -> list[ReleasedEpoch]:
+def newest_epochs(lake: Lake, insert: str, target: Location | None, number: int = 1) -> list[ReleasedEpoch]:
     """The last `number` epochs of an INSERT, oldest first, as `history` has them; no others are read."""
     last = lake.epochs.last(insert_owner(insert))
     return history(lake, insert, target, last.epoch - number + 1) if last is not None else []

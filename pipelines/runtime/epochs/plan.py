@@ -7,13 +7,13 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, micros
 from tidegate.pipelines.lake.records import canonical
 from tidegate.pipelines.lake.releasable import Releasable
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 if TYPE_CHECKING:  # a look at plans does not need it
@@ -255,7 +255,7 @@ class ReleasePlan(ABC):
         """The probe rows of epochs up to `upto` that are in no commit, if this is the newest plan."""
         return landed(self.upto if published else self.after, upto)
 
-    def settled_upto(self, probe: Path) -> int:
+    def settled_upto(self, probe: Location) -> int:
         """The probe epoch up to which no row waits any more once it is published. `probe`: the landed table."""
         return self.upto
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TypeVar
 
 from tidegate.pipelines.commands import NextCommand, either, resolving
@@ -14,6 +13,7 @@ from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
@@ -133,7 +133,7 @@ class InsertOnLake:
         return Stream(self.lake, self.insert.probe)
 
     @property
-    def target_path(self) -> Path:
+    def target_path(self) -> Location:
         return self.lake.target_path(self.target)
 
     @property
@@ -141,7 +141,7 @@ class InsertOnLake:
         return sink_of(self.target, self.target_path)
 
     @property
-    def quarantine_path(self) -> Path:
+    def quarantine_path(self) -> Location:
         return self.lake.quarantine_path(self.target, self.insert)
 
     def reads(self, build: str, generation: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.location import Location
 
 COLUMNS = {
     **lake_rows.LAKE_COLUMNS,
@@ -40,7 +40,7 @@ class Rejected:
     observed: Observation | None = None
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         return self.lake.rejected_path(self.table.name)
 
     @property

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -26,6 +25,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -57,7 +57,7 @@ class SourceRunner:
     strategy: WatermarkStrategy
     members: Members
     environment: Mapping[str, str] | None = field(default=None, repr=False)
-    ready: set[Path] = field(default_factory=set)
+    ready: set[Location] = field(default_factory=set)
     peers: Sequence[Table] = ()
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     definitions: Definitions | None = None

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ class Counted:
 class Written:
     """Files of an epoch in a folder of the table that no commit names yet."""
 
-    folder: Path
+    folder: Location
     files: Sequence[StagedFile]
     counted: Counted
 
@@ -112,7 +111,7 @@ class EpochWriter:
     def _application(self) -> str:
         return self.own.application("data")
 
-    def _folder(self) -> Path:
+    def _folder(self) -> Location:
         generation, epoch = self.stored.generation, self.stored.epoch
         return lake_rows.folder_of(self.own.path, application=self._application, generation=generation, epoch=epoch)
 
@@ -151,7 +150,7 @@ class EpochWriter:
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
         return Written(folder, surveyed(folder, footers), Counted(tally, self._kept_out()))
 
-    def by_tasks(self, number: int) -> tuple[Path, DataFrame]:
+    def by_tasks(self, number: int) -> tuple[Location, DataFrame]:
         """The folder in which tasks write them, and the frame of what each task reports of it, with `number`."""
         rows, folder = self._read(), self._folder()
         if "_instant" in (self.time.expression or ""):
@@ -166,7 +165,7 @@ class EpochWriter:
 
         return folder, rows.mapInArrow(write, "table INT, report STRING")
 
-    def reported(self, folder: Path, found: Sequence[str]) -> Written:
+    def reported(self, folder: Location, found: Sequence[str]) -> Written:
         """What tasks have written, once all have reported it."""
         parts = [json.loads(text) for text in found]
         files = [StagedFile(**file) for part in parts for file in part["files"]]
@@ -179,13 +178,13 @@ class EpochWriter:
         if not plain or not isinstance(self.source, WritesFiles):
             return None
         folder = self._folder()
-        Location(folder).make()
+        folder.make()
         names: Sequence[str] | None = ()
         try:
             names = self.source.write(self.spark, self.stored, str(folder))
         finally:
             if not names:  # what other tasks had written when one failed goes too
-                Location(folder).delete_all(where_it_can=True)
+                folder.delete_all(where_it_can=True)
         if names is None:
             return None
         files = surveyed(folder, footers_of(folder, names))
@@ -241,7 +240,7 @@ class TaskWriter:
 
 def together(writers: Sequence[EpochWriter]) -> list[Written]:
     """Write the steps of several tables by one Spark job. Raises what the engine throws; nothing is committed then."""
-    spark, folders = writers[0].spark, list[Path]()
+    spark, folders = writers[0].spark, list[Location]()
     try:
         with settings(spark, AT_ONCE):
             frames = list[DataFrame]()
@@ -254,5 +253,5 @@ def together(writers: Sequence[EpochWriter]) -> list[Written]:
         return [writer.reported(folder, each) for writer, folder, each in zip(writers, folders, found, strict=True)]
     except BaseException:
         for folder in folders:  # what tasks that still run put there anew goes with dead files
-            Location(folder).delete_all(where_it_can=True)
+            folder.delete_all(where_it_can=True)
         raise

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.joins.outcome import DISCARDED
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
@@ -134,7 +134,7 @@ def _files(outputs: EpochOutputs, output: int) -> list[StagedFile]:
     return [file for file in found if file.disposition != REPORTS]
 
 
-def _paths(outputs: EpochOutputs, files: Sequence[StagedFile]) -> list[Path]:
+def _paths(outputs: EpochOutputs, files: Sequence[StagedFile]) -> list[Location]:
     """Where files of the first output lie."""
     folders = outputs.folders(0)
     return [folders[file.disposition] / file.path for file in files]

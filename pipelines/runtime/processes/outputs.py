@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -85,10 +84,10 @@ def counts(constraints: Sequence[Constraint]) -> list[tuple[str, str]]:
     return found + [(reason, f"count_if(_reason = {spark_string(reason)})") for reason in reasons]
 
 
-def read_reports(folder: Path) -> list[dict[str, Any]]:
+def read_reports(folder: Location) -> list[dict[str, Any]]:
     """What the tasks of an epoch have reported, in their order."""
     texts: list[str] = []
-    for file in (Location(folder) / f"_disposition={REPORTS}").files(".parquet"):
+    for file in (folder / f"_disposition={REPORTS}").files(".parquet"):
         texts += file.parquet().read(["_reason"]).column("_reason").to_pylist()
     return sorted(map(json.loads, texts), key=lambda report: report["task"])
 
@@ -121,7 +120,7 @@ def _refused(insert: str, what: str, next_command: str) -> ProcessError:
     )
 
 
-def state_files(folder: Path, reports: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+def state_files(folder: Location, reports: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     """The state files that reports name, as `survey` describes them, with the bucket of each row group."""
     groups = {report["file"]: report["groups"] for report in reports if report["file"] is not None}
     return tuple({**asdict(file), "groups": groups[file.path]} for file in survey(folder) if file.path in groups)

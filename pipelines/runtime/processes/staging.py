@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -43,7 +42,7 @@ PER_TASK = 200_000
 """About how many rows a task of an epoch takes."""
 
 
-def task_plan(inputs: EpochInputs, state: StateBefore, folder: Path) -> TaskPlan:
+def task_plan(inputs: EpochInputs, state: StateBefore, folder: Location) -> TaskPlan:
     """The plan of an epoch's tasks, which write their state into `folder`.
 
     Raises PlanningError where the function cannot be sent to them.
@@ -102,7 +101,7 @@ class ProcessStager:
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
-    ready: set[Path]
+    ready: set[Location]
     definitions: Definitions | None = None
 
     @cached_property

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.errors import LakeError, PlanningError
@@ -76,7 +75,7 @@ class StateFiles:
 class StateBefore:
     """The state that an epoch begins with. `epochs`: what was written since the base, the oldest first."""
 
-    path: Path
+    path: Location
     epochs: tuple[StateFiles, ...] = ()
 
     @property
@@ -128,7 +127,7 @@ def state_before(on_lake: InsertOnLake, epoch: int, base: int) -> StateBefore:
     found = StateBefore(path, tuple(map(StateFiles.of, rows)))
     for file, _ in {group for groups in found.groups().values() for group in groups}:
         if not Location(file).is_there():
-            raise _lost(on_lake, path, f"{Location(file).below(Location(path))} is gone")
+            raise _lost(on_lake, path, f"{Location(file).below(path)} is gone")
     return found
 
 
@@ -191,7 +190,7 @@ def published_rows(on_lake: InsertOnLake, epoch: int, base: int) -> list[StagedR
     return found
 
 
-def _lost(on_lake: InsertOnLake, path: Path, what: str) -> LakeError:
+def _lost(on_lake: InsertOnLake, path: Location, what: str) -> LakeError:
     return LakeError(
         f"the state of {on_lake.insert.id} is lost: {what}",
         where=str(path),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -56,11 +56,11 @@ class ProcessTables:
     def key(self) -> KeyColumns:
         return key_columns(self.state)
 
-    def folders(self, target: Table, attempt: str) -> dict[str, Path]:
+    def folders(self, target: Table, attempt: str) -> dict[str, Location]:
         """The folders that an attempt at an epoch is staged in, by disposition."""
         return self.on_lake.lake.new_attempt(target, self.on_lake.insert, attempt)
 
-    def prepare(self, ready: set[Path]) -> None:
+    def prepare(self, ready: set[Location]) -> None:
         """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
         those in `ready`."""
         lake, insert = self.on_lake.lake, self.on_lake.insert

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -35,7 +34,7 @@ class EpochOutputs:
     task: TaskPlan
     attempt: str
 
-    def folders(self, output: int) -> dict[str, Path]:
+    def folders(self, output: int) -> dict[str, Location]:
         """Where an output's rows are, by disposition; what tasks have reported lies with those that are published."""
         return self.inputs.tables.folders(self.inputs.tables.targets[output], self.attempt)
 
@@ -56,7 +55,7 @@ class EpochOutputs:
 
     def _both(self, frame: DataFrame) -> list[Counts]:
         """Both come from one pass, which must not run twice: its files are read once for each."""
-        raw = self.folders(0)["publish"].with_name(f"{self.attempt}raw")
+        raw = self.folders(0)["publish"].parent / f"{self.attempt}raw"
         try:
             frame.write.mode("errorifexists").parquet(str(raw))
             counted = []
@@ -65,7 +64,7 @@ class EpochOutputs:
                 wanted = rows.where(f"{KIND} = {output}" if output else f"{KIND} <> 1")
                 counted.append(self._output(wanted, output))
         finally:
-            Location(raw).delete_all(where_it_can=True)
+            raw.delete_all(where_it_can=True)
         return counted
 
     def _windows(self, query: WindowedQuery, landed: InputRows) -> Counts:
@@ -96,8 +95,8 @@ class EpochOutputs:
             observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
         )
         seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folders["publish"]))
-        kept_out = Location(folders["publish"]) / "_disposition=quarantine"
+        kept_out = folders["publish"] / "_disposition=quarantine"
         if kept_out.is_there():
-            Location(folders["quarantine"]).make()
-            kept_out.move(Location(folders["quarantine"]) / kept_out.name)
+            folders["quarantine"].make()
+            kept_out.move(folders["quarantine"] / kept_out.name)
         return dict(observed.get)

@@ -14,12 +14,12 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -319,7 +319,7 @@ def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
     return [item for item in quarantined if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
 
 
-def removed_upto(lake: Lake, insert: Insert, quarantine: Path) -> int:
+def removed_upto(lake: Lake, insert: Insert, quarantine: Location) -> int:
     """The last epoch of those whose decisions retention has carried out; 0 before the first."""
     return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
 

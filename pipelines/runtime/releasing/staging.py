@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,7 +59,7 @@ def probe_column(probe: Table) -> dict[str, str]:
     return {PROBE: f"STRUCT<{own}>"} if own else {}
 
 
-def landed_again(spark: SparkSession, probe: Path, quarantine: Path, plan: ReleasePlan) -> DataFrame:
+def landed_again(spark: SparkSession, probe: Location, quarantine: Location, plan: ReleasePlan) -> DataFrame:
     """The rows of the probe's table that lie in the plan's lots."""
     lots = plan.lots
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
@@ -118,7 +117,7 @@ class Stager:
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
-    ready: set[Path]
+    ready: set[Location]
     definitions: Definitions | None = None
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
@@ -155,7 +154,7 @@ class Stager:
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
-    def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Path]) -> Staged:
+    def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Location]) -> Staged:
         """Write the plan's rows: the names of the files, and what was counted meanwhile."""
         insert, pipeline = self.on_lake.insert, self.on_lake.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
@@ -214,7 +213,9 @@ class Stager:
         sweep_attempts(self.on_lake.lake, self.on_lake.target, self.on_lake.insert, plan, keep)
 
 
-def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()) -> None:
+def ensure(
+    path: Location, columns: dict[str, str], name: str, ready: set[Location], added: Collection[str] = ()
+) -> None:
     """Make a table that rows are staged for, or check that it is what is declared; once for those in `ready`.
     `added`: the columns that a later definition has brought."""
     if path not in ready:
@@ -223,7 +224,7 @@ def ensure(path: Path, columns: dict[str, str], name: str, ready: set[Path], add
 
 
 def ensure_quarantine(
-    path: Path, columns: dict[str, str], name: str, ready: set[Path], added: Collection[str] = ()
+    path: Location, columns: dict[str, str], name: str, ready: set[Location], added: Collection[str] = ()
 ) -> None:
     """The same of a target's quarantine, which says what lies in its folder."""
     if path not in ready:
@@ -234,7 +235,7 @@ def ensure_quarantine(
 def make_places(lake: Lake, target: Table, insert: Insert) -> None:
     """Make the folders of an INSERT's staged files: that one is gone shows at a look (`refuse_lost_files`)."""
     for place in lake.staged_paths(target, insert).values():
-        Location(place).make()
+        place.make()
 
 
 def new_attempt(plan: ReleasePlan) -> str:
@@ -248,7 +249,7 @@ def sweep_attempts(lake: Lake, target: Table, insert: Insert, plan: ReleasePlan,
         remove_attempts(place, plan, keep)
 
 
-def remove_attempts(place: Path, plan: ReleasePlan, keep: str) -> None:
+def remove_attempts(place: Location, plan: ReleasePlan, keep: str) -> None:
     """The same in one place."""
     for folder in folders_in(place):
         if folder.name.startswith(folder_prefix(plan)) and folder.name != keep:

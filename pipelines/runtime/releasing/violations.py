@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ def fact(constraint: Constraint) -> str:
     return f"violations@{constraint.name}"
 
 
-def counted(files: Iterable[Path], constraints: Sequence[Constraint]) -> dict[str, int]:
+def counted(files: Iterable[Location], constraints: Sequence[Constraint]) -> dict[str, int]:
     """How many staged rows violate each constraint, by `fact`; a row counts for each that it violates."""
     bit, found = bits(constraints), Counter[int]()
     for _, masks in _violating(files, [MASK]) if constraints else ():
@@ -42,7 +41,7 @@ def counted(files: Iterable[Path], constraints: Sequence[Constraint]) -> dict[st
 
 
 def samples(
-    files: Iterable[Path], constraints: Sequence[Constraint], wanted: Iterable[Constraint], target: Table, most: int
+    files: Iterable[Location], constraints: Sequence[Constraint], wanted: Iterable[Constraint], target: Table, most: int
 ) -> dict[str, tuple[str, ...]]:
     """Name -> up to `most` keys (as JSON; the whole row where the target declares no key) of rows that violate it, each
     once: many rows of one key are one thing to mend."""
@@ -60,12 +59,12 @@ def samples(
     return {name: tuple(texts) for name, texts in found.items()}
 
 
-def null_samples(files: Iterable[Path], column: str, target: Table, most: int) -> tuple[str, ...]:
+def null_samples(files: Iterable[Location], column: str, target: Table, most: int) -> tuple[str, ...]:
     """As `samples`, of rows that have NULL in `column`."""
     key = list(target.primary_key) or [column.name for column in target.physical_columns]
     texts: list[str] = []
     for path in files:
-        with Location(path).parquet() as file:
+        with path.parquet() as file:
             for group in range(file.metadata.num_row_groups if len(texts) < most else 0):
                 rows = file.read_row_group(group, columns=list(dict.fromkeys([*key, column])))
                 rows = rows.filter(pc.is_null(rows.column(column))).slice(0, LOOKED_AT).select(key)  # type: ignore[attr-defined]
@@ -87,10 +86,10 @@ def _greatest(group: pq.RowGroupMetaData) -> int | None:
     return None if known is None else int(known.max)
 
 
-def _violating(files: Iterable[Path], columns: list[str]) -> Iterator[tuple[Path, pa.Table]]:
+def _violating(files: Iterable[Location], columns: list[str]) -> Iterator[tuple[Location, pa.Table]]:
     """The rows that violate something, row group by row group."""
     for path in files:
-        with Location(path).parquet() as file:
+        with path.parquet() as file:
             if MASK not in file.schema_arrow.names:
                 continue
             for group in range(file.metadata.num_row_groups):

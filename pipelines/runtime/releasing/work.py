@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal, Protocol
 
 from pyspark.sql import SparkSession
@@ -16,6 +15,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan
@@ -52,7 +52,7 @@ class EpochWork(ABC):
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
-    ready: set[Path] = field(default_factory=set)
+    ready: set[Location] = field(default_factory=set)
     environment: Mapping[str, str] = field(default_factory=dict)
     definitions: Definitions | None = None
 

@@ -39,7 +39,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
     (insert,) = watched(definitions.get_repository_def()).inserts
     with dg.DagsterInstance.ephemeral() as instance:
         found = growing_quarantine(insert, instance, AlertOptions(), now=3000)
-        _lose(made.lake.table_path("clicks"))
+        _lose(Path(made.lake.table_path("clicks")))
         bare = growing_quarantine(insert, instance, AlertOptions(), now=3000)
     assert bare.keys == (), "keys are evidence: an alert does not wait for what cannot be read"
     assert (found.details["rows"], found.counts) == (512, {"key-absent@u": 512})

@@ -21,7 +21,7 @@ def test_what_is_not_a_target_is_its_owners_alone(tmp_path: Path, umask: int) ->
     try:
         made = HandmadeLake(tmp_path / "lake", pipeline())
         made.planned(1, 0, 1, pin=1, flip=1)
-        made.lake.target_path(made.target).mkdir(parents=True)
+        Path(made.lake.target_path(made.target)).mkdir(parents=True)
         Lake(tmp_path / "lake")  # opened again, it stays as it is
     finally:
         os.umask(before)
@@ -59,8 +59,8 @@ def test_staged_rows_are_found_where_they_were_staged(tmp_path: Path, older: boo
     assert folders["publish"] == path / "_data" / "enriched" / "g1-e1-x"
     wanted = {**folders, "publish": folders["quarantine"]} if older else folders
     for disposition, folder in wanted.items():
-        (folder / f"_disposition={disposition}").mkdir(parents=True)
-        (folder / f"_disposition={disposition}" / "part-0.parquet").touch()
+        Path(folder / f"_disposition={disposition}").mkdir(parents=True)
+        Path(folder / f"_disposition={disposition}" / "part-0.parquet").touch()
     DeltaTable.create(str(path), pa.schema([("id", pa.int64())]))
     found = DeltaTable(str(path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert found == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from deltalake import DeltaTable
 
 from tidegate.pipelines.lake import Lake
@@ -25,7 +27,7 @@ def compiled(rates: str = "", clicks: str = "") -> Pipeline:
 def published(lake: Lake, pipeline: Pipeline) -> list[tuple[int, int | None]]:
     """(id, v) of all that was published, in order."""
     path = lake.target_path(pipeline.table("joined"))
-    if not (path / "_delta_log").exists():
+    if not Path(path / "_delta_log").exists():
         return []
     rows = DeltaTable(str(path)).to_pyarrow_table(columns=["id", "v"]).to_pylist()
     return sorted(((row["id"], row["v"]) for row in rows), key=lambda row: row[0])

@@ -170,7 +170,7 @@ class HandmadeLake:
 
     def published(self, plan: ReleasePlan) -> None:
         """The target's commit of an epoch, without rows."""
-        mark(self.lake.target_path(self.target), {self.lake.application(self.owner, "publish", 1): plan.epoch})
+        mark(Path(self.lake.target_path(self.target)), {self.lake.application(self.owner, "publish", 1): plan.epoch})
 
     def released(
         self, epoch: int, after: int, upto: int, *reasons: str, publish: bool = True, **given: Any
@@ -217,7 +217,7 @@ class HandmadeLake:
     def appended(self, table: str, epoch: int) -> None:
         """A source table's commit of an epoch, without rows."""
         schema = arrow_schema(self.pipeline.table(table).stored_columns)
-        mark(self.lake.table_path(table), {self.lake.application(table, "data", 1): epoch}, schema)
+        mark(Path(self.lake.table_path(table)), {self.lake.application(table, "data", 1): epoch}, schema)
 
 
 PLANNED = {"pin", "flip", "kind", "on_unmatched", "supersedes"}

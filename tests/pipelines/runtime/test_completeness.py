@@ -97,7 +97,7 @@ def test_what_has_not_changed_takes_no_commit_and_other_scripts_rows_stay(made: 
 
 def test_a_place_that_cannot_be_written_is_logged(made: HandmadeLake, caplog: pytest.LogCaptureFixture) -> None:
     flipped(made)
-    made.lake.completeness_path.write_text("in the way")
+    Path(made.lake.completeness_path).write_text("in the way")
     assert not publish(made)
     assert "was not brought up to date" in caplog.text
 
@@ -108,12 +108,12 @@ def test_dead_files_go_with_upkeep(made: HandmadeLake) -> None:
         made.landed("clicks", epoch, 7, flip=1)
         assert publish(made)
     path = made.lake.completeness_path
-    assert len(list(path.glob("*.parquet"))) == 4
+    assert len(list(Path(path).glob("*.parquet"))) == 4
     leases = made.lake.leases("a test")
     upkeep = Upkeep(made.lake, made.pipeline, leases, lambda: 0, timedelta(0), least=0.0)
     upkeep.until(upkeep.now() + 60)
     leases.close()
-    assert len(list(path.glob("*.parquet"))) == 1
+    assert len(list(Path(path).glob("*.parquet"))) == 1
     assert shown(made.lake)["clicks"]["epoch"] == 5
 
 

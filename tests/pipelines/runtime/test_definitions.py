@@ -189,7 +189,7 @@ def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path
 def fill(definitions: Definitions, table: str, *, rows: int, log: bool) -> None:
     """Commit epoch 1 of a table, and write its watermark-log row with `log`."""
     lake = definitions.lake
-    HandmadeLake(lake.root, definitions.pipeline).appended(table, 1)
+    HandmadeLake(Path(lake.root), definitions.pipeline).appended(table, 1)
     if log:
         row = WatermarkRow(table, 1, 1, 0, rows, 0, True)
         store(lake, row)

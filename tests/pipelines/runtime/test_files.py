@@ -20,7 +20,7 @@ from tests.pipelines.runtime.test_event_time import Play, told
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
-from tidegate.pipelines.lake.lake import Layout
+from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.rows import read
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.sql import compile_script
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.long
 def as_an_older_tidegate() -> Iterator[None]:
     """All rows of an epoch are staged in the quarantine's folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Layout, "published_path", Layout.staged_path)
+        patch.setattr(Places, "published", Places.staged)
         patch.setattr(lake_module, "FORMAT", 2)
         yield
 
@@ -55,7 +55,7 @@ def check(harness: Harness, target: str, insert: Insert) -> None:
     assert published
     assert all(name.startswith(f"_data/{insert.id}/") for name in published), published
     assert kept_out
-    assert {str(file.relative_to(path)) for file in path.glob("_quarantine/**/*.parquet")} == kept_out
+    assert {str(file.relative_to(path)) for file in Path(path).glob("_quarantine/**/*.parquet")} == kept_out
 
 
 def ids(play: Play) -> list[int]:
@@ -90,7 +90,7 @@ def staged(play: Play) -> set[str]:
     """The names of the attempts that have files in either place."""
     lake, table, insert = play.harness.lake, play.harness.pipeline.table("converted"), play.harness.pipeline.inserts[0]
     places = lake.staged_paths(table, insert).values()
-    return {file.relative_to(place).parts[0] for place in places for file in place.rglob("*.parquet")}
+    return {file.relative_to(place).parts[0] for place in places for file in Path(place).rglob("*.parquet")}
 
 
 def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSession, tmp_path: Path) -> None:

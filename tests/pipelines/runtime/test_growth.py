@@ -483,7 +483,7 @@ def test_what_retention_took_out_of_the_quarantine_is_in_the_checkpoint_too(
             assert known == rows or (known is None and upto <= epochs + 2 - decisions)
             assert sum(item.rows for item in removed(kept, upto)) == rows
             if upto > epochs:
-                mark(quarantine, {removal(made.lake, made.insert): upto})
+                mark(Path(quarantine), {removal(made.lake, made.insert): upto})
             with decoded(monkeypatch) as decoding:
                 found = reconcile(Lake(made.root), made.pipeline, made.insert)
             assert found.removed["quarantine"] == rows
@@ -570,7 +570,7 @@ def test_maintenance_of_a_target_reads_the_newest_epoch_alone_and_leaves_what_it
     for root, epochs in zip(aged, (90, AGED), strict=True):
         made = copied(root, tmp_path / str(epochs))
         looking_back(made, epochs + 1, next(iter(LOOK_BACKS)))
-        place = made.lake.published_path(made.target, made.insert)
+        place = Path(made.lake.staged_paths(made.target, made.insert)["publish"])
         files = {epoch: place / f"g1-e{epoch}-0" / "a.parquet" for epoch in (1, epochs, epochs + 1)}
         for file in files.values():
             file.parent.mkdir(parents=True)
@@ -634,11 +634,11 @@ def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes
     for table in made.lake.control_tables:
         table.compact()
     monkeypatch.undo()
-    tables = {path: listed_removals(path) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
+    tables = {path: listed_removals(Path(path)) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
     assert min(tables.values()) >= 60
     before, identity = made.lake.epochs.rows(made.owner), made.lake.id
     upkeep(made, Lake(tmp_path))
-    assert {path: listed_removals(path) for path in tables} == dict.fromkeys(tables, 0)
+    assert {path: listed_removals(Path(path)) for path in tables} == dict.fromkeys(tables, 0)
     fresh = Lake(tmp_path)
     assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
     versions = [DeltaTable(path).version() for path in tables]
@@ -693,7 +693,7 @@ def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: P
     made, millisecond = grown(tmp_path, 60), itertools.count()
     target = made.lake.target_path(made.target)
     for number in range(500):
-        (target / f"epoch-{number}").mkdir()
+        Path(target / f"epoch-{number}").mkdir()
     leases = made.lake.leases("test")
     leases.acquire(made.owner)
     keep = timedelta(days=1)

@@ -99,10 +99,10 @@ class ByHand:
                     "id": pa.array(range(len(us))),
                 }
             )
-            path.mkdir(parents=True, exist_ok=True)
+            Path(path).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(str(path), rows.schema, mode="ignore")
             folder = path / f"g1-e{epoch}-x"
-            folder.mkdir()
+            Path(folder).mkdir()
             pq.write_table(rows, folder / "0.parquet")
             adopt(path, folder, survey(folder), application=lake.application(table, "data", 1), epoch=epoch)
         row = WatermarkRow(table, 1, epoch, at, len(times), 0, False, flip_epoch=1, flipped_at=0)
@@ -128,7 +128,7 @@ class ByHand:
         counts = {"matched": 1, "rows": 1 + sum(quarantined.values()), **quarantined}
         store(lake, StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", files, counts, {}), verdict_of(plan))
         target = lake.target_path(self.pipeline.table(plan.insert)) if plan.insert in self.pipeline.tables else None
-        mark(target or lake.root / "targets" / plan.insert, {lake.application(owner, "publish", 1): plan.epoch})
+        mark(Path(target or lake.root / "targets" / plan.insert), {lake.application(owner, "publish", 1): plan.epoch})
 
     def released(self, upto: int, epoch: int = 1, after: int = 0, **more: Any) -> ReleasePlan:
         """An event-time release that took all that had landed by then and is published."""
@@ -309,7 +309,9 @@ def test_a_pipeline_that_never_stops_lets_rows_go_under_the_leases_that_it_has(t
         while upkeep.piece():
             pass
         now[0] += 3_600
-        files = [file for file in hand.lake.table_path("orders").glob("*/*.parquet") if "checkpoint" not in file.name]
+        files = [
+            file for file in Path(hand.lake.table_path("orders")).glob("*/*.parquet") if "checkpoint" not in file.name
+        ]
         return sorted(epoch for file in files for epoch in pq.read_table(file)["_epoch"].to_pylist())
 
     other = hand.lake.leases("another")
@@ -506,7 +508,7 @@ def test_rows_go_from_the_disk_and_no_answer_changes(spark: SparkSession, tmp_pa
     assert maintain() == (2, "")  # 2 is in quarantine, 3 waits
     ids = sorted(row["id"] for row in lake_rows.read(spark, landed).collect())
     assert ids == [2, 3, 4]
-    files = [pq.read_table(file)["id"].to_pylist() for file in landed.rglob("*.parquet")]
+    files = [pq.read_table(file)["id"].to_pylist() for file in Path(landed).rglob("*.parquet")]
     assert sorted(number for found in files for number in found) == ids
     report = playing.harness.verify("converted")
     assert report.passed

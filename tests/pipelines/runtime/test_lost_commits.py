@@ -24,6 +24,7 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import KEEP, mark
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
@@ -70,12 +71,12 @@ def hand(tmp_path: Path) -> HandmadeLake:
     hand = HandmadeLake(tmp_path)
     for table in ("users", "clicks"):
         path = hand.lake.table_path(table)
-        path.mkdir(parents=True)
+        Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), COLUMNS)
         for epoch in (1, 2, 3):
             hand.landed(table, epoch, rows=10 * epoch, flip=1)
             folder = path / f"g1-e{epoch}-x"
-            folder.mkdir()
+            Path(folder).mkdir()
             size = 10 * epoch
             values = [pa.array([1] * size, pa.int32()), pa.array([epoch] * size), pa.array(range(size))]
             pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
@@ -114,7 +115,7 @@ def test_what_later_tables_know_shows_what_is_lost(
     if owner == "clicks":
         hand.landed("clicks", 4, rows=1)
     path = hand.lake.table_path(table) if table == "users" else hand.lake.control / table
-    lose(path)
+    lose(Path(path))
     with pytest.raises(LakeError, match=f"the lake has lost {lost}") as caught:
         check(hand)
     assert f"bring {path}/_delta_log back" in caught.value.next_command
@@ -123,7 +124,10 @@ def test_what_later_tables_know_shows_what_is_lost(
 def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
     """The lake's own name is part of every transaction's: without it all would be landed and published once more."""
     shutil.rmtree(hand.lake.epochs.path)
-    for ask in (lambda lake: refuse_lost_source(lake, "users", 1), lambda lake: refuse_lost_insert(lake, "", tmp_path)):
+    for ask in (
+        lambda lake: refuse_lost_source(lake, "users", 1),
+        lambda lake: refuse_lost_insert(lake, "", Location(tmp_path)),
+    ):
         with pytest.raises(LakeError, match="the lake has lost all plans"):
             ask(Lake(hand.lake.root))
     new = Lake(tmp_path / "new")
@@ -136,7 +140,7 @@ def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: 
     plan = hand.planned(3, 2, 3, pin=3)
     assert lost_rows(hand.lake, no_spark, pin) == 0
     refuse_lost_rows(hand.lake, no_spark, plan)
-    lose(path)
+    lose(Path(path))
     fresh = type(hand.lake)(hand.lake.root)
     assert lost_rows(fresh, no_spark, Pin("users", 1, 2, 1)) == 0  # what that epoch pins is there
     assert lost_rows(fresh, no_spark, pin) == 30
@@ -175,7 +179,7 @@ def test_what_retention_has_removed_is_not_lost(hand: HandmadeLake) -> None:
 def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -> None:
     path = hand.lake.table_path("users")
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 3
-    remove(max((path / "_delta_log").glob("*.json")))
+    remove(max(Path(path / "_delta_log").glob("*.json")))
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 2
 
 
@@ -184,15 +188,15 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
     """They are where they were staged: in a folder of the target's, or, in an older lake, in its quarantine's."""
     hand = HandmadeLake(tmp_path)
     lake, target, insert = hand.lake, hand.target, hand.insert
-    quarantine, data = lake.quarantine_path(target, insert), lake.published_path(target, insert)
+    quarantine, (data, staged) = lake.quarantine_path(target, insert), lake.staged_paths(target, insert).values()
     refuse_lost_files(lake, target, insert)  # nothing was ever published
     for path in (lake.target_path(target), quarantine):
-        path.mkdir(parents=True)
+        Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), COLUMNS)
     mark(quarantine)
-    assert "to remove them destroys it" in (quarantine.parent / KEEP).read_text()
-    folder = (lake.staged_path(target, insert) if older else data) / "g1-e1-x"
-    folder.mkdir(parents=True)
+    assert "to remove them destroys it" in Path(quarantine.parent / KEEP).read_text()
+    folder = (staged if older else data) / "g1-e1-x"
+    folder.make()
     values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
     pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
     adopt(lake.target_path(target), folder, survey(folder), application="publish", epoch=1)
@@ -216,7 +220,7 @@ def test_a_quarantine_has_its_last_commit_made_again(
         play.order(number, "XXX", 10 * number)
         play.upto(rates=10 * number, orders=10 * number)
     assert play.kept_out.keys() == {1, 2}
-    lose(quarantine)
+    lose(Path(quarantine))
     harness.restart()
     assert play.kept_out.keys() == {1}
     harness.runner.maintenance(timedelta(0)).run()  # what the commit is made again from stays
@@ -224,7 +228,7 @@ def test_a_quarantine_has_its_last_commit_made_again(
     assert play.kept_out.keys() == {1, 2}
     harness.runner.maintenance(timedelta(0)).run()
     play.prove()
-    for commit in sorted((quarantine / "_delta_log").glob("*.json"))[1:]:
+    for commit in sorted(Path(quarantine / "_delta_log").glob("*.json"))[1:]:
         remove(commit)
     delta_log._open.clear()
     harness.restart()
@@ -292,7 +296,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
         assert epochs("EUR") == 2
         harness.restart()
         assert epochs("EUR", "XXX", "EUR") == 3
-    remove(max((quarantine / "_delta_log").glob("*.json")))
+    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
     assert play.kept_out.keys() == {10}
@@ -314,7 +318,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
     play.upto()
     harness.runner.backfill("converted", (told(0), told(15)))
     assert lake_rows.read(spark, quarantine).count() == 0
-    remove(max((quarantine / "_delta_log").glob("*.json")))
+    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     assert lake_rows.read(spark, quarantine).count() == 1
     harness.restart()
@@ -332,7 +336,7 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
         harness.advance()
     odds, lake, insert = harness.pipeline.table("odds"), harness.lake, harness.pipeline.insert("evens")
     for path in (lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert)):
-        remove(max((path / "_delta_log").glob("*.json")))
+        remove(max(Path(path / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
     harness.runner.maintenance(timedelta(0)).run()

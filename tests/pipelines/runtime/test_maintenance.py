@@ -181,10 +181,10 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     assert maintain(harness)["user_info"].retained.reason == "nothing is old enough"  # type: ignore[union-attr]
     now[0] += 1000
     copies = harness.lake.table_path("user_info") / "_lookup"  # an older Tidegate made them
-    copies.mkdir()
+    Path(copies).mkdir()
     done = maintain(harness)["user_info"]
     assert done.retained is not None
-    assert (done.retained.removed, done.note, copies.exists()) == (5, NO_LOOKUP, False)
+    assert (done.retained.removed, done.note, Path(copies).exists()) == (5, NO_LOOKUP, False)
     harness.push("click_event", [{"user_id": 1, "item_id": 1}, {"user_id": 2, "item_id": 2}])
     assert [row["gender"] for row in harness.advance()] == ["x"]
     assert [row["_reason"] for row in harness.quarantined("enriched")] == ["unmatched:deleted@u"]
@@ -206,7 +206,7 @@ def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession
     assert before == 18
     assert len(live_files(target)) == 1
     assert found["enriched"].freed > 0
-    there = set(target.rglob("*.parquet")) - set((target / "_quarantine").glob("enriched/*.parquet"))
+    there = set(Path(target).rglob("*.parquet")) - set(Path(target / "_quarantine").glob("enriched/*.parquet"))
     assert there == set(map(Path, live_files(target)))
     assert sorted(row["item_id"] for row in harness.published("enriched")) == list(range(18))
     harness.push("click_event", [{"user_id": 1, "item_id": 18}])

@@ -49,7 +49,7 @@ def missed(harness: Harness, most: int) -> dict[int, MissedKey]:
     insert, lake = harness.pipeline.inserts[0], harness.lake
     row = lake.epochs.rows(insert_owner(insert.id))[0]
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
-    folder = lake.staged_path(harness.pipeline.table(insert.target), insert)
+    folder = lake.staged_paths(harness.pipeline.table(insert.target), insert)["quarantine"]
     found = missed_keys(lake, keyed_joins(harness.pipeline, insert), folder, stored_plan(row), staged, most)
     assert len({one.key["user_id"] for one in found}) == len(found)
     return {one.key["user_id"]: one for one in found}
@@ -89,7 +89,7 @@ def test_a_script_that_has_changed_since_then_finds_no_keys(harness: Harness) ->
     insert, lake = harness.pipeline.inserts[0], harness.lake
     row = lake.epochs.rows(insert_owner(insert.id))[0]
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
-    folder = lake.staged_path(harness.pipeline.table(insert.target), insert)
+    folder = lake.staged_paths(harness.pipeline.table(insert.target), insert)["quarantine"]
     other = [replace(join, keys={"user_id": "a_new_name"}) for join in keyed_joins(harness.pipeline, insert)]
     assert missed_keys(lake, other, folder, stored_plan(row), staged, 10) == []
 

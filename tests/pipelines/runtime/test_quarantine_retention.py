@@ -21,6 +21,7 @@ from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.upkeep import compact
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import quarantine_retention
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
@@ -49,7 +50,7 @@ class Kept:
 
     @property
     def path(self) -> Path:
-        return self.made.lake.quarantine_path(self.made.target, self.made.insert)
+        return Path(self.made.lake.quarantine_path(self.made.target, self.made.insert))
 
     def publish(self, plan: ReleasePlan, **found: int) -> None:
         self.made.staged(plan, **found)
@@ -95,7 +96,7 @@ class Kept:
 
     @property
     def upto(self) -> int:
-        return removed_upto(self.made.lake, self.made.insert, self.path)
+        return removed_upto(self.made.lake, self.made.insert, Location(self.path))
 
     def remove(self, seconds: float = 10) -> tuple[int, str]:
         retention = QuarantineRetention(self.made.lake, self.made.pipeline, lambda: self.now, {})

@@ -21,6 +21,7 @@ from tidegate.pipelines.joins import writer
 from tidegate.pipelines.joins.task import Groups, ProbeColumns
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.releasable import Releasable, released
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
@@ -140,11 +141,11 @@ def test_a_probe_that_has_new_columns_gives_them_to_the_quarantine(spark: SparkS
     old, new, other = "STRUCT<a: INT, c: DATE>", "STRUCT<a: INT, b: ROW, c: DATE>", "STRUCT<a: BIGINT, c: DATE>"
     new = new.replace("ROW", "STRUCT<x: ARRAY<INT>>")
     for kind in (old, new, new):
-        lake_rows.ensure_table(tmp_path / "q", {"n": "INT", "_probe": kind}, "q", added={"_probe"})
+        lake_rows.ensure_table(Location(tmp_path / "q"), {"n": "INT", "_probe": kind}, "q", added={"_probe"})
     found = {field.name: field.type for field in DeltaTable(tmp_path / "q").schema().fields}["_probe"]
     assert [field.name for field in found.fields] == ["a", "c", "b"]  # type: ignore[union-attr]
     with pytest.raises(LakeError, match="the columns of q have changed since its rows were stored: _probe is"):
-        lake_rows.ensure_table(tmp_path / "q", {"n": "INT", "_probe": other}, "q", added={"_probe"})
+        lake_rows.ensure_table(Location(tmp_path / "q"), {"n": "INT", "_probe": other}, "q", added={"_probe"})
 
 
 def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_not_have_yet(

@@ -79,14 +79,14 @@ class ByHand:
     def publish(self, plan: ReleasePlan) -> None:
         store(self.lake, verdict_of(plan))
         mark(
-            self.lake.target_path(PIPELINE.table("converted")),
+            Path(self.lake.target_path(PIPELINE.table("converted"))),
             {self.lake.application(insert_owner(plan.insert), "publish", 1): 1},
         )
 
     def removed(self, **marks: int) -> None:
         """What retention has removed of rates: `time` (ms), `epoch`, `rows`."""
         found = {self.lake.application("rates", f"retention-{name}", 1): value for name, value in marks.items()}  # type: ignore[arg-type]
-        mark(self.lake.table_path("rates"), found)
+        mark(Path(self.lake.table_path("rates")), found)
 
     def horizon(self) -> Horizon:
         found = self.retention.horizon(RATES_TABLE, 1, TEN)

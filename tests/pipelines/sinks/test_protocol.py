@@ -20,6 +20,7 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.work import JoinWork
@@ -38,7 +39,7 @@ class Bell(TableSink):
     def read(self, spark: Any, generation: int, after: int, upto: int) -> Any:
         return generation, after, upto
 
-    def adopt(self, folder: Path, files: Sequence[StagedFile], **given: Any) -> int:
+    def adopt(self, folder: Location, files: Sequence[StagedFile], **given: Any) -> int:
         self.made.adopted.append((given["application"].split("/")[-2], len(files)))
         return super().adopt(folder, files, **given)
 
@@ -60,7 +61,7 @@ class BellConnector:
     def source(self, context: Any) -> Any:
         raise NotImplementedError
 
-    def sink(self, table: Table, path: Path) -> Bell:
+    def sink(self, table: Table, path: Location) -> Bell:
         return Bell(path, self)
 
 
@@ -82,7 +83,7 @@ class Lake(HandmadeLake):
         self.landed("clicks", 1, 3)
         self.landed("clicks", 2, 3)
         path = self.lake.target_path(self.target)
-        path.mkdir(parents=True)
+        Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), pa.schema([("id", pa.int64()), ("_epoch", pa.int64())]))
 
     def judged_epoch(self, epoch: int, rows: int) -> None:
@@ -90,7 +91,7 @@ class Lake(HandmadeLake):
         staged = self.staged_row(plan, matched=rows)
         folder = self.lake.new_attempt(self.target, self.insert, staged.folder)["publish"]
         for empty in self.lake.new_attempt(self.target, self.insert, staged.folder).values():
-            (empty / "_disposition=publish").mkdir(parents=True)
+            Path(empty / "_disposition=publish").mkdir(parents=True)
         values = {"id": pa.array(range(rows)), "_epoch": pa.array([epoch] * rows, pa.int64())}
         pq.write_table(pa.table(values), folder / "_disposition=publish" / "a.parquet")
         files = [file.__dict__ for file in survey(folder)] if rows else []
@@ -120,7 +121,7 @@ def test_each_epoch_goes_through_the_sink_which_is_notified_once(tmp_path: Path,
     assert lake.published_by(lake.runner()).rows == 0, "it was there"
     lake.runner()._own()
     assert bell.rung == [(1, 0, 1)]
-    log = sorted((lake.lake.target_path(lake.target) / "_delta_log").glob("*.json"))
+    log = sorted(Path(lake.lake.target_path(lake.target) / "_delta_log").glob("*.json"))
     added = [[json.loads(line) for line in path.read_text().splitlines()] for path in log[1:]]
     assert [sum("add" in action for action in actions) for actions in added] == [1, 0]
 
@@ -168,7 +169,7 @@ def test_the_sinks_of_the_house(tmp_path: Path) -> None:
     assert isinstance(PRINT, MakesSinks)
     for name, table in {"print": shown, "scripted": target, "delta": None}.items():
         table = table or replace(target, options=Options({"connector": name, "path": str(tmp_path)}))
-        made = sink_of(table, tmp_path)
+        made = sink_of(table, Location(tmp_path))
         assert isinstance(made, Sink)
         assert isinstance(made, TableSink)
         assert isinstance(made, EpochListener) is (name == "print")

@@ -61,7 +61,7 @@ class Run:
 
     def versions(self) -> dict[str, int]:
         """The version of every table of the lake."""
-        logs = self.lake.root.rglob("_delta_log")
+        logs = Path(self.lake.root).rglob("_delta_log")
         found = {str(log.parent.relative_to(self.lake.root)): DeltaTable(str(log.parent)).version() for log in logs}
         return {table: version for table, version in found.items() if table not in PLANS}
 
@@ -158,7 +158,7 @@ def test_whatever_goes_wrong_is_told_and_the_next_run_goes_on(
     database.execute("UPDATE user_city SET city = 'elsewhere' WHERE user_id % 2", "UPDATE user_info SET gender = 'x'")
     with run.runner() as runner:
         runner.advance("user_info")
-    (events,) = run.lake.root.glob("_scratch/_binlog/*/*/events")
+    (events,) = Path(run.lake.root).glob("_scratch/_binlog/*/*/events")
     assert b"elsewhere" in events.read_bytes()
     events.write_bytes(events.read_bytes().replace(b"elsewhere", b"elsewhare"))
     before = run.versions()

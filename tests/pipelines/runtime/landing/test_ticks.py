@@ -110,7 +110,7 @@ def state(lake: Lake) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in TABLES:
         found[name] = sorted(map(str, rows_of(str(lake.table_path(name)))))
-        if (lake.rejected_path(name) / "_delta_log").exists():
+        if Path(lake.rejected_path(name) / "_delta_log").exists():
             found[f"{name} rejected"] = sorted(map(str, rows_of(str(lake.rejected_path(name)))))
         found[f"{name} log"] = [asdict(replace(row, lag_ms=None)) for row in lake.watermarks.rows(name)]
     return found
@@ -217,7 +217,7 @@ INSERTS = ("plain", "expression", "filtered", "checked", "timed")
 
 def versions(lake: Lake) -> Counter[str]:
     """How many versions each table of a lake has, but for those that go by the clock."""
-    logs = {str(log.parent.relative_to(lake.root)) for log in lake.root.glob("**/_delta_log")}
+    logs = {str(log.parent.relative_to(lake.root)) for log in Path(lake.root).glob("**/_delta_log")}
     names = logs - {"_control/leases", "completeness"}
     return Counter({name: DeltaTable(lake.root / name).version() + 1 for name in names})
 
@@ -305,5 +305,5 @@ def test_tables_of_one_server_land_by_one_job_while_its_log_grows_little(
     assert len(jobs) > 3, jobs
     found = {row["id"]: (row["name"], row["city"]) for row in harness.published("named")}
     assert found == {1: ("first", "first"), 2: ("second", "second"), 3: ("third", "third")}
-    assert not list((harness.lake.root / "_scratch" / "_binlog").glob("*/*")), "what all have read is gone"
+    assert not list(Path(harness.lake.root / "_scratch" / "_binlog").glob("*/*")), "what all have read is gone"
     harness.runner.close()

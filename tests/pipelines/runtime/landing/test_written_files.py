@@ -50,7 +50,7 @@ class Tables:
         return [(each.epoch, each.rows, each.flipped) for each in landed]
 
     def files(self, table: str, pattern: str) -> int:
-        return len(list(self.lake.table_path(table).glob(f"*/{pattern}")))
+        return len(list(Path(self.lake.table_path(table)).glob(f"*/{pattern}")))
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         found = rows_of(str(self.lake.table_path(table)))
@@ -75,7 +75,7 @@ def test_rows_are_the_same_whoever_writes_them(spark: SparkSession, database: Da
     database.execute("UPDATE t SET name = 'x' WHERE id = 7")
     assert tables.advance("plain") == [(3, 1, False)]
     assert tables.files("plain", SPARKS) >= 1
-    assert all(list(folder.glob("*.parquet")) for folder in tables.lake.table_path("plain").glob("g1-*"))
+    assert all(list(folder.glob("*.parquet")) for folder in Path(tables.lake.table_path("plain")).glob("g1-*"))
 
 
 @pytest.mark.parametrize("point", ["source.written", "source.appended"])

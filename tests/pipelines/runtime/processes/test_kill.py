@@ -80,7 +80,7 @@ def test_kill_9_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
         if number == 2:
             harness.runner.maintenance(timedelta(0)).run()  # spares what the staged epoch has written
         harness.runner.close()
-        kill(PUBLISH, harness.lake.root, point)
+        kill(PUBLISH, Path(harness.lake.root), point)
         more = sorted([*published, *PUBLISHED[number]], key=str)
         assert committed(state, harness.lake.application(owner, "state", 1)) == before + ahead, point
         assert told(harness.published("told")) == (more if out else published), point
@@ -160,11 +160,11 @@ class Both:
     def tally(self, output: str) -> tuple[Rows, Rows]:
         table, names = self.pipeline.table(output), ("k", "number", "total")
         kept_out = self.lake.quarantine_path(table, self.pipeline.insert("evens"))
-        return rows(self.lake.target_path(table), *names), rows(kept_out, *names)
+        return rows(Path(self.lake.target_path(table)), *names), rows(Path(kept_out), *names)
 
     @property
     def ruled(self) -> Rows:
-        return rows(self.lake.target_path(self.pipeline.table("ruled")), "k", "number", "rule")
+        return rows(Path(self.lake.target_path(self.pipeline.table("ruled"))), "k", "number", "rule")
 
 
 def whole(epochs: Sequence[Rows]) -> Rows:
@@ -222,18 +222,18 @@ def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_a
     land(harness, LANDED[1])
     harness.runner.close()
     # Planned, then staged, and the other one in the middle of its task.
-    assert ended(STEPS, root, "stage:evens:insert.planned") == 0
-    assert ended(STAGE, root) == -signal.SIGKILL
+    assert ended(STEPS, Path(root), "stage:evens:insert.planned") == 0
+    assert ended(STAGE, Path(root)) == -signal.SIGKILL
     assert [row.epoch for row in harness.lake.staged.rows("insert evens")] == [1, 2]
     assert [row.epoch for row in harness.lake.epochs.rows("insert ruled")] == [1, 2]
     assert [row.epoch for row in harness.lake.staged.rows("insert ruled")] == [1]
     # Judged, then between the commits of both outputs.
     points = ["insert.judged", "process.second-quarantined", "process.second"]
     steps = [f"{'publish' if point.startswith('process') else 'judge'}:evens:{point}" for point in points]
-    assert ended(STEPS, root, *steps) == 0
+    assert ended(STEPS, Path(root), *steps) == 0
     assert both.tally("odds") == by_key(ODDS[:2])
     assert both.tally("evens") == by_key(EVENS[:1])
-    assert ended(STEPS, root, "publish:evens:insert.quarantined", "publish:evens:process.state") == 0
+    assert ended(STEPS, Path(root), "publish:evens:insert.quarantined", "publish:evens:process.state") == 0
     assert both.tally("evens") == (by_key(EVENS[:1])[0], by_key(EVENS[:2])[1])
     harness.restart()
     harness.advance()
@@ -244,7 +244,7 @@ def test_kill_9_with_two_outputs_with_a_broadcast_input_and_with_state_written_a
         harness.runner.stage(insert)
         harness.runner.judge(insert)
     harness.runner.close()
-    assert ended(STEPS, root, "publish:evens:process.state", "publish:ruled:process.state") == 0
+    assert ended(STEPS, Path(root), "publish:evens:process.state", "publish:ruled:process.state") == 0
     assert (both.tally("evens")[0], both.ruled) == (by_key(EVENS[:2])[0], whole(RULED[:2]))
     harness.restart()
     harness.advance()

@@ -160,7 +160,7 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
     assert [item.plan.process.rows for item in epochs if item.plan.process] == [3, 1, 1, 0]
     assert all(item.problems == () for item in reconcile_all(harness.lake, harness.pipeline))
     state = harness.lake.state_path(harness.pipeline.insert("told"))
-    gone = next(state.glob("g1-e1-*/part-*.parquet"))
+    gone = next(Path(state).glob("g1-e1-*/part-*.parquet"))
     kept = gone.read_bytes()
     gone.unlink()
     harness.push("events", [event("a", 6)])
@@ -168,7 +168,7 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
     with pytest.raises(LakeError, match=r"the state of told is lost: g1-e1-.*is gone"):
         harness.advance()
     gone.write_bytes(kept)
-    (state / "_delta_log").rename(state / "_elsewhere")
+    Path(state / "_delta_log").rename(state / "_elsewhere")
     harness = taken_up(harness, timed(function=Mended()))
     with pytest.raises(LakeError, match="the lake has lost what epoch 1 of told had put there"):
         harness.advance()

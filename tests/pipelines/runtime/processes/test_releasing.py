@@ -54,7 +54,7 @@ def test_a_log_row_that_is_lost_is_written_before_the_next_epoch_s(tmp_path: Pat
     log.planned(first)
     log.staged(first, watermark=5)
     store(log.lake, verdict_of(first))
-    mark(log.on_lake.target_path, {log.lake.application(log.on_lake.owner, "publish", 1): 1})
+    mark(Path(log.on_lake.target_path), {log.lake.application(log.on_lake.owner, "publish", 1): 1})
     log.planned(replace(first, epoch=2))
     assert log.lake.watermarks.last("paired") is None
     log.releasing()._log_again()

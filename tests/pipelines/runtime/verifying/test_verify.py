@@ -104,7 +104,7 @@ def _verify(harness: Harness, insert: str = "kept") -> VerifyReport:
 
 
 def _target(harness: Harness) -> Path:
-    return harness.lake.target_path(harness.pipeline.table("kept"))
+    return Path(harness.lake.target_path(harness.pipeline.table("kept")))
 
 
 def test_the_outcomes_are_those_of_the_rulings(published: Harness) -> None:

@@ -97,7 +97,7 @@ class Play:
     def rejected(self, table: str = "events") -> list[dict[str, Any]]:
         """What the table's quarantine holds."""
         path = self.lake.rejected_path(table)
-        if not path.exists():
+        if not Path(path).exists():
             return []
         rows = lake_rows.read(self.spark, path).orderBy("_epoch", "_split", "_offset").collect()
         return [row.asDict(recursive=True) for row in rows]
