@@ -100,7 +100,7 @@ class Lake(HandmadeLake):
 
     def runner(self) -> InsertRunner:
         """A process that has just started."""
-        free: Any = SimpleNamespace(acquire=lambda owner: None)
+        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         lake = type(self.lake)(self.root)
         work = JoinWork(on_lake=NOTHING, spark=lambda: NOTHING, clock=lambda: 9, progress=NOTHING)
         found = InsertRunner(lake, self.pipeline, self.insert, free, work)

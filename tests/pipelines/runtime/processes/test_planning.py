@@ -83,7 +83,7 @@ class Log:
 
     def releasing(self) -> InsertRunner:
         without: Any = None
-        free: Any = SimpleNamespace(acquire=lambda owner: None)
+        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         work = ProcessWork(self.on_lake, spark=without, clock=lambda: 7, progress=without)
         return InsertRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, free, work)
 

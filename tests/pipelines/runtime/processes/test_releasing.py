@@ -31,7 +31,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     log.planned(plan)
     staged = log.staged(plan)
     store(log.lake, verdict_of(plan))
-    free: Any = SimpleNamespace(acquire=lambda owner: None)
+    free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
     on_lake = log.on_lake
     work = ProcessWork(on_lake, spark=NOTHING, clock=lambda: 2, progress=NOTHING)
     releasing = InsertRunner(on_lake.lake, on_lake.pipeline, on_lake.insert, free, work)
