@@ -261,11 +261,12 @@ def folders_in(place: Address) -> Iterator[Location]:
         yield from (entry.location for entry in entries if entry.is_folder)
 
 
-def dataset_of(files: Sequence[str], schema: pa.Schema | None = None) -> ds.Dataset:
-    """The rows of Parquet files of one schema, by their addresses, which are read batch by batch."""
+def dataset_of(files: Sequence[str], schema: pa.Schema | None = None, dictionaries: Collection[str] = ()) -> ds.Dataset:
+    """The rows of Parquet files of one schema, by their addresses, which are read batch by batch; `dictionaries`:
+    columns that come as such."""
     import pyarrow.dataset as ds
 
-    return ds.dataset(files, schema=schema, format=_format())
+    return ds.dataset(files, schema=schema, format=_format(dictionaries))
 
 
 def _format(dictionaries: Collection[str] = ()) -> ds.ParquetFileFormat:

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +37,6 @@ from tidegate.pipelines.versions.hashing import (
     Hashes,
     Numbers,
     Word,
-    flags,
     hashed,
     masked,
     one_to_one,
@@ -56,7 +55,7 @@ NO_TIME = int(np.iinfo(np.int64).min)
 NONE = -1
 """In the place of a key or a version: there is none."""
 
-DELETE = ord("d")
+DELETE, TRUNCATE = ord("d"), ord("t")
 
 ARRAYS = ("hashes", "first", "start", "times", "epochs", "ops", "latest")
 HOT_VERSIONS, HOT_KEYS = 1000, 16
@@ -67,6 +66,9 @@ _OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
 _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _SAMPLE, _REPEATED = 1 << 16, 4
 """A text column is a dictionary where it has up to so many values, each four times on the average."""
+_LETTERS = pa.dictionary(pa.int32(), pa.string())
+DEALT_BYTES = 16 << 20
+"""Rows of about so many bytes are dealt to shards at once."""
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
 
@@ -92,46 +94,97 @@ def shard_of(hashes: Hashes, shards: int) -> Numbers:
     return (hashes & np.uint64(shards - 1)).astype(np.int64)
 
 
-def make(made: Made) -> None:
-    """Write a run, whole or not at all. Raises OSError."""
+def make(made: Made, dealt: Sequence[Path] = ()) -> None:
+    """Write a run, whole or not at all, of `made.files`, or of what was `dealt` to its shard. Raises OSError."""
     folder = Path(made.folder)
-    rows, count = _read(made)
+    read = _read_back(dealt) if made.shards > 1 else list(_batches(made, made.files))
+    rows = pa.Table.from_batches(read, _schema(made))
+    del read
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
     unfinished.mkdir(parents=True)
     try:
-        _write(unfinished, made, rows, count)
+        _write(unfinished, made, rows)
         shutil.rmtree(folder, ignore_errors=True)  # one that was not whole
         os.replace(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _read(made: Made) -> tuple[pa.Table, int]:
-    """The run's rows, and how many they are; a version with a NULL key is none."""
+def deal(made: Made, files: Sequence[str], into: Sequence[Path]) -> None:
+    """Write the run's rows in some of its files to one file for each shard, `into`, each whole or not at all: so that
+    the table is read once, however many shards there are. Raises OSError."""
+    folder = into[0].parent
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = [path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}") for path in into]
+    try:
+        for path in unfinished:
+            path.touch()
+        for block in _blocks(_batches(made, files)):
+            shard = shard_of(hashed(words([_whole(block[key]) for key in made.keys])), made.shards)
+            order = np.argsort(shard.astype(np.int16) if made.shards < 1 << 15 else shard, kind="stable")
+            block, ends = block.take(pa.array(order)), np.cumsum(np.bincount(shard, minlength=made.shards)).tolist()
+            for path, begin, end in zip(unfinished, [0, *ends], ends, strict=False):
+                if begin < end:
+                    with path.open("ab") as file, pa.ipc.new_stream(file, block.schema) as writer:
+                        writer.write_table(block.slice(begin, end - begin))
+        for path, whole in zip(unfinished, into, strict=True):
+            os.replace(path, whole)
+    finally:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
+
+
+def _read_back(dealt: Sequence[Path]) -> list[pa.RecordBatch]:
+    """What was dealt to a shard; it stays on disk until it is looked at."""
+    found: list[pa.RecordBatch] = []
+    for path in dealt:
+        if size := path.stat().st_size:
+            file = pa.memory_map(str(path))
+            while file.tell() < size:
+                found += pa.ipc.open_stream(file).read_all().to_batches()
+    return found
+
+
+def _schema(made: Made) -> pa.Schema:
+    """Of a run's rows: `_op` is its letter's number."""
     from tidegate.pipelines.lake.rows import LAKE_COLUMNS  # it imports pyspark
 
-    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in _OWN}
-    schema = pa.schema(list({**own, **made.types}.items()))
-    epoch, held, count = pc.field("_epoch"), list[pa.RecordBatch](), 0
+    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in _OWN if name != "_generation"}
+    return pa.schema(list({**own, "_op": pa.uint8(), **made.types}.items()))
+
+
+def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The run's rows in some of its files."""
+    kept, epoch = _schema(made), pc.field("_epoch")
+    stored = [field.with_type(_LETTERS) if field.name == "_op" else field for field in kept]
+    schema = pa.schema([*stored, pa.field("_generation", pa.int32())])
     wanted = (pc.field("_generation") == made.generation) & (epoch > made.after) & (epoch <= made.upto)
-    if made.files:
-        files = dataset_of(made.files, schema)
-        for batch in files.to_batches(filter=wanted, batch_readahead=1, fragment_readahead=1):
-            count += batch.num_rows
-            held.append(batch if made.shards == 1 else _of_shard(batch, made))
-    return pa.Table.from_batches(held, schema), count
+    if files:
+        scanned = dataset_of(files, schema, ("_op",)).to_batches(
+            columns=kept.names, filter=wanted, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in scanned:
+            ops = pa.array(_letters(batch.column("_op")))
+            columns = [ops if name == "_op" else batch.column(name) for name in kept.names]
+            yield pa.RecordBatch.from_arrays(columns, schema=kept)
 
 
-def _of_shard(batch: pa.RecordBatch, made: Made) -> pa.RecordBatch:
-    own = shard_of(hashed(words([batch.column(key) for key in made.keys])), made.shards) == made.shard
-    truncates = flags(pc.equal(batch.column("_op"), "t"))  # type: ignore[attr-defined]
-    return batch.filter(pa.array(own | truncates))
+def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        held, size = [*held, batch], size + batch.nbytes
+        if size >= DEALT_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
-def _write(folder: Path, made: Made, rows: pa.Table, count: int) -> None:
-    truncates = rows.filter(pc.equal(rows["_op"], "t")).select(["_rowtime", "_epoch", "_seq"])  # type: ignore[attr-defined]
+def _write(folder: Path, made: Made, rows: pa.Table) -> None:
+    count = rows.num_rows
+    truncates = rows.filter(pc.equal(rows["_op"], TRUNCATE)).select(["_rowtime", "_epoch", "_seq"])  # type: ignore[attr-defined]
     _save(folder / "truncates.arrow", truncates)
-    is_version = pc.not_equal(rows["_op"], "t")  # type: ignore[attr-defined]
+    is_version = pc.not_equal(rows["_op"], TRUNCATE)  # type: ignore[attr-defined]
     for key in made.keys:
         is_version = pc.and_(is_version, rows[key].is_valid())  # type: ignore[attr-defined]
     if not pc.all(is_version, min_count=0).as_py():  # type: ignore[attr-defined]
@@ -150,14 +203,15 @@ def _write(folder: Path, made: Made, rows: pa.Table, count: int) -> None:
     starts = np.flatnonzero(np.append(True, ~alike)) if len(order) else np.zeros(0, np.int64)
     distinct, start = ordered[starts], np.append(starts if len(order) else 0, len(order))
     bits = len(distinct).bit_length() + 1
-    first = np.searchsorted((distinct >> np.uint64(64 - bits)).astype(np.int64), np.arange((1 << bits) + 1))
+    first = np.zeros((1 << bits) + 1, np.int64)
+    np.cumsum(np.bincount((distinct >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits), out=first[1:])
     arrays = {
         "hashes": distinct,
         "first": first.astype(np.int32 if len(distinct) < 1 << 31 else np.int64),
         "start": start.astype(np.int64),
         "times": times[order],
         "epochs": rows["_epoch"].to_numpy()[order],
-        "ops": _letters(_whole(rows["_op"]))[order],
+        "ops": rows["_op"].to_numpy()[order],
         "latest": _latest(rank[order], start),
     }
     for name in ARRAYS:
@@ -182,14 +236,19 @@ def times_of(column: pa.ChunkedArray) -> Numbers:
 def seq_parts(seq: pa.Array) -> list[Numbers]:
     """The parts of each seq, the most important first; NULL is less than any value, as Spark has it."""
     parts = pa.Table.from_arrays(seq.flatten(), [field.name for field in seq.type])
-    return [parts[name].cast(pa.int64()).fill_null(NO_TIME).to_numpy() for name in SEQ_PARTS]
+    return [_number(parts[name]) for name in SEQ_PARTS]
 
 
-def _letters(ops: pa.Array) -> Ops:
-    """Of texts of one letter each."""
-    found = ops.dictionary_encode()
-    letters = np.array([ord(op) for op in found.dictionary.to_pylist()], np.uint8)
-    return letters[found.indices.to_numpy()]
+def _number(part: pa.ChunkedArray) -> Numbers:
+    if part.null_count == len(part):
+        return np.broadcast_to(np.int64(NO_TIME), len(part))
+    return part.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+
+
+def _letters(ops: pa.DictionaryArray) -> Ops:
+    """Of texts of one letter each, as a dictionary."""
+    letters = np.array([ord(op) for op in ops.dictionary.to_pylist()], np.uint8)
+    return letters[ops.indices.to_numpy()]
 
 
 def _rank(parts: Sequence[Numbers]) -> Numbers:
@@ -277,7 +336,11 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def _repeated(column: pa.Array) -> pa.Array:
     """Text whose values repeat, as a dictionary: who takes rows of it takes their numbers."""
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    if not text or len(column.slice(0, _SAMPLE).unique()) * _REPEATED > len(column):
+    if not text:
+        return column
+    # Of as many values as a dictionary may have, 63% are among as many rows that are in no order.
+    values = len(column.slice(0, _SAMPLE).unique())
+    if values * _REPEATED > len(column) or values * 3 > _SAMPLE * 2:
         return column
     found = column.dictionary_encode()
     return found if len(found.dictionary) <= _SAMPLE and len(found.dictionary) * _REPEATED <= len(column) else column

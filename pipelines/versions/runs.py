@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.versions.run import Made, Run, make, opened, whole_at
+from tidegate.pipelines.versions.run import Made, Run, deal, make, opened, whole_at
 
 SHARE, FEW = 4, 100_000
 """Upkeep makes the small runs a part of the base where they hold over a quarter of its rows, and more than a few."""
@@ -42,7 +42,10 @@ one that had to be made instead."""
 SHARD_BYTES = 128 << 20
 """Bytes of Parquet that one shard is made of: some four times as many in memory."""
 
-LAYOUT = 3
+PARTS = 8
+"""A run's files are dealt to its shards in so many parts at most, each by whichever task comes first."""
+
+LAYOUT = 4
 """Of a run's files: others are none of this one's."""
 
 UNUSED_S = 86_400.0
@@ -147,11 +150,12 @@ class Runs:
             with suppress(OSError):
                 if other != self.folder and other.stat().st_mtime < time.time() - UNUSED_S:
                     shutil.rmtree(other, ignore_errors=True)
-        names = {Path(made.folder).name for made in used}
-        for folder in self.folder.glob("*-*-*of*"):
+        names = {name for made in used for name in (Path(made.folder).name, _dealt_below(made).name)}
+        for folder in self.folder.glob("*-*-*.*"):
             parts = re.match(r"(\d+)-(\d+)-", folder.name)
             inside = parts and any(made.after <= int(parts[1]) and int(parts[2]) <= made.upto for made in used)
-            if inside and folder.name not in names:
+            own = ".".join(folder.name.split(".")[:2])  # another process may make one that is used just now
+            if inside and own not in names:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -159,16 +163,20 @@ def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
     """The runs, made where they are missing; all of them anew where they do not hold `rows`. Raises OSError, and
     LakeError where they do not then either."""
     for attempt in range(2):
-        # Another task may have begun with the first: this one begins elsewhere, so that both have something to do.
         start = os.getpid() % max(len(runs), 1)
-        by_folder = {made.folder: _there(made) for made in [*runs[start:], *runs[:start]]}
-        found = [by_folder[made.folder] for made in runs]
-        held = sum(run.count for run, made in zip(found, runs, strict=True) if made.shard == 0)
+        missing = [made for made in [*runs[start:], *runs[:start]] if opened(made.folder) is None]
+        for wait in (False, True):  # first what no other task is making, so that each has something to do
+            for made in missing:
+                ensure(made, wait=wait)
+        found = [_there(made) for made in runs]
+        held = sum(run.count for run in found)
         if rows is None or held == rows:
+            _forget_dealt(runs)
             return found
         for made in runs if attempt == 0 else ():
             with _alone(made):
                 shutil.rmtree(made.folder, ignore_errors=True)
+        _forget_dealt(runs)
     raise LakeError(
         f"{held:,} rows of a build are in its files, and the watermark log has {rows:,}",
         where=runs[0].files[0] if runs and runs[0].files else "",
@@ -180,25 +188,60 @@ def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
 def _there(made: Made) -> Run:
     found = opened(made.folder)
     if found is None:
-        ensure(made)
-        found = opened(made.folder)
-    if found is None:
         raise FileNotFoundError(made.folder)
     return found
 
 
-def ensure(made: Made) -> None:
-    """Make a run where it is missing. Raises OSError."""
-    with _alone(made):
-        if not whole_at(made.folder):
-            make(made)
+def ensure(made: Made, *, wait: bool = True) -> None:
+    """Make a run where it is missing; without `wait` not where another process is about it. Raises OSError."""
+    with _alone(made, wait=wait) as own:
+        if own and not whole_at(made.folder):
+            for dead in Path(made.folder).parent.glob(f"{Path(made.folder).name}.*"):  # of a process that was killed
+                shutil.rmtree(dead, ignore_errors=True)
+            dealt = _dealt(made) if made.shards > 1 else []
+            make(made, dealt)
+            for file in dealt:
+                file.unlink(missing_ok=True)
+
+
+def _dealt(made: Made) -> list[Path]:
+    """The files of what was dealt to a shard, each of a part of the run's files; dealt now where it was not yet."""
+    parts = max(min(len(made.files), PARTS), 1)
+    folder = _dealt_below(made) / hashlib.sha256("\n".join(made.files).encode()).hexdigest()[:12]
+    of_part = [[folder / f"{part}" / f"{shard}" for shard in range(made.shards)] for part in range(parts)]
+    start = made.shard % parts
+    for wait in (False, True):
+        for part in [*range(start, parts), *range(start)]:
+            if not of_part[part][made.shard].exists():
+                with _alone(made, f"part{part}", wait=wait) as own:
+                    if own and not of_part[part][made.shard].exists():
+                        deal(made, made.files[part::parts], of_part[part])
+    return [files[made.shard] for files in of_part]
+
+
+def _dealt_below(made: Made) -> Path:
+    """The folder of what was dealt to the shards of a run, of whichever files."""
+    folder = Path(made.folder)
+    return folder.with_name(f"{folder.stem}.dealt")
+
+
+def _forget_dealt(runs: Sequence[Made]) -> None:
+    """Delete what is left of what was dealt: all shards are there, or all are to be made anew."""
+    for made in runs:
+        if made.shards > 1 and made.shard == 0:
+            shutil.rmtree(_dealt_below(made), ignore_errors=True)
 
 
 @contextmanager
-def _alone(made: Made) -> Iterator[None]:
-    """While one process makes a run, others that need it wait."""
+def _alone(made: Made, name: str | None = None, *, wait: bool = True) -> Iterator[bool]:
+    """While one process makes a run (or what is called `name`), others that need it wait; without `wait` they are
+    told: False."""
     folder = Path(made.folder).parent
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{made.shard}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    with (folder / f"{made.shard if name is None else name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

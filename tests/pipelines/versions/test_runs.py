@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.versions import chained, merged, run
+from tests.pipelines.versions.test_index import Row, written
+from tidegate.pipelines.versions import ABSENT, MATCH, IndexOf, Made, Runs, chained, merged, opened, run, runs
 from tidegate.pipelines.versions.runs import FEW, MERGED_FROM, MOST, SHARE, Span
 
 GROWTH = st.lists(st.sampled_from([0, 0, 1, 10, 1_000, 60_000, 500_000]), min_size=1, max_size=120)
@@ -91,6 +97,87 @@ def test_a_run_that_goes_further_serves_a_pin_of_the_past() -> None:
 
 def test_nothing_is_made_for_epochs_without_rows() -> None:
     assert chained({(0, 4)}, 9, lambda after, upto: min(upto, 4) - min(after, 4)) == [(0, 4)]
+
+
+def sharded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Made], list[str]]:
+    """Four shards of three files of 100 rows each, and what is done about them as it is done."""
+    files = list[str]()
+    for part in range(3):
+        of_part = folder / f"table{part}"
+        of_part.mkdir()
+        files.append(written(of_part, ["number"], [Row("c", (100 * part + n,), n, (0, n), 1) for n in range(100)]))
+    done = list[str]()
+
+    def noted(call: Callable[..., None]) -> Callable[..., None]:
+        return lambda *given: (call(*given), done.append(call.__name__))[1]
+
+    monkeypatch.setattr(runs, "deal", noted(runs.deal))
+    monkeypatch.setattr(runs, "make", noted(runs.make))
+    types = {"number": pa.int64(), "place": pa.int64()}
+    names = [str(folder / "runs" / f"0-1-5.{shard}of4") for shard in range(4)]
+    return [Made(name, tuple(files), 1, 0, 1, ("number",), types, shard, 4) for shard, name in enumerate(names)], done
+
+
+def test_a_table_is_read_once_however_many_shards_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, done = sharded(tmp_path, monkeypatch)
+    index = opened(IndexOf(tuple(made), 1, 300))
+    assert (done.count("deal"), done.count("make")) == (3, 4)
+    found = index.find([pa.array([0, 150, 299, 300])], None)
+    assert found.what.tolist() == [MATCH, MATCH, MATCH, ABSENT]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == [
+        f"0-1-5.{shard}of4" for shard in range(4)
+    ], "what was dealt is gone"
+
+
+def test_a_shard_that_is_gone_is_made_again_and_what_a_kill_has_left_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, done = sharded(tmp_path, monkeypatch)
+    for run_ in made[:2]:
+        runs.ensure(run_)
+    (dealt,) = (tmp_path / "runs").glob("*.dealt/*")
+    (dealt / "1" / "2").unlink()
+    (tmp_path / "runs" / "0-1-5.2of4.abcd").mkdir()
+    done.clear()
+    opened(IndexOf(tuple(made), 1, 300))
+    assert done.count("deal") == 1, "a part of which a shard's file is missing is dealt once more"
+    shutil.rmtree(made[3].folder)
+    assert opened(IndexOf(tuple(made), 1, 300)).find([pa.array([*range(300)])], None).what.tolist() == [MATCH] * 300
+    assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 4
+
+
+def test_a_task_makes_what_no_other_one_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks that miss an index share its shards; one that has come to the other's waits for it at last."""
+    made, done = sharded(tmp_path, monkeypatch)
+    monkeypatch.setattr(runs.os, "getpid", lambda: 1)  # it would begin with the one that is being made
+    (tmp_path / "runs").mkdir()
+    with (tmp_path / "runs" / "1.lock").open("w") as other, ThreadPoolExecutor() as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        index = pool.submit(opened, IndexOf(tuple(made), 1, 300))
+        end = time.monotonic() + 60
+        while done.count("make") < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert done.count("make") == 3
+        assert not Path(made[1].folder).exists()
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert len(index.result().runs) == 4
+    assert done.count("deal") == 3
+
+
+def test_what_another_process_may_be_making_is_not_tidied_up(tmp_path: Path) -> None:
+    own = Runs(tmp_path / "own", 1, ("number",), {})
+    for name in (
+        "0-5-9.0of2",
+        "0-5-9.1of2.abcd",
+        "0-5-9.dealt",
+        "0-4-8.0of1",
+        "0-4-8.dealt",
+        "0-4-8.0of1.abcd",
+        "0-5-9.0of4",
+    ):
+        (own.folder / name).mkdir(parents=True)
+    own.tidy(own.made((0, 5), 2, 9, []))
+    assert sorted(path.name for path in own.folder.iterdir()) == ["0-5-9.0of2", "0-5-9.1of2.abcd", "0-5-9.dealt"]
 
 
 def test_few_runs_stay_mapped_those_that_were_asked_for_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
