@@ -61,10 +61,10 @@ def files_of(commits: Sequence[Commit]) -> dict[str, Commit] | None:
 
 
 class CommitLog:
-    """The log of the table at `path`, a folder that this machine can read."""
+    """The log of the table at `path`, a folder that this machine can read. `name`: what the script calls it."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()
+    def __init__(self, path: str | Path, name: str) -> None:
+        self.path, self.name = Path(path).absolute(), name
         self._table: DeltaTable | None = None
 
     def exists(self) -> bool:
@@ -111,7 +111,7 @@ class CommitLog:
                 f"version {version} of the Delta table is gone: its log was cleaned up before it was read",
                 where=str(file),
                 state="what was read before stands; nothing after it was read",
-                next_command=resnapshot("TABLE", "reads the table anew; and make delta.logRetentionDuration longer"),
+                next_command=resnapshot(self.name, "reads the table anew; and make delta.logRetentionDuration longer"),
             ) from error
         return _commit(version, lines, int(file.stat().st_mtime * 1000))
 

@@ -67,7 +67,7 @@ class DeltaSource:
         # Where the machine's owner names folders, a table outside of them is not read.
         home = self._table.home
         where = paths.allowed(path, self._table.name, home) if paths.restricted() else paths.placed(path, home)
-        self._log = CommitLog(where)
+        self._log = CommitLog(where, self._table.name)
         if why := paths.delta_problem(self._log.path):
             raise self._error(f"'path': {why}", next_command="give the table's folder another name, and run again")
 

@@ -254,7 +254,7 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
         killed.setattr(InsertRunner, "judge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             play.upto(rates=20, orders=20)
-    remove(max((quarantine / "_delta_log").glob("*.json")))
+    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
     if apart:

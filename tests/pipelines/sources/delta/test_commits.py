@@ -18,12 +18,12 @@ def log(tmp_path):
     path = tmp_path / "a table"
     write_deltalake(path, ROWS)
     write_deltalake(path, ROWS, mode="append")
-    return CommitLog(path)
+    return CommitLog(path, "rates")
 
 
 def test_a_table_is_there_or_not(tmp_path, log):
     assert log.exists()
-    assert not CommitLog(tmp_path / "nothing").exists()
+    assert not CommitLog(tmp_path / "nothing", "rates").exists()
 
 
 def test_appends(log):
@@ -82,7 +82,7 @@ def test_a_commit_that_was_cleaned_up_is_told(log):
 def test_a_table_made_anew_has_another_identity(tmp_path, log):
     other = tmp_path / "other"
     write_deltalake(other, ROWS)
-    assert CommitLog(other).id() != log.id()
+    assert CommitLog(other, "rates").id() != log.id()
 
 
 def test_rows_of_a_plain_table_are_what_its_files_hold(log):
@@ -117,7 +117,7 @@ def test_rows_of_a_plain_table_are_what_its_files_hold(log):
 def test_a_table_may_be_more_than_its_files(tmp_path, make):
     path = tmp_path / "t"
     make(path)
-    log = CommitLog(path)
+    log = CommitLog(path, "rates")
     assert log.plain_schema(log.latest()) is None
 
 
