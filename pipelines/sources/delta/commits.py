@@ -53,11 +53,11 @@ class Commit:
 
 def files_of(commits: Sequence[Commit]) -> dict[str, Commit] | None:
     """The commit that added each file, by the file's name; None where one does not lie in the table's own folder under
-    a name that stands for itself, was added twice, or they are more than MOST_PLAIN."""
-    found = [(str(json.loads(line)["add"]["path"]), commit) for commit in commits for line in commit.added]
-    names = dict(found)
+    a name that stands for itself, is not read whole, was added twice, or they are more than MOST_PLAIN."""
+    found = [(json.loads(line)["add"], commit) for commit in commits for line in commit.added]
+    names = {str(file["path"]): commit for file, commit in found}
     plain = len(names) == len(found) <= MOST_PLAIN and all(map(_PLAIN_NAME.fullmatch, names))
-    return names if plain else None
+    return names if plain and not any(file.get("deletionVector") for file, _ in found) else None
 
 
 class CommitLog:

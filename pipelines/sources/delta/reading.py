@@ -29,8 +29,14 @@ from tidegate.pipelines.syntax.types import quoted, spark_string
 POISON = "tidegate: a row does not fit: "
 """What an executor throws begins with it; JSON of version and error follows."""
 
-_ALL_OF_EACH = {"recursiveFileLookup": "true", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Files are read as they are named, whatever the session says of folders named like `a=1` and of files that fail."""
+_ALL_OF_EACH = {
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "__globPaths__": "false",
+}
+"""Files are read as they are named, whatever the session says of folders named like `a=1` and of files that fail, and
+whatever a `*` in a folder's name would find."""
 
 _ROW_BITS = 30
 _TASK_BITS = 8
@@ -78,6 +84,8 @@ def added_plainly(
     for name, value in _ALL_OF_EACH.items():
         reader = reader.option(name, value)
     rows = reader.parquet(*(f"{path}/{name}" for name in files))
+    if len(rows.inputFiles()) != len(files):  # a listing passes over a file that is not there any more
+        raise FileNotFoundError(f"File not found: one of {len(files)} files of {path}")
     versions = ", ".join(f"{spark_string(name)}, {commit.version}L" for name, commit in files.items())
     instants = {commit.version: commit.timestamp for commit in files.values()}
     times = ", ".join(f"{version}L, timestamp_millis({timestamp}L)" for version, timestamp in instants.items())

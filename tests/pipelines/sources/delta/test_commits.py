@@ -146,3 +146,9 @@ def test_files_of_commits_by_their_names():
 )
 def test_files_that_are_not_named_one_by_one(names):
     assert files_of([commit_of(*names)]) is None
+
+
+def test_a_file_whose_rows_a_commit_left_out_is_not_read_as_it_is():
+    """A table's protocol may have been made plain after the commit that added it."""
+    line = json.dumps({"add": {"path": "a.parquet", "dataChange": True, "deletionVector": {"storageType": "u"}}})
+    assert files_of([Commit(1, "added", "RESTORE", 0, (line,))]) is None
