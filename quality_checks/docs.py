@@ -26,7 +26,7 @@ KEEP = 1000
 PAGE_EVERY_S = 60.0
 """A page takes longer to render than a small epoch's checks, so not every epoch gets a fresh one."""
 
-_NAME = re.compile(r"g(\d+)-e(\d+)\.json")
+_NAME = r"g(\d+)-e(\d+)\.json"
 
 
 def folder(staged: StagedEpoch) -> Location:
@@ -113,7 +113,8 @@ def _without_markup(value: Any) -> Any:
 def _forget(home: Location, of: str) -> None:
     """Remove the oldest results that were good; an epoch that failed has a page, and is kept."""
     names = {entry.name for entries in home.listed() for entry in entries}
-    found = [(match, name) for name in names if (match := _NAME.fullmatch(name.removeprefix(of)))]
+    results = re.compile(re.escape(of) + _NAME)
+    found = [(match, name) for name in names if (match := results.fullmatch(name))]
     if len(found) <= KEEP:
         return
     oldest_first = sorted(found, key=lambda item: (int(item[0][1]), int(item[0][2])))

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.sql import SqlError, compile_script
 from tidegate.pipelines.testing import Harness
-from tidegate.quality_checks import user_suite
+from tidegate.quality_checks import docs, user_suite
 
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING)
@@ -180,3 +181,13 @@ def test_the_suite_can_be_imported_by_a_process_without_a_main_file():
     named = f"from tidegate.quality_checks.suite import name_main_module; name_main_module(); {IMPORT}"
     done = subprocess.run([sys.executable, "-c", named], capture_output=True, check=False)
     assert done.stdout.endswith(b"imported"), done.stderr[-2000:]
+
+
+def test_results_of_one_suite_take_no_place_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "KEEP", 2)
+    for number in (1, 2, 10):
+        (tmp_path / f"g1-e{number}.json").touch()
+        (tmp_path / f"suite-g1-e{number}.json").touch()
+    docs._forget(Location(tmp_path), "suite-")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"g1-e1.json", "g1-e2.json", "g1-e10.json", "suite-g1-e2.json", "suite-g1-e10.json"}
