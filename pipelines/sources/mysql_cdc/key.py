@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.types import quote
@@ -33,6 +32,10 @@ _FORMS: Mapping[KeyKind, re.Pattern[str]] = {
     "address": re.compile(r"[0-9A-Fa-f:.-]+"),
 }
 _NAME = re.compile(r"\w+")
+
+
+class NoBound(SourceError):
+    """A text of the splits table that no bound of the key can be."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,10 @@ class KeyColumn:
         return f"CAST({quote(self.name)} AS CHAR)"
 
     def literal(self, value: str) -> str:
-        """The server's SQL for a bound. Raises SourceError for a text that no bound of this column can be."""
+        """The server's SQL for a bound. Raises NoBound for a text that no bound of this column can be."""
         if not _FORMS[self.kind].fullmatch(value):
-            raise SourceError(
-                f"{value!r} is no bound of the key column {self.name}",
-                where="splits table",
-                state="nothing was read",
-                next_command=resnapshot("TABLE", "a new generation: its chunks are planned again"),
+            raise NoBound(
+                f"{value!r} is no bound of the key column {self.name}", where="splits table", state="nothing was read"
             )
         if self.kind == "number":
             return value

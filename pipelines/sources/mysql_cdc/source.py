@@ -219,6 +219,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         with self.session.cursor() as cursor:
             cut_columns = rule.columns(cursor, start or rule.start(cursor))
         query = SnapshotQuery(
+            name=self.context.table.name,
             database=self.options.database,
             table=self.options.table,
             columns=columns,

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pymysql
 from pymysql.connections import Connection
 
-from tidegate.pipelines.commands import then
+from tidegate.pipelines.commands import resnapshot, then
 from tidegate.pipelines.sources.cdc.changelog import SOURCE_FIELDS, snapshot_columns
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
+from tidegate.pipelines.sources.mysql_cdc.key import NoBound
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import SESSION_STATEMENT
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
@@ -79,12 +80,13 @@ def _require_keys(query: SnapshotQuery, columns: Sequence[pa.Array]) -> None:
 
 @dataclass(frozen=True)
 class SnapshotQuery:
-    """What is read of a table, whatever the chunk. `columns` are named as the script names them.
+    """What is read of a table, whatever the chunk. `name` is what the script calls it; it names the `columns` too.
 
     `cut_columns` are the SQL of the cut's file number and position, to be asked in the chunk's read view. `exact`:
     names of the columns, those of the declared key, that have a value of their own in every row.
     """
 
+    name: str
     database: str
     table: str
     columns: Sequence[SourceColumn]
@@ -96,9 +98,14 @@ class SnapshotQuery:
         return f"{self.database}.{self.table}"
 
     def rows(self, chunk: Chunk, condition: str | None = None) -> str:
-        """The chunk's rows; with a `condition` (the server's SQL) those of them that it holds for."""
+        """The chunk's rows; with a `condition` (the server's SQL) those of them that it holds for. Raises NoBound."""
         values = ", ".join(f"{self._value(column)} AS {quote(column.name)}" for column in self.columns)
-        wanted = " AND ".join(f"({part})" for part in (chunk.predicate(self.key), condition) if part)
+        try:
+            within = chunk.predicate(self.key)
+        except NoBound as error:
+            error.reword(next_command=resnapshot(self.name, "a new generation: its chunks are planned again"))
+            raise
+        wanted = " AND ".join(f"({part})" for part in (within, condition) if part)
         source = f"{quote(self.database)}.{quote(self.table)}{'' if condition else self.key.hint}"
         return f"SELECT {values} FROM {source}" + (f" WHERE {wanted}" if wanted else "")  # noqa: S608 quoted
 

@@ -76,7 +76,7 @@ def test_the_commits_own_time_counts(log):
 def test_a_commit_that_was_cleaned_up_is_told(log):
     with pytest.raises(SourceError, match="version 9 of the Delta table is gone") as error:
         log.commit(9)
-    assert "--resnapshot" in str(error.value)
+    assert "--resnapshot rates" in str(error.value)
 
 
 def test_a_table_made_anew_has_another_identity(tmp_path, log):

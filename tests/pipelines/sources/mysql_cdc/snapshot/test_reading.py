@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
+from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey, NoBound
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 KEY = MysqlKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
 QUERY = SnapshotQuery(
-    "shop", "we`ird", [SourceColumn("k", "int", "int"), SourceColumn("d", "date", "date")], KEY, ("1", "2")
+    "rates", "shop", "we`ird", [SourceColumn("k", "int", "int"), SourceColumn("d", "date", "date")], KEY, ("1", "2")
 )
 VALUES = "SELECT `k` AS `k`, TO_DAYS(`d`) - 719528 AS `d` FROM `shop`.`we``ird`"
 
@@ -29,3 +31,9 @@ def test_a_condition_leaves_the_index_to_the_server() -> None:
 def test_a_date_of_the_key_is_null_unless_it_exists() -> None:
     found = replace(QUERY, exact=frozenset({"k", "d"})).rows(Chunk(0))
     assert "SELECT `k` AS `k`, IF(FROM_DAYS(TO_DAYS(`d`)) = DATE(`d`), TO_DAYS(`d`) - 719528, NULL) AS `d`" in found
+
+
+def test_a_bound_that_is_none_names_the_table_that_is_to_be_read_anew() -> None:
+    with pytest.raises(NoBound, match="'x' is no bound of the key column k") as refused:
+        QUERY.rows(Chunk(1, ("x",), ("9",)))
+    assert "--resnapshot rates" in refused.value.next_command
