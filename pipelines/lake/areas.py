@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -106,12 +107,12 @@ class Part:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a plan."""
-        return cls(areas_of(stored["areas"]), areas_of(stored["without"]))
+        return restored(cls, {**stored, "areas": areas_of(stored["areas"]), "without": areas_of(stored["without"])})
 
 
 def areas_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Area, ...]:
     """Areas, read back from a plan."""
-    return tuple(Area(**area) for area in stored)
+    return tuple(restored(Area, area) for area in stored)
 
 
 def joined(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -250,7 +250,10 @@ class ControlTable(Generic[R]):
         if table is None or not chosen:
             return 0
         columns = _stored_schema(self.record)
-        rows = pa.concat_tables([_columns_of((self.path / file.path).parquet().read(), columns) for file in chosen])
+        stored = [(self.path / file.path).parquet().read() for file in chosen]
+        if any(set(each.column_names) - set(self.record.schema.names) for each in stored):
+            return 0  # a newer Tidegate wrote it: its columns would be lost
+        rows = pa.concat_tables([_columns_of(each, columns) for each in stored])
         rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
         places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
         made, begin = [], 0

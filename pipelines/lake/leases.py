@@ -28,6 +28,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.progress import Progress, Task
 
@@ -329,7 +330,7 @@ def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
     path = delta_log.root_of(table)
     with delta_log.damage_reported(path, _remedy(path)):
         return [
-            Lease(**row, owner=file["partition.owner"])
+            restored(Lease, {**row, "owner": file["partition.owner"]}, str(path))
             for file in delta_log.files_of(table, "path", "partition.owner")
             if owner is None or file["partition.owner"] == owner
             for row in delta_log.file_of(table, file["path"]).parquet().read().to_pylist()

@@ -5,19 +5,59 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
 from tidegate.pipelines.commands import Advice
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.watermarks import Watermark
 
 
 def canonical(value: Any) -> str:
     """JSON with one spelling: sorted keys, no spaces. What digests are taken of."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+T = TypeVar("T")
+
+
+class NewerRecord(LakeError):
+    """A record of the lake has `unknown` fields: a newer Tidegate wrote it, and what they say must not be left out."""
+
+    def __init__(self, kind: str, unknown: tuple[str, ...], where: str = "") -> None:
+        self.kind, self.unknown = kind, unknown
+        super().__init__(
+            f"a newer Tidegate wrote this {kind}: this one does not know its {', '.join(unknown)}",
+            where=where,
+            state="nothing was changed",
+            next_command="install the Tidegate that wrote it, or a newer one, then run the same command again",
+        )
+
+
+@cache
+def _known(kind: type[Any]) -> frozenset[str]:
+    return frozenset(item.name for item in dataclasses.fields(kind))
+
+
+def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """A dataclass that the lake stores, read back. Raises NewerRecord where it has a field that `kind` has not."""
+    if unknown := values.keys() - _known(kind):
+        raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
+    return kind(**values)
+
+
+@contextmanager
+def read_from(row: Record) -> Iterator[None]:
+    """Let a NewerRecord of what a control row stores say which row that is."""
+    try:
+        yield
+    except NewerRecord as error:
+        raise NewerRecord(error.kind, error.unknown, row.place) from error
 
 
 @dataclass(frozen=True)
@@ -39,14 +79,25 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A stored row, read back. A column that is younger than the row is missing or null: its default holds."""
+        """A stored row, read back. A column that is younger than the row is missing or null: its default holds. Raises
+        NewerRecord for a column that this Tidegate does not know."""
         texts = cls._json()
         given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
-        return cls(**{name: json.loads(value) if name in texts else value for name, value in given.items()})
+        values = {name: json.loads(value) if name in texts else value for name, value in given.items()}
+        return restored(cls, values, _place(cls, row))
+
+    @property
+    def place(self) -> str:
+        """Which row it is, for errors."""
+        return _place(type(self), {name: getattr(self, name) for name in ("owner", "generation", "epoch")})
 
     @classmethod
     def _json(cls) -> set[str]:
         return {item.name for item in dataclasses.fields(cls) if item.metadata.get("json")}
+
+
+def _place(kind: type[Record], row: Mapping[str, Any]) -> str:
+    return f"{row['owner']}, generation {row['generation']}, epoch {row['epoch']} of the lake's table {kind.table}"
 
 
 def _json_field(default: Any = dataclasses.MISSING) -> Any:
@@ -244,7 +295,7 @@ class StagedRow(Record):
 
     def of(self, disposition: str) -> list[StagedFile]:
         """The staged files of one disposition."""
-        return [StagedFile(**file) for file in self.files if file["disposition"] == disposition]
+        return [restored(StagedFile, file, self.place) for file in self.files if file["disposition"] == disposition]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.areas import Part, micros
-from tidegate.pipelines.lake.records import WatermarkRow
+from tidegate.pipelines.lake.records import WatermarkRow, restored
 from tidegate.pipelines.location import Location
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Generation:
         found = Sums()
         for row in self._newest_first(upto):
             if row.sums is not None:
-                return found + Sums(**row.sums)
+                return found + restored(Sums, row.sums, row.place)
             found += Sums.of(row)
         return found
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
@@ -102,8 +103,9 @@ class Done:
         stored = dict(row.sums)
         if not {"decided", "sums", "since", "processed"} <= stored.keys():
             return None
-        stored["sums"] = tuple(map(QuarantinedSum.stored, stored["sums"]))
-        return cls(**{**stored, "processed": Processed.of(stored["processed"])})
+        with read_from(row):
+            stored["sums"] = tuple(map(QuarantinedSum.stored, stored["sums"]))
+            return restored(cls, {**stored, "processed": Processed.of(stored["processed"])})
 
     def decided_upto(self, epoch: int) -> int | None:
         """The quarantined rows that epochs up to one have released or discarded; None where all epochs have to be read

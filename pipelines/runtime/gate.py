@@ -78,13 +78,16 @@ class GateVerdict:
 
     @classmethod
     def of(cls, row: VerdictRow) -> GateVerdict:
+        """Read back. Raises LakeError where a newer Tidegate stored it."""
+        from tidegate.pipelines.lake.records import restored
+
         return cls(
             insert=row.owner.removeprefix("insert "),
             generation=row.generation,
             epoch=row.epoch,
             plan_digest=row.plan_digest,
             passed=row.passed,
-            checks=tuple(CheckResult(**check) for check in row.checks),
+            checks=tuple(restored(CheckResult, check, row.place) for check in row.checks),
             reasons=tuple(row.reasons),
             decided_at=row.decided_at,
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
+from tidegate.pipelines.lake.records import restored
 
 BOUNDED = "(bounded phase)"
 """Stands for all splits of the bounded phase that are read."""
@@ -17,7 +18,7 @@ BOUNDED = "(bounded phase)"
 
 def stored_splits(row: WatermarkRow | None) -> list[SplitWatermark]:
     """The splits of a log row."""
-    return [SplitWatermark(**split) for split in row.splits] if row else []
+    return [restored(SplitWatermark, split, row.place) for split in row.splits] if row else []
 
 
 def counting(splits: Sequence[SplitWatermark]) -> list[SplitWatermark]:

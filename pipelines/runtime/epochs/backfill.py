@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from tidegate.pipelines.lake.areas import Area, Part, areas_of
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.runtime.epochs.event_time import EventTimePlan
 from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, Span, no_rows, stored_lots
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -76,18 +77,15 @@ class Backfill:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a plan."""
-        return cls(
-            low=stored["low"],
-            high=stored["high"],
-            replaces=tuple((first, last) for first, last in stored["replaces"]),
-            again=tuple(map(Part.of, stored["again"])),
-            rows_again=stored["rows_again"],
-            new=areas_of(stored["new"]),
-            without=areas_of(stored["without"]),
-            oldest=stored["oldest"],
-            lots=stored_lots(stored.get("lots", ())),
-            several=tuple((low, high) for low, high in stored.get("several", ())),
-        )
+        own = {
+            "replaces": tuple((first, last) for first, last in stored["replaces"]),
+            "again": tuple(map(Part.of, stored["again"])),
+            "new": areas_of(stored["new"]),
+            "without": areas_of(stored["without"]),
+            "lots": stored_lots(stored.get("lots", ())),
+            "several": tuple((low, high) for low, high in stored.get("several", ())),
+        }
+        return restored(cls, {**stored, **own})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.lake.releasable import released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import Landed, ReleasePlan, no_rows
@@ -53,7 +54,7 @@ class TimeSpan:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a plan."""
-        return cls(**{**stored, "ahead": areas_of(stored.get("ahead", ()))})
+        return restored(cls, {**stored, "ahead": areas_of(stored.get("ahead", ()))})
 
 
 NOTHING_RELEASED = TimeSpan(MIN_TIMESTAMP, MIN_TIMESTAMP, 0, 0, 0)

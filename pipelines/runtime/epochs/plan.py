@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, micros
-from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.lake.records import canonical, restored
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
@@ -103,7 +103,7 @@ class Lot:
 
 def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
     """Lots, read back from a plan."""
-    return tuple(Lot(**lot) for lot in stored)
+    return tuple(restored(Lot, lot) for lot in stored)
 
 
 @dataclass(frozen=True)

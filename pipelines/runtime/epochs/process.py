@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.runtime.epochs.plan import InputRange, Landed, ReleasePlan, no_rows
 from tidegate.pipelines.watermarks import Watermark
 
@@ -57,9 +58,9 @@ class ProcessSpan:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a plan."""
-        inputs = tuple(InputSpan(**item) for item in stored["inputs"])
+        inputs = tuple(restored(InputSpan, item) for item in stored["inputs"])
         last, watermark = tuple(stored["last"]), tuple(stored["watermark"])
-        return cls(**{**stored, "inputs": inputs, "last": last, "watermark": watermark})
+        return restored(cls, {**stored, "inputs": inputs, "last": last, "watermark": watermark})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Self
 
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
 
@@ -58,8 +59,10 @@ class Processed:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a checkpoint."""
-        taken = {table: Taken(**item) for table, item in stored["taken"].items()}
-        return cls(**{**stored, "taken": taken, "given": tuple(Given(**item) for item in stored["given"])})
+        taken = {table: restored(Taken, item) for table, item in stored["taken"].items()}
+        return restored(
+            cls, {**stored, "taken": taken, "given": tuple(restored(Given, item) for item in stored["given"])}
+        )
 
     def __add__(self, other: Processed) -> Processed:
         tables = dict.fromkeys([*self.taken, *other.taken])

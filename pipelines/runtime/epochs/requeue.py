@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from tidegate.pipelines.lake.areas import Part
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.runtime.epochs.event_time import EventTimePlan
 from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, StreamPlan, no_rows, stored_lots
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -46,7 +47,7 @@ class FromQuarantine:
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Read back from a plan."""
         asked = {"reasons": tuple(stored["reasons"]), "epochs": tuple(stored["epochs"])}
-        return cls(**{**stored, **asked, "lots": stored_lots(stored["lots"])})
+        return restored(cls, {**stored, **asked, "lots": stored_lots(stored["lots"])})
 
 
 @dataclass(frozen=True, kw_only=True)

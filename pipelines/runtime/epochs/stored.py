@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow
+from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.runtime.epochs.backfill import Backfill, BackfillPlan
 from tidegate.pipelines.runtime.epochs.event_time import EventTimePlan, TimeSpan
 from tidegate.pipelines.runtime.epochs.plan import Pin, ReleasePlan, StreamPlan, digest
@@ -44,8 +45,9 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
             state="nothing was changed",
             next_command="install the Tidegate that has planned it, or a newer one",
         )
-    plan |= {name: _FIELDS[name].of(row.plan[name]) for name in own}
-    plan["pins"] = tuple(Pin(**pin) for pin in plan["pins"])
+    with read_from(row):
+        plan |= {name: _FIELDS[name].of(row.plan[name]) for name in own}
+        plan["pins"] = tuple(restored(Pin, pin) for pin in plan["pins"])
     return kind(insert=insert, generation=row.generation, epoch=row.epoch, **plan)
 
 
@@ -66,9 +68,9 @@ def source_row(
 
 
 def stored_step(row: EpochRow) -> StoredStep:
-    """A source's plan, read back."""
+    """A source's plan, read back. Raises LakeError where a newer Tidegate planned it."""
     plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
     plan.pop("definition", None)
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
-    return StoredStep(Step(**plan), row.generation, row.epoch, row.planned_at)
+    return StoredStep(restored(Step, plan, row.place), row.generation, row.epoch, row.planned_at)

@@ -15,7 +15,7 @@ from functools import partial
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import Epochs
-from tidegate.pipelines.lake.records import StagedFile
+from tidegate.pipelines.lake.records import StagedFile, restored
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
 from tidegate.pipelines.runtime.processes.outputs import OutputsTime
@@ -52,7 +52,7 @@ class ProcessWork(EpochWork):
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         found: list[FileCommit] = []
         for target in self.targets[1:]:
-            files = [StagedFile(**file) for file in staged.facts["second"]["files"]]
+            files = [restored(StagedFile, file, staged.place) for file in staged.facts["second"]["files"]]
             kept_out = [file for file in files if file.disposition == "quarantine"]
             published = [file for file in files if file.disposition == "publish"]
             found += [

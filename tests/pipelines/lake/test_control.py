@@ -8,12 +8,17 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow, Lake, StuckRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, StuckRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.leases import Leases, read_leases
+from tidegate.pipelines.lake.records import NewerRecord
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import live_files, remove_dead
+from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.runtime.splits import stored_splits
 
 
 def row(owner: str, epoch: int, generation: int = 1, **plan: object) -> EpochRow:
@@ -251,3 +256,60 @@ def test_a_damaged_table_says_which_file_to_bring_back(
     with pytest.raises(LakeError, match=remedy) as caught:
         ControlTable(tmp_path, record).last("t")
     assert str(tmp_path / record.table) in caught.value.where
+
+
+@dataclass(frozen=True)
+class Newer(EpochRow):
+    """An epoch of a later version, which stores more of it."""
+
+    schema: ClassVar[pa.Schema] = EpochRow.schema.append(pa.field("paused", pa.int64()))
+    paused: int | None = None
+
+
+def test_a_column_of_a_newer_tidegate_is_refused_and_upkeep_does_not_lose_it(tmp_path: Path) -> None:
+    newer, older = ControlTable(tmp_path, Newer), ControlTable(tmp_path, EpochRow)
+    older.append([row("t", 1)], application="t", version=1)
+    for epoch in range(2, 25):
+        made = Newer("t", 1, epoch, "source", 5, {}, "digest", paused=epoch)
+        newer.append([made], application="t", version=epoch)
+
+    assert older.rows("t", epoch=1) == [row("t", 1)]
+    with pytest.raises(
+        NewerRecord, match="a newer Tidegate wrote this EpochRow: this one does not know its paused"
+    ) as e:
+        older.last("t")
+    assert (e.value.where, e.value.state) == (
+        "t, generation 1, epoch 24 of the lake's table epochs",
+        "nothing was changed",
+    )
+    assert "install the Tidegate that wrote it" in e.value.next_command
+    older.compact()
+    assert [found.paused for found in newer.rows("t", since=2)] == list(range(2, 25))
+
+
+def test_what_a_row_stores_with_a_field_of_a_newer_tidegate_is_refused_by_its_row(tmp_path: Path) -> None:
+    file = {"path": "a", "disposition": "publish", "size": 1, "rows": 1, "stats": "", "paused": 1}
+    staged = StagedRow("insert e", 1, 7, "d", 5, "f", [file], {}, {})
+    verdict = VerdictRow("insert e", 1, 7, "d", 5, True, [], [{"name": "c", "passed": True, "paused": 1}])
+    split = {"split": "0", "timestamp": 1, "use_processing_time": False, "paused": 1}
+    landed = WatermarkRow("t", 1, 7, 5, 1, 1, False, splits=[split], sums={"paused": 1})
+    lake = Lake(tmp_path)
+    lake.watermarks.append([landed], application="t", version=7)
+    for read in (
+        lambda: staged.of("publish"),
+        lambda: GateVerdict.of(verdict),
+        lambda: stored_splits(landed),
+        lambda: Stream(lake, "t").generation(1).sums(),
+    ):
+        with pytest.raises(NewerRecord, match="does not know its paused") as refused:
+            read()
+        assert "generation 1, epoch 7" in refused.value.where
+
+
+def test_a_lease_with_a_field_of_a_newer_tidegate_is_refused(tmp_path: Path) -> None:
+    Leases(tmp_path, label="x").acquire("clicks")
+    path = str(tmp_path / "leases")
+    stored = DeltaTable(path).to_pyarrow_table().append_column("paused", pa.array([1]))
+    write_deltalake(path, stored, mode="overwrite", schema_mode="overwrite", partition_by=["owner"])
+    with pytest.raises(NewerRecord, match="wrote this Lease: this one does not know its paused"):
+        read_leases(tmp_path)

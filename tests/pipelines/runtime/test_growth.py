@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
-from tidegate.pipelines.lake.records import EpochRow, Record
+from tidegate.pipelines.lake.records import EpochRow, NewerRecord, Record
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import REMOVED
 from tidegate.pipelines.process import EventTimeExtension
@@ -371,6 +372,26 @@ def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs(
     assert [item.needed_of("users", 1) for item in together] == [(50, 2), (10, 4), (1, 5)]
     row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(sums=together, since=3)))
     assert Done.of(LedgerRow.from_row(row.to_row())) == Done(sums=together, since=3)
+
+
+@pytest.mark.parametrize("place", ["", "sums", "processed", "taken", "given"])
+def test_a_checkpoint_with_a_field_of_a_newer_tidegate_is_refused(place: str) -> None:
+    processed = Processed(taken={"clicks": Taken()}, given=(Given(),))
+    done = Done(sums=(QuarantinedSum("open", "a", 1, 1, (1, 1), (1, 1)),), processed=processed)
+    row = LedgerRow.from_row(LedgerRow("insert e", 1, 5, 0, "", asdict(done)).to_row())
+    assert Done.of(row) == done
+    stored = json.loads(json.dumps(row.sums))
+    records = {
+        "": stored,
+        "sums": stored["sums"][0],
+        "processed": stored["processed"],
+        "taken": stored["processed"]["taken"]["clicks"],
+        "given": stored["processed"]["given"][0],
+    }
+    records[place]["paused"] = 1
+    with pytest.raises(NewerRecord, match="does not know its paused") as refused:
+        Done.of(replace(row, sums=stored))
+    assert refused.value.where == "insert e, generation 1, epoch 5 of the lake's table ledger"
 
 
 def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(

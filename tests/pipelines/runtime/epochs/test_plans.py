@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part
-from tidegate.pipelines.lake.records import canonical
+from tidegate.pipelines.lake.records import NewerRecord, canonical
 from tidegate.pipelines.runtime.epochs import (
     Backfill,
     BackfillPlan,
@@ -29,6 +30,7 @@ from tidegate.pipelines.runtime.epochs import (
     TimeSpan,
     stored_plan,
 )
+from tidegate.pipelines.runtime.epochs.stored import stored_step
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 LOT = Lot("unmatched:deleted@u", 1, 2, 3, 0, 4)
@@ -79,6 +81,36 @@ def test_a_plan_of_no_known_kind_is_refused(own: Mapping[str, Any]) -> None:
     row = STREAM.row()
     with pytest.raises(LakeError, match="epoch 2 of e is of no kind"):
         stored_plan(replace(row, plan={**row.plan, **own}))
+
+
+def records_in(stored: Any) -> Iterator[dict[str, Any]]:
+    """All that a plan stores with fields of its own, itself first."""
+    if isinstance(stored, dict):
+        yield stored
+    for item in stored.values() if isinstance(stored, dict) else stored if isinstance(stored, list) else ():
+        yield from records_in(item)
+
+
+@pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], ids=lambda plan: type(plan).__name__)
+def test_a_plan_with_a_field_of_a_newer_tidegate_is_refused_wherever_it_is(plan: ReleasePlan) -> None:
+    row = EpochRow.from_row(plan.row().to_row())
+    for number in range(len(list(records_in(row.plan)))):
+        stored = copy.deepcopy(dict(row.plan))
+        list(records_in(stored))[number]["paused"] = 1
+        with pytest.raises(LakeError, match="paused") as refused:
+            stored_plan(replace(row, plan=stored))
+        assert "generation 1, epoch 2" in refused.value.where
+        assert (refused.value.state, "install the Tidegate" in refused.value.next_command) == (
+            "nothing was changed",
+            True,
+        )
+
+
+def test_a_step_of_a_source_with_a_field_of_a_newer_tidegate_is_refused() -> None:
+    row = EpochRow("clicks", 1, 2, "source", 5, {"ranges": {}, "paused": 1})
+    with pytest.raises(NewerRecord, match="wrote this Step: this one does not know its paused") as refused:
+        stored_step(row)
+    assert refused.value.where == "clicks, generation 1, epoch 2 of the lake's table epochs"
 
 
 def landed(after: int, upto: int) -> int:
