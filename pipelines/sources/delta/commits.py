@@ -77,8 +77,8 @@ class CommitLog:
         return self._opened().version()
 
     def id(self) -> str:
-        """The table's identity: another table in the same place has another."""
-        return str(self._opened().metadata().id)
+        """The table's identity, as it was looked at last: another table in the same place has another."""
+        return str((self._table or self._opened()).metadata().id)
 
     def schema(self, version: int | None = None) -> dict[str, Any]:
         """The schema as of `version`, or the newest, as Spark's JSON."""

@@ -108,17 +108,20 @@ class DeltaSource:
             return Planned()
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"] or latest < start:
-            raise self._error(
-                f"another Delta table lies here than the one that was read up to version {start}",
-                next_command=resnapshot(self._table.name, "reads it anew"),
-            )
+            raise self._another(start)
         mode, stop, late = self._next(start, latest, request)
         held = {} if late is None else {SPLIT: late}
         if stop == start:
             return Planned(held=held)
         columns = self._same_columns(previous.step.ranges, start + 1)
-        ranges = {"mode": mode, "from": start, "to": stop, COLUMNS: columns}
+        ranges = {"mode": mode, "from": start, "to": stop, "id": ends["id"], COLUMNS: columns}
         return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)
+
+    def _another(self, version: int) -> SourceError:
+        return self._error(
+            f"another Delta table lies here than the one that was read, or planned, up to version {version}",
+            next_command=resnapshot(self._table.name, "reads it anew"),
+        )
 
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
         """Who the script's columns are, by their paths."""
@@ -187,6 +190,8 @@ class DeltaSource:
 
         ranges, path = step.step.ranges, str(self._log.path)
         mode, stop = ranges["mode"], ranges["to"]
+        if ranges.get("id", self._log.id()) != self._log.id():  # in older lakes the first step alone has it
+            raise self._another(stop)
         if mode == "snapshot":
             rows = reading.snapshot(spark, path, self._table, stop, self._timestamp(stop))
         elif mode == "changed":

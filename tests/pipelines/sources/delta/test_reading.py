@@ -17,6 +17,7 @@ from tidegate.pipelines.connectors.spec import REJECTED, SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.delta import CONNECTOR
+from tidegate.pipelines.sources.delta.commits import CommitLog
 from tidegate.pipelines.sql import compile_script
 
 TYPES = {"k": "BIGINT", "p": "STRING"}
@@ -98,9 +99,10 @@ def test_a_plain_table_is_read_by_its_files(spark, tmp_path, monkeypatch):
     write_deltalake(path, rows(4, 5), mode="append", schema_mode="merge")
     write_deltalake(path, rows(6), mode="append", schema_mode="merge")
     assert bench.plan().ranges["to"] == 3
-    by_delta = read(spark, bench, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "plain_schema", lambda *_: None)
+        by_delta = read(spark, bench, 1)
     source = bench.source()
-    source.ends(bench.position)
     shutil.copytree(path, tmp_path / "a table of another")
     monkeypatch.setattr("tidegate.pipelines.sources.delta.reading.added", None)
     by_files = source.read(spark, bench.steps[1])

@@ -287,6 +287,20 @@ def test_another_table_in_the_same_place_is_told(lake):
         bench.plan()
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_that_was_planned_of_another_table_is_not_read(lake, steps):
+    """A run was killed before it read the step, and the table was made anew until the next."""
+    bench = lake.bench()
+    for key in range(steps):
+        lake.append(key)
+        bench.plan()
+    shutil.rmtree(lake.path)
+    for key in range(steps):
+        lake.append(key)
+    with pytest.raises(SourceError, match="another Delta table lies here"):
+        bench.source().read(None, bench.steps[-1])
+
+
 def test_lag_is_since_the_first_commit_that_is_not_read(lake):
     lake.append(1)
     bench = lake.bench()
