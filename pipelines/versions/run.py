@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,8 @@ _SAMPLE, _REPEATED = 1 << 16, 4
 _LETTERS = pa.dictionary(pa.int32(), pa.string())
 DEALT_BYTES = 16 << 20
 """Rows of about so many bytes are dealt to shards at once."""
+_SIZE_BYTES = 8
+"""What was dealt ends with its size."""
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
 
@@ -97,6 +100,8 @@ def shard_of(hashes: Hashes, shards: int) -> Numbers:
 def make(made: Made, dealt: Sequence[Path] = ()) -> None:
     """Write a run, whole or not at all, of `made.files`, or of what was `dealt` to its shard. Raises OSError."""
     folder = Path(made.folder)
+    if made.shards > 1 and not dealt:
+        raise ValueError(f"{folder} is a shard, and nothing was dealt to it")
     read = _read_back(dealt) if made.shards > 1 else list(_batches(made, made.files))
     rows = pa.Table.from_batches(read, _schema(made))
     del read
@@ -125,8 +130,11 @@ def deal(made: Made, files: Sequence[str], into: Sequence[Path]) -> None:
             block, ends = block.take(pa.array(order)), np.cumsum(np.bincount(shard, minlength=made.shards)).tolist()
             for path, begin, end in zip(unfinished, [0, *ends], ends, strict=False):
                 if begin < end:
-                    with path.open("ab") as file, pa.ipc.new_stream(file, block.schema) as writer:
+                    with _at_end(path) as file, pa.ipc.new_stream(file, block.schema) as writer:
                         writer.write_table(block.slice(begin, end - begin))
+        for path in unfinished:
+            with _at_end(path) as file:
+                file.write((file.tell() + _SIZE_BYTES).to_bytes(_SIZE_BYTES, "little"))
         for path, whole in zip(unfinished, into, strict=True):
             os.replace(path, whole)
     finally:
@@ -134,14 +142,32 @@ def deal(made: Made, files: Sequence[str], into: Sequence[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def _at_end(path: Path) -> BinaryIO:
+    """A file to go on with. One that another process has removed is not begun anew: it would lack what was there."""
+    file = path.open("r+b")
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def is_dealt(path: Path) -> bool:
+    """Whether what is dealt to a shard is there as it was written: of a file that was not on the disk yet when the
+    power failed, all or a part may be missing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _SIZE_BYTES, 0))
+            return int.from_bytes(file.read(), "little") == size > 0
+    except FileNotFoundError:
+        return False
+
+
 def _read_back(dealt: Sequence[Path]) -> list[pa.RecordBatch]:
     """What was dealt to a shard; it stays on disk until it is looked at."""
     found: list[pa.RecordBatch] = []
     for path in dealt:
-        if size := path.stat().st_size:
-            file = pa.memory_map(str(path))
-            while file.tell() < size:
-                found += pa.ipc.open_stream(file).read_all().to_batches()
+        file = pa.memory_map(str(path))
+        while file.tell() < file.size() - _SIZE_BYTES:
+            found += pa.ipc.open_stream(file).read_all().to_batches()
     return found
 
 
@@ -225,6 +251,7 @@ def _write(folder: Path, made: Made, rows: pa.Table) -> None:
         rows = rows.drop_columns([name]) if name != "_seq" else rows
     _save(folder / "rows.arrow", pa.table(payload))
     facts = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
+    facts["compared"] = not one_to_one(parts)
     facts |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
     (folder / "run.json").write_text(json.dumps(facts))
 
@@ -365,7 +392,8 @@ def _mapped(path: Path) -> pa.RecordBatch:
 
 
 class Run:
-    """A run that was made; what is not looked at stays on disk. Raises OSError, ValueError where it is not whole."""
+    """A run that was made; what is not looked at stays on disk. Raises OSError, EOFError, ValueError, KeyError where it
+    is not whole."""
 
     def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / "run.json").read_text())
@@ -378,8 +406,7 @@ class Run:
         )
         self.rows = _mapped(folder / "rows.arrow")
         self.truncates = _mapped(folder / "truncates.arrow")
-        keys = folder / "keys.arrow"
-        held = _mapped(keys) if keys.exists() else None
+        held = _mapped(folder / "keys.arrow") if facts["compared"] else None
         self.keys = [] if held is None else restored(dict(zip(held.schema.names, held.columns, strict=True)))
         self.places: Numbers | None = None
         self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
@@ -501,7 +528,7 @@ class Run:
         return seq_parts(self.taken(["_seq"], places)[0])
 
 
-_NOT_WHOLE = (OSError, ValueError, KeyError)
+_NOT_WHOLE = (OSError, EOFError, ValueError, KeyError)
 
 _OPEN: dict[tuple[str, int, int], Run] = {}
 """What this process has mapped, the run that was asked for last at the end: the next release of a worker finds the

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.versions.run import Made, Run, deal, make, opened, whole_at
+from tidegate.pipelines.versions.run import Made, Run, deal, is_dealt, make, opened, whole_at
 
 SHARE, FEW = 4, 100_000
 """Upkeep makes the small runs a part of the base where they hold over a quarter of its rows, and more than a few."""
@@ -207,14 +207,15 @@ def ensure(made: Made, *, wait: bool = True) -> None:
 def _dealt(made: Made) -> list[Path]:
     """The files of what was dealt to a shard, each of a part of the run's files; dealt now where it was not yet."""
     parts = max(min(len(made.files), PARTS), 1)
-    folder = _dealt_below(made) / hashlib.sha256("\n".join(made.files).encode()).hexdigest()[:12]
+    of = "\n".join([str(made.shards), *made.files])
+    folder = _dealt_below(made) / hashlib.sha256(of.encode()).hexdigest()[:12]
     of_part = [[folder / f"{part}" / f"{shard}" for shard in range(made.shards)] for part in range(parts)]
     start = made.shard % parts
     for wait in (False, True):
         for part in [*range(start, parts), *range(start)]:
-            if not of_part[part][made.shard].exists():
+            if not is_dealt(of_part[part][made.shard]):
                 with _alone(made, f"part{part}", wait=wait) as own:
-                    if own and not of_part[part][made.shard].exists():
+                    if own and not is_dealt(of_part[part][made.shard]):
                         deal(made, made.files[part::parts], of_part[part])
     return [files[made.shard] for files in of_part]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -144,6 +146,68 @@ def test_a_shard_that_is_gone_is_made_again_and_what_a_kill_has_left_goes(
     shutil.rmtree(made[3].folder)
     assert opened(IndexOf(tuple(made), 1, 300)).find([pa.array([*range(300)])], None).what.tolist() == [MATCH] * 300
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 4
+
+
+def met(made: list[Made]) -> list[int]:
+    """What each of the 300 keys meets, where nobody knows how many rows there are."""
+    return opened(IndexOf(tuple(made), 1, None)).find([pa.array([*range(300)])], None).what.tolist()
+
+
+@pytest.mark.parametrize("left", [0, 7, 8, 200])
+def test_what_a_power_cut_has_left_of_what_was_dealt_is_dealt_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    made, done = sharded(tmp_path, monkeypatch)
+    runs.ensure(made[0])
+    (dealt,) = (tmp_path / "runs").glob("*.dealt/*")
+    os.truncate(dealt / "1" / "2", left)
+    done.clear()
+    assert met(made) == [MATCH] * 300
+    assert done.count("deal") == 1
+
+
+def test_what_was_dealt_to_another_number_of_shards_is_none_of_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = sharded(tmp_path, monkeypatch)
+    runs.ensure(made[3])
+    two = [replace(one, folder=one.folder.replace("of4", "of2"), shards=2) for one in made[:2]]
+    assert met(two) == [MATCH] * 300
+
+
+def test_a_file_that_is_removed_while_rows_are_dealt_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who tidies up takes all files, and not the folder where one is written meanwhile."""
+    made, _ = sharded(tmp_path, monkeypatch)
+    blocks, into = run._blocks, [tmp_path / "dealt" / f"{shard}" for shard in range(4)]
+
+    def tidied(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for number, block in enumerate(blocks(batches)):
+            for file in (tmp_path / "dealt").iterdir() if number == 1 else ():
+                file.unlink()
+            yield block
+
+    monkeypatch.setattr(run, "_blocks", tidied)
+    monkeypatch.setattr(run, "DEALT_BYTES", 1)
+    with pytest.raises(FileNotFoundError):
+        run.deal(made[0], made[0].files, into)
+    assert list((tmp_path / "dealt").iterdir()) == []
+    with pytest.raises(ValueError, match="nothing was dealt to it"):
+        run.make(made[0])
+
+
+def test_a_run_that_lacks_a_file_or_what_was_in_it_is_none(tmp_path: Path) -> None:
+    rows = [Row("c", (f"key {n}",), n, (0, n), 1) for n in range(9)]
+    types = {"text": pa.string(), "place": pa.int64()}
+    made = Made(str(tmp_path / "0-1-5.0of1"), (written(tmp_path, ["text"], rows),), 1, 0, 1, ("text",), types)
+    for gone in [*(f"{name}.npy" for name in run.ARRAYS), "keys.arrow", "rows.arrow", "truncates.arrow", "run.json"]:
+        for left in (None, 0):
+            runs.ensure(made)
+            file = Path(made.folder) / gone
+            file.unlink() if left is None else os.truncate(file, left)
+            run._OPEN.clear()
+            assert run.opened(made.folder) is None, (gone, left)
 
 
 def test_a_task_makes_what_no_other_one_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
