@@ -33,7 +33,7 @@ from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.verifying.report import VerifyReport
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sinks.protocol import sink_of
-from tidegate.pipelines.sources.scripted import ScriptedInput, played
+from tidegate.pipelines.sources.scripted import ScriptedInput, only_grows, played
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -209,4 +209,5 @@ class Harness:
         return max(sink_of(target, self.lake.target_path(target)).committed(application), 0)
 
     def _input(self, table: str) -> ScriptedInput:
-        return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table), self.clock)
+        grows = only_grows(self.pipeline, table)
+        return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table), self.clock, only_grows=grows)

@@ -33,24 +33,40 @@ class ScriptedInput:
         directory: The table's own folder (SourceContext.scratch).
         table: The table; its connector is `scripted`.
         clock: ms, UTC. A watermark in processing time may not be behind a time that was emitted already.
+        only_grows: Whether it takes +I alone, as what reads it needs (`only_grows`).
     """
 
-    def __init__(self, directory: str | os.PathLike[str], table: Table, clock: Clock = system_clock) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        table: Table,
+        clock: Clock = system_clock,
+        *,
+        only_grows: bool = False,
+    ) -> None:
         self._log = EventLog(directory)
         self._table = table
         self._clock = clock
+        self._only_grows = only_grows
 
     def rows(self, rows: pa.Table | Sequence[Mapping[str, Any]], op: str = "+I") -> None:
         """Let `rows` arrive with `op`: +I, -U, +U or -D. This ends idleness.
 
         A row is a dict by column; a missing key is NULL. TIMESTAMP(3) is a naive datetime in UTC, TIMESTAMP_LTZ(3) an
         aware one (or a naive one in UTC). Many rows are better given as an Arrow table. Raises SourceError for an op, a
-        column or a value that the table does not have; nothing is appended then.
+        column or a value that the table does not have, and for an update or a delete of one that only grows; nothing is
+        appended then.
         """
         if self._table.role == "sink":
             raise self._refuse("it is a target, no source", next_command="append rows to a table that is read")
         if op not in OPS:
             raise self._refuse(f"there is no op {op!r}", next_command=f"use one of {', '.join(OPS)}")
+        if self._only_grows and op != "+I":
+            raise self._refuse(
+                f"{op}, and what reads it needs a table that only grows: an update or a delete would be taken as one "
+                "more row, or be joined at another time than the row that it changes",
+                next_command="append +I alone; or declare WATERMARK FOR on both sides and join in event time",
+            )
         table = self._cast(rows) if isinstance(rows, pa.Table) else self._arrow(rows)
         if table.num_rows:
             self._log.append(Rows(op, table))
@@ -127,6 +143,13 @@ class ScriptedInput:
             state="nothing of this call was appended; what was appended before stands",
             next_command=next_command,
         )
+
+
+def only_grows(pipeline: Pipeline, name: str) -> bool:
+    """Whether the table may have inserts only, as for any other connector: an INSERT takes its rows one by one, and
+    joins them to nothing in event time."""
+    whole = {table.name for table in pipeline.tables.values() if any(part.name == name for part in table.parts)}
+    return any(insert.time != "event" for insert in pipeline.inserts if {name, *whole} & {*insert.probes})
 
 
 class _Recorder:

@@ -27,6 +27,7 @@ from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
 from tidegate.pipelines.runtime.quarantine.rows import rows_of
 from tidegate.pipelines.runtime.releasing import staging
+from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -86,8 +87,10 @@ def test_a_quarantined_row_holds_the_probes_columns(
     harness.restart()
 
     harness.push("clicks", [click(1, 1, FULL), click(2, 2, FULL), click(None, 3), click(4, 4)])
-    harness.push("clicks", [click(5, 5, FULL)], "-U")
-    harness.push("clicks", [click(5, 5)], "+U")
+    # Not by the harness, which takes no updates here.
+    clicks = ScriptedInput(harness.lake.scratch("clicks"), harness.pipeline.table("clicks"))
+    clicks.rows([click(5, 5, FULL)], "-U")
+    clicks.rows([click(5, 5)], "+U")
     harness.advance()
     assert [row["item_id"] for row in harness.published("enriched")] == [1]
     wanted = {

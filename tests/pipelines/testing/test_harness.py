@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[3]
@@ -61,3 +61,36 @@ def test_verify_asks_the_harness_s_environment(spark: SparkSession, tmp_path: Pa
     report = harness.verify("named")
     assert report.passed
     assert [epoch.state for epoch in report.epochs] == ["equal"]
+
+
+JOINED = """
+CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate INT, since TIMESTAMP(3),
+    WATERMARK FOR since AS since) WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, currency STRING, at TIMESTAMP(3), now AS PROCTIME(), WATERMARK FOR at AS at)
+WITH ('connector' = 'scripted');
+CREATE TABLE first (id INT, rate INT) WITH ('connector' = 'scripted');
+CREATE TABLE second (id INT, rate INT) WITH ('connector' = 'scripted');
+INSERT INTO first SELECT o.id, r.rate FROM orders AS o
+JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency;
+"""
+IN_PROCESSING_TIME = """INSERT INTO second SELECT o.id, r.rate FROM orders AS o
+JOIN rates FOR SYSTEM_TIME AS OF o.now AS r ON o.currency = r.currency;"""
+UNJOINED = "INSERT INTO second SELECT id, id FROM orders;"
+WINDOWED = """INSERT INTO second SELECT id, CAST(COUNT(*) AS INT) FROM TABLE(
+TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, id;"""
+
+
+@pytest.mark.parametrize("op", ["-U", "+U", "-D"])
+@pytest.mark.parametrize("more", [IN_PROCESSING_TIME, UNJOINED, WINDOWED], ids=["joined", "no join", "windows"])
+def test_updates_of_a_probe_that_has_to_grow_are_refused(tmp_path: Path, op: str, more: str) -> None:
+    harness = Harness(JOINED + more, cast(SparkSession, None), tmp_path)
+    with pytest.raises(SourceError, match="needs a table that only grows") as refused:
+        harness.push("orders", [{"id": 1}], op)
+    assert "nothing of this call was appended" in refused.value.state
+    harness.push("orders", [{"id": 1}])
+    harness.push("rates", [{"currency": "EUR"}], op)
+
+
+@pytest.mark.parametrize("op", ["-U", "+U", "-D"])
+def test_updates_of_a_probe_in_event_time_are_taken(tmp_path: Path, op: str) -> None:
+    Harness(JOINED, cast(SparkSession, None), tmp_path).push("orders", [{"id": 1}], op)
