@@ -27,8 +27,8 @@ ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""
 
 
-_OF_DAGSTER = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
-"""What a part of a key can be. Dagster's own names begin with two underscores."""
+_OF_DAGSTER = re.compile(r"(?!__ASSET_JOB)[A-Za-z0-9_.-]+")
+"""What a part of a key can be. The job of Dagster's own that makes any asset is called __ASSET_JOB."""
 
 
 def identifier(text: str) -> str:
@@ -146,7 +146,7 @@ class Names:
         if odd is not None:
             raise PlanningError(
                 f"{odd!r} cannot be a part of names in Dagster: letters from A to Z, digits, `_`, `-` and `.` can, and "
-                "it begins with one `_` at most",
+                "it does not begin with `__ASSET_JOB`",
                 where=f"the pipeline {self.pipeline}",
                 state="nothing was loaded",
                 next_command="give the pipeline a `name` of these, or its script such a file name; a table such a name",
