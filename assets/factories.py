@@ -106,9 +106,9 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX
     of them, of none in the others. That one has the location's sensor, too, and says how steps can be queued."""
     if operated and is_first_load() and not _is_queued_by_dagster():
         _log.warning(
-            "Steps of %s that work on one table or INSERT wait for each other by its lease, and no pool has a limit. "
-            "Next, to have Dagster start one at a time and show which waits, in dagster.yaml: "
-            "`concurrency: {pools: {default_limit: 1}}`.",
+            "Steps of %s that work on one table or INSERT wait for each other by its lease, and this process finds no "
+            "limit for pools in $DAGSTER_HOME. Next, to have Dagster start one at a time and show which waits, in "
+            "dagster.yaml: `concurrency: {pools: {default_limit: 1}}`.",
             ", ".join(on.pipeline.name for on in operated),
         )
     pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
