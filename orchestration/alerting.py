@@ -19,12 +19,13 @@ from tidegate.orchestration.alerts.incident import Message, scrub
 from tidegate.orchestration.alerts.journal import journal
 from tidegate.orchestration.alerts.look import Look
 from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
-from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, will_be_retried
+from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, unread, will_be_retried
 from tidegate.orchestration.alerts.tables import ASK_EVERY_S
 from tidegate.orchestration.alerts.watched import watched
 
 RETRIED_WITHIN_S = 600.0
-"""A retry that Dagster has announced and not started for so long does not come."""
+"""A retry that Dagster has announced and not started for so long does not come; a run whose history could not be read
+for so long is not looked at again."""
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
@@ -83,20 +84,29 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
     )
     messages: list[Message] = []
     seen = memory.told
+    before = memory.retried
     memory, given_up = _given_up(memory, look)
     for run in (*given_up, *(record.dagster_run for record in records)):
         if run.run_id in seen:
             continue
-        if not is_watched(look.instance, run, look.found):
-            seen = (*seen, run.run_id)  # its history, which may have been asked for it, is not asked again
-            continue
-        if run not in given_up and will_be_retried(run):
-            # It is no incident yet: the run that is started in its place shows how it ends.
-            memory = replace(memory, retried={run.run_id: look.now, **memory.retried})
-            continue
+        try:
+            if not is_watched(look.instance, run, look.found):
+                seen = (*seen, run.run_id)  # its history, which may have been asked for it, is not asked again
+                continue
+            if run not in given_up and will_be_retried(run):
+                # It is no incident yet: the run that is started in its place shows how it ends.
+                memory = replace(memory, retried={run.run_id: look.now, **memory.retried})
+                continue
+            ended = outcome(look.instance, run, look.found, look.options)
+        except Exception as error:  # noqa: BLE001 one run that cannot be read must not silence the others
+            look.log.warning(scrub(f"run {run.run_id} could not be looked at: {type(error).__name__}"))
+            first = before.get(run.run_id, look.now)
+            if look.now - first < RETRIED_WITHIN_S:
+                memory = replace(memory, retried={**memory.retried, run.run_id: first})
+                continue
+            ended = unread(run, look.found, look.options, error)
         seen = (*seen, run.run_id)
-        ended = outcome(look.instance, run, look.found, look.options).scrubbed(look.secrets)
-        memory, news = _after(memory, ended, look.now)
+        memory, news = _after(memory, ended.scrubbed(look.secrets), look.now)
         messages += news
     # A hair before the newest: runs that were updated in that very instant are looked at again, and reported once.
     since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])

@@ -97,7 +97,7 @@ class Memory:
     unread: table -> what its source said then of what has not landed.
     looked: when the last tick was (s, UTC).
     away: from when to when nobody looked, since the daemon did not run.
-    retried: runs that failed and will be tried again -> when they were seen (s, UTC).
+    retried: runs that failed and will be tried again, or could not be read -> when they were seen first (s, UTC).
     queue: runs that have waited long in Dagster's queue, and say what they make in their history alone -> the pipeline.
     """
 

@@ -35,6 +35,7 @@ _OF_NO_JOB = "__"
 """How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
 _SAME_INCIDENT = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
+_NOTHING_KNOWN: dict[str, Any] = {"partition": None, "failed_steps": [], "checks_not_run": [], "failed_checks": []}
 KINDS = ("run-failed", "check-not-run", "check-failed")
 
 
@@ -164,6 +165,27 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
         incident = _placed(incident, watched)
     passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
     return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, incident, pipeline)
+
+
+def unread(run: DagsterRun, watched: Watched, options: AlertOptions, error: Exception) -> Outcome:
+    """What there is to say of a finished run whose events cannot be read. It is an incident where the run works on what
+    is watched, or has failed and may do so. Of the error its kind alone: it may hold a secret."""
+    pipeline = pipeline_of(run, watched)
+    incident = None
+    if pipeline in watched.pipelines or (not pipeline and run.status == DagsterRunStatus.FAILURE):
+        incident = Incident(
+            key=f"run {run.run_id}",
+            kind="run-failed",
+            title=f"run {run.run_id} of {pipeline or run.job_name} has ended ({run.status.value}), and what it did "
+            f"cannot be read in Dagster's history ({type(error).__name__}).",
+            pipeline=pipeline or run.job_name,
+            said=("Whether its steps and its checks succeeded is not known here; the lake is as it left it.",),
+            run=run_link(options.dagster_url, run.run_id),
+            next=(f"run it again: {launching(run)}",),
+            details={"run_id": run.run_id, "job": run.job_name, "status": run.status.value, **_NOTHING_KNOWN},
+            subject=f"the run that cannot be read of {pipeline or run.job_name}",
+        )
+    return Outcome(run, run.job_name, frozenset(), frozenset(), frozenset(), incident, pipeline)
 
 
 @dataclass(frozen=True)

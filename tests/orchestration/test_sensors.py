@@ -633,6 +633,39 @@ class TestFinishedRuns:
         tick(definitions, instance, cursor)
         assert webhook.messages == []
 
+    @pytest.mark.parametrize("given_up", [False, True])
+    def test_a_run_whose_history_cannot_be_read_silences_no_other(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, given_up: bool
+    ):
+        @dg.job(tags={"tidegate/pipeline": "clicks"})
+        def broken() -> None: ...
+
+        cursor = tick(definitions, instance)
+        broken_id = broken.execute_in_process(instance=instance).run_id
+        failed_id = failing_run(definitions, lake, instance)
+        read = dg.DagsterInstance.get_records_for_run
+
+        def records(self: dg.DagsterInstance, run_id: str, *given: Any, **named: Any) -> Any:
+            if run_id == broken_id:
+                raise OSError("database disk image is malformed")
+            return read(self, run_id, *given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dg.DagsterInstance, "get_records_for_run", records)
+            for _ in range(3):
+                cursor = tick(definitions, instance, cursor)
+            assert [message["run_id"] for message in webhook.messages] == [failed_id], "the other is looked at again"
+            assert list(Memory.of(cursor).retried) == [broken_id]
+            if given_up:
+                patch.setattr("tidegate.orchestration.alerting.RETRIED_WITHIN_S", 0.0)
+                for _ in range(3):
+                    cursor = tick(definitions, instance, cursor)
+                _, message = webhook.messages
+                assert (message["kind"], message["run_id"]) == ("run-failed", broken_id)
+                assert message["text"].startswith(f"Tidegate: run {broken_id} of clicks has ended (SUCCESS), and what")
+        tick(definitions, instance, cursor)
+        assert len(webhook.messages) == 1 + given_up
+
     def test_the_history_of_a_run_that_is_not_its_business_is_read_once(self, definitions, instance, monkeypatch):
         reads: list[str] = []
         read = dg.DagsterInstance.get_records_for_run
