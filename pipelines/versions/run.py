@@ -70,6 +70,9 @@ _SAMPLE, _REPEATED = 1 << 16, 4
 _LETTERS = pa.dictionary(pa.int32(), pa.string())
 DEALT_BYTES = 16 << 20
 """Rows of about so many bytes are dealt to shards at once."""
+BATCH = 1 << 14
+"""Rows of a file that are read at once: wide ones are not much more than are dealt at once."""
+_AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _SIZE_BYTES = 8
 """What was dealt ends with its size."""
 _MOST_IN_A_COLUMN = 1 << 30
@@ -187,7 +190,7 @@ def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     wanted = (pc.field("_generation") == made.generation) & (epoch > made.after) & (epoch <= made.upto)
     if files:
         scanned = dataset_of(files, schema, ("_op",)).to_batches(
-            columns=kept.names, filter=wanted, batch_readahead=1, fragment_readahead=1
+            columns=kept.names, filter=wanted, batch_size=BATCH, **_AHEAD
         )
         for batch in scanned:
             ops = pa.array(_letters(batch.column("_op")))

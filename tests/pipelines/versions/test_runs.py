@@ -148,6 +148,14 @@ def test_a_shard_that_is_gone_is_made_again_and_what_a_kill_has_left_goes(
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 4
 
 
+def test_few_rows_of_a_file_are_read_at_once_however_many_are_in_a_row_group(tmp_path: Path) -> None:
+    """What a task holds that deals rows of a kilobyte would else be several row groups."""
+    rows = [Row("c", (n,), n, (0, n), 1) for n in range(run.BATCH + 1)]
+    types = {"number": pa.int64(), "place": pa.int64()}
+    made = Made("", (written(tmp_path, ["number"], rows),), 1, 0, 1, ("number",), types)
+    assert [batch.num_rows for batch in run._batches(made, made.files)] == [run.BATCH, 1]
+
+
 def met(made: list[Made]) -> list[int]:
     """What each of the 300 keys meets, where nobody knows how many rows there are."""
     return opened(IndexOf(tuple(made), 1, None)).find([pa.array([*range(300)])], None).what.tolist()
