@@ -51,7 +51,9 @@ class Block:
         return tuple(lines) if lines and COMMAND.match(f"{lines[0]} ") else ()
 
 
-COMMAND = re.compile(r"(tidegate|make|cd|export|\.|git|dg|dagster-\w+|pip|python\S*|cp|du|\S*/bin/\S+|[A-Z_]+=\S+) ")
+COMMAND = re.compile(
+    r"(tidegate|make|cd|export|\.|git|dg|(create-)?dagster\S*|pip|python\S*|cp|du|\S*/bin/\S+|[A-Z_]+=\S+) "
+)
 """How a line begins that is to be typed."""
 
 

@@ -70,6 +70,12 @@ ELSEWHERE = {
         "writes into a project",
         "tests/assets/test_scaffold.py",
     ),
+    "create-dagster project my-project --no-uv-sync": ("asks the package index", "tests/scripts/test_wheel.py"),
+    "cd my-project": ("is of that project", "tests/scripts/test_wheel.py"),
+    "dg scaffold defs tidegate.TidegateAlerts alerts": ("writes into that project", "tests/scripts/test_wheel.py"),
+    "dg check yaml": ("is of that project", "tests/scripts/test_wheel.py"),
+    "dg check defs": ("is of that project", "tests/scripts/test_wheel.py"),
+    "dg dev": ("serves until it is stopped", "tests/scripts/test_wheel.py"),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
     "python -m tidegate.pipelines.runtime.class_archive": (

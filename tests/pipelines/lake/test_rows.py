@@ -24,9 +24,9 @@ def test_a_table_with_partitions_takes_no_epochs(spark: SparkSession, tmp_path: 
     DeltaTable.create(str(tmp_path / "divided"), schema=schema, partition_by=["day"])
     DeltaTable.create(str(tmp_path / "whole"), schema=schema)
     with pytest.raises(LakeError, match="partitioned by day") as refused:
-        ensure_table(tmp_path / "divided", COLUMNS, "enriched")
+        ensure_table(Location(tmp_path) / "divided", COLUMNS, "enriched")
     assert "'path'" in refused.value.next_command
-    ensure_table(tmp_path / "whole", COLUMNS, "enriched")
+    ensure_table(Location(tmp_path) / "whole", COLUMNS, "enriched")
 
 
 def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark:
 
 def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     """Statistics skip the right files, paths are decoded, and what Spark commits (its checkpoint too) is followed."""
-    path = tmp_path / "a table of 100% ü"
+    path = Location(tmp_path) / "a table of 100% ü"
     ensure_table(path, {"_generation": "INT", "_epoch": "BIGINT", "at": "TIMESTAMP_NTZ"}, "t")
 
     def add(epoch: int) -> None:
@@ -67,4 +67,4 @@ def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, 
     add(3)
     spark.read.format("delta").load(str(path)).limit(0).write.format("delta").mode("append").save(str(path))
     assert there() == [2, 3]
-    assert by_name.last_checkpoint(Location(path) / "_delta_log") is not None
+    assert by_name.last_checkpoint(path / "_delta_log") is not None

@@ -72,7 +72,7 @@ def test_a_tick_makes_its_own_run_alone_and_upkeep_puts_them_together(
     made = HandmadeLake(tmp_path)
     upkeep, by_ticks, by_upkeep = kept_up(made), list[tuple[int, int]](), list[tuple[int, int]]()
     real, where = runs.make, by_ticks
-    monkeypatch.setattr(runs, "make", lambda run: (where.append((run.after, run.upto)), real(run)))
+    monkeypatch.setattr(runs, "make", lambda run, dealt: (where.append((run.after, run.upto)), real(run, dealt)))
     for epoch in range(1, 31):
         land(made, epoch, [{"id": epoch, "name": "a"}])
         where = by_ticks
@@ -87,7 +87,7 @@ def test_a_tick_makes_its_own_run_alone_and_upkeep_puts_them_together(
 
 def test_without_upkeep_a_tick_puts_the_small_ones_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, seen, real = HandmadeLake(tmp_path), list[tuple[int, int]](), runs.make
-    monkeypatch.setattr(runs, "make", lambda run: (seen.append((run.after, run.upto)), real(run)))
+    monkeypatch.setattr(runs, "make", lambda run, dealt: (seen.append((run.after, run.upto)), real(run, dealt)))
     for epoch in range(1, 53):
         land(made, epoch, [{"id": epoch, "name": "a"}])
         assert len(tick(made, epoch)) <= runs.MOST
@@ -104,7 +104,7 @@ def test_a_merge_that_fails_is_tried_again_later(
         land(made, epoch, [{"id": epoch, "name": "a"}])
         tick(made, epoch)
 
-    def full(run: object) -> None:
+    def full(run: object, dealt: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -124,5 +124,5 @@ def test_a_run_that_was_made_meanwhile_is_left_alone(tmp_path: Path, monkeypatch
     land(made, 1, [{"id": 1, "name": "a"}])
     tick(made, 1)
     (run,) = Indexed.of(made.lake, made.pipeline.table("users"), 1).upto(1).runs
-    monkeypatch.setattr(runs, "make", lambda run: pytest.fail("made twice"))
+    monkeypatch.setattr(runs, "make", lambda run, dealt: pytest.fail("made twice"))
     ensure(run)

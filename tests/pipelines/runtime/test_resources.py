@@ -175,8 +175,8 @@ def no_more(small: dict[str, int], large: dict[str, int], *whats: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
-def test_three_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
-    clicks = {"small": 150_000, "large": 450_000}
+def test_four_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
+    clicks = {"small": 150_000, "large": 600_000}  # shards of the same size: their number is a power of two
     # The small one fills the heap, and a row group of each file that is written, too.
     assert 4 * clicks["small"] * ROW_BYTES > HEAP_MB << 20
     for name, count in clicks.items():

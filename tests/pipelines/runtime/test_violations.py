@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table, severest_first
 from tidegate.pipelines.joins.outcome import bits, kept_out_from
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.releasing.violations import counted, greatest, samples
 
 WRITTEN = (
@@ -21,10 +22,10 @@ ORDERED = severest_first(WRITTEN)
 TABLE = Table("t", (Column("n", "INT", "INT", False), Column("name", "STRING", "STRING")), Options({}), ("n",))
 
 
-def file(path: Path, masks: list[int], **columns: list[object]) -> Path:
+def file(path: Path, masks: list[int], **columns: list[object]) -> Location:
     rows = {"n": list(range(len(masks))), "name": [f"a{n}" for n in range(len(masks))], "_violated": masks, **columns}
     pq.write_table(pa.table(rows), path, row_group_size=2)
-    return path
+    return Location(path)
 
 
 def test_the_severest_has_the_highest_bit() -> None:
@@ -77,4 +78,4 @@ def test_the_footer_shows_the_greatest_mask(tmp_path: Path) -> None:
     assert greatest(pq.read_metadata(tmp_path / "c")) is None
     pq.write_table(pa.table({"n": [1], "_violated": [1]}), tmp_path / "d", write_statistics=False)
     assert greatest(pq.read_metadata(tmp_path / "d")) is None
-    assert counted([tmp_path / "d"], ORDERED)["violations@short"] == 1
+    assert counted([Location(tmp_path) / "d"], ORDERED)["violations@short"] == 1
