@@ -183,15 +183,24 @@ def _claimed(requeues: Sequence[Published]) -> int:
 
 
 def _insert(pipeline: Pipeline, target: str) -> str:
+    state = "nothing was changed"
+    found = _inserts(pipeline, target, state)
+    if len(found) != 1:
+        raise _not_one("the pipeline has several INSERTs", pipeline, state)
+    return found[0]
+
+
+def _inserts(pipeline: Pipeline, target: str, state: str) -> list[str]:
+    """The INSERT of a target; all of them where none is named. Raises PlanningError where the pipeline has it not."""
     known = [item.id for item in pipeline.inserts]
-    if not target and len(known) == 1:
-        return known[0]
-    if target not in known:
-        what = f"the pipeline has no INSERT {target}" if target else "the pipeline has several INSERTs"
-        raise PlanningError(
-            what, state="nothing was changed", next_command=f"set `target` to one of {', '.join(known)}"
-        )
-    return target
+    if target and target not in known:
+        raise _not_one(f"the pipeline has no INSERT {target}", pipeline, state)
+    return [target] if target else known
+
+
+def _not_one(what: str, pipeline: Pipeline, state: str) -> PlanningError:
+    known = ", ".join(item.id for item in pipeline.inserts)
+    return PlanningError(what, state=state, next_command=f"set `target` to one of {known}")
 
 
 def _who(context: dg.OpExecutionContext) -> str:
@@ -233,7 +242,7 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     lots: list[tuple[str, QuarantinedRows]] = []
     rows: list[tuple[str, QuarantinedRow]] = []
     keys: list[tuple[str, QuarantinedRow, MissedKey]] = []
-    for insert in _inserts(pipeline, config.target):
+    for insert in _inserts(pipeline, config.target, "nothing was looked at"):
         quarantined = quarantined_by_epoch(lake, pipeline, pipeline.insert(insert))
         own = [item for item in quarantined if _wanted(item, config)]
         lots += [(insert, item) for item in own]
@@ -317,14 +326,3 @@ def _since(item: QuarantinedRows) -> str:
     who = item.request
     taken = f"epoch {item.taken.epoch}, {instant(item.taken.instant)}"
     return ", ".join(part for part in (taken, who.by if who else "", who.because if who else "") if part)
-
-
-def _inserts(pipeline: Pipeline, target: str) -> list[str]:
-    known = [item.id for item in pipeline.inserts]
-    if target and target not in known:
-        raise PlanningError(
-            f"the pipeline has no INSERT {target}",
-            state="nothing was looked at",
-            next_command=f"set `target` to one of {', '.join(known)}",
-        )
-    return [target] if target else known

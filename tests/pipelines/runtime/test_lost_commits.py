@@ -208,13 +208,17 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
             refuse_lost_files(lake, target, insert)
 
 
+def quarantine_of(harness: Harness) -> Location:
+    """Where the rows lie that the INSERT `converted` keeps out."""
+    return harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
+
+
 def test_a_quarantine_has_its_last_commit_made_again(
     spark: SparkSession, tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     play = Play(spark, tmp_path)
     harness = play.harness
-    insert = harness.pipeline.insert("converted")
-    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    quarantine = quarantine_of(harness)
     play.rate("EUR", 100, 10)
     for number in (1, 2):
         play.order(number, "XXX", 10 * number)
@@ -244,8 +248,7 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
 ) -> None:
     """Once that epoch has committed to the quarantine, nothing would show the gap."""
     play = Play(spark, tmp_path)
-    harness, insert = play.harness, play.harness.pipeline.insert("converted")
-    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
     play.upto(rates=10, orders=10)
@@ -272,8 +275,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
 ) -> None:
     """Its last one is known all the same, without a look at all epochs, and made again where it is lost."""
     play = Play(spark, tmp_path)
-    harness, insert = play.harness, play.harness.pipeline.insert("converted")
-    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    harness, quarantine = play.harness, quarantine_of(play.harness)
 
     def epochs(*currencies: str) -> int:
         """An epoch with an order in each currency; the version of the quarantine after them."""
@@ -309,8 +311,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     play = Play(spark, tmp_path)
-    harness, insert = play.harness, play.harness.pipeline.insert("converted")
-    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), insert)
+    harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
     play.upto(rates=10, orders=10)
