@@ -23,6 +23,7 @@ from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -335,10 +336,11 @@ class Definitions:
             assumed=assumed,
             pipeline=self.pipeline.name,
         )
-        self.lake.set_format(self.clock())
         application = self.lake.application(owner, "definition", 1)
-        self.lake.definitions.append([row], application=application, version=number)
-        stands = self.lake.definitions.last(owner)
+        with explained(owner, f"its definition {number}", "its definition is not stored, nothing is planned under it"):
+            self.lake.set_format(self.clock())
+            self.lake.definitions.append([row], application=application, version=number)
+            stands = self.lake.definitions.last(owner)
         if stands is None or (stands.epoch, stands.digest) != (number, row.digest):
             raise ConcurrentRun(
                 f"another runner has defined {owner} meanwhile",

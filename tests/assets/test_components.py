@@ -62,6 +62,7 @@ ALERTS = "---\ntype: tidegate.TidegateAlerts\n"
 ANOTHER = "---\ntype: tidegate.TidegateComponent\nattributes: {script: clicks.sql, name: other, lake: state/lake}\n"
 
 
+@pytest.mark.usefixtures("first_load")
 @pytest.mark.parametrize(
     ("more", "pipelines"),
     [("", "clicks"), (ANOTHER, "clicks, other"), (ALERTS, None), (ANOTHER + ALERTS, None)],
@@ -92,12 +93,14 @@ def third(context: dg.ComponentLoadContext):
 """
 
 
+@pytest.mark.usefixtures("first_load")
 def test_a_code_location_that_python_alone_makes_says_it_too(project: Path, caplog: pytest.LogCaptureFixture):
     (project / "my_project" / "defs" / "shop" / "component.py").write_text(MADE_BY_PYTHON)
     assert loaded(project).get_repository_def().has_job("third")
     assert caplog.text.count("has no component tidegate.TidegateAlerts") == 1
 
 
+@pytest.mark.usefixtures("first_load")
 def test_its_runs_do_not_say_it_again(project: Path, caplog: pytest.LogCaptureFixture):
     with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
         load(project)

@@ -13,7 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import Lake, delta_log
 
 Event = tuple[str, Sequence[Mapping[str, Any]]]
 """An op and its rows; op is empty for an event without rows."""
@@ -63,7 +63,7 @@ def scripted_state(
 
 def rows_of(path: str) -> list[dict[str, Any]]:
     """A Delta table's rows, by delta-rs: another engine than the one that wrote them."""
-    return DeltaTable(path).to_pyarrow_table().to_pylist()
+    return delta_log.read(DeltaTable(path)).to_pylist()
 
 
 def _reached(lake: Lake, table: str) -> dict[Pin, int]:

@@ -58,6 +58,7 @@ def test_the_module_of_workspace_yaml_loads_the_scripts_that_the_environment_nam
 SILENT = "concurrency: {pools: {default_limit: 1}}", "concurrency: {runs: {max_concurrent_runs: 1}}"
 
 
+@pytest.mark.usefixtures("first_load")
 @pytest.mark.parametrize("settings", [*SILENT, "", "concurrency:\n", "concurrency: 1", "{", None])
 def test_the_location_says_once_how_steps_that_meet_can_be_queued_and_its_runs_do_not(
     tmp_path: Path,

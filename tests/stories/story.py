@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from markdown_it import MarkdownIt
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.oracle.pins import rows_of
 from tidegate.orchestration.commands.app import app
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.testing import Harness
@@ -115,7 +115,7 @@ class Story:
 
     def rows(self, target: str) -> list[tuple[Any, ...]]:
         """What was published to a target, its own columns, in order; read without Spark."""
-        rows = DeltaTable(self.lake / "targets" / target).to_pyarrow_table().to_pylist()
+        rows = rows_of(str(self.lake / "targets" / target))
         return sorted((tuple(row[name] for name in row if not name.startswith("_")) for row in rows), key=str)
 
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.conftest import ACCOUNT, SECRET, Database
+from tests.oracle.pins import rows_of
 from tests.stories.story import EXAMPLES, Story, blocks, contents, other_way_round, printed
 
 PRINTED = {
@@ -67,7 +67,7 @@ def test_an_example_runs_as_it_is_shipped(name: str, story: Story) -> None:
     shown = "".join(story.follow(block) for block in blocks(read_me(name)))
     assert printed(shown) == sorted(PRINTED[name])
     assert contents(EXAMPLES / name) == before, "an example's folder is only read"
-    complete = DeltaTable(story.lake / "completeness").to_pyarrow_table().to_pylist()
+    complete = rows_of(str(story.lake / "completeness"))
     targets = {row["name"]: row for row in complete if row["insert"]}
     assert {row["verdict"] for row in targets.values()} == {"passed"}
     if name == "rates":
@@ -130,7 +130,7 @@ def test_clicks_meet_the_users_of_a_database(story: Story, example_database: Dat
     shown = story.follow(look, placeholders)
     assert "enriched_click" in shown
     target = str(story.lake / "targets" / "enriched_click")
-    rows = DeltaTable(target).to_pyarrow_table(columns=["user_id", "gender"]).to_pylist()
+    rows = rows_of(target)
     assert rows
     assert all(row["gender"] == ("m" if row["user_id"] % 40 == 0 else "f") for row in rows)
     exec(read.text.replace(".tidegate/lake", str(story.lake)), {})

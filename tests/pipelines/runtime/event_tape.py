@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
-
+from tests.oracle.pins import rows_of
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sql import Pipeline, compile_script
 
@@ -29,5 +28,5 @@ def published(lake: Lake, pipeline: Pipeline) -> list[tuple[int, int | None]]:
     path = lake.target_path(pipeline.table("joined"))
     if not Path(path / "_delta_log").exists():
         return []
-    rows = DeltaTable(str(path)).to_pyarrow_table(columns=["id", "v"]).to_pylist()
+    rows = rows_of(str(path))
     return sorted(((row["id"], row["v"]) for row in rows), key=lambda row: row[0])

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.test_ends import PROCESS
 from tests.stories.story import blocks
@@ -29,7 +29,7 @@ def second(number: int) -> datetime:
 
 
 def shown(lake: Lake) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in DeltaTable(str(lake.completeness_path)).to_pyarrow_table().to_pylist()}
+    return {row["name"]: row for row in rows_of(str(lake.completeness_path))}
 
 
 def publish(made: HandmadeLake, at: int = 1_000_000) -> bool:

@@ -20,10 +20,12 @@ from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
+from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
@@ -184,6 +186,23 @@ def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path
         step = SimpleNamespace(plan=lambda request: Planned(Step({"from": 0, "to": 0})))
         with pytest.raises(ConcurrentRun, match="has changed the definition of clicks"):
             planner.plan(cast(Any, step), context, position, {})
+
+
+def test_a_disk_that_is_full_where_a_definition_is_stored_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definitions = Definitions(Lake(tmp_path), compile_script(SCRIPT), {}, lambda: 0)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ControlTable, "append", full)
+    with pytest.raises(StepFailed, match=r"clicks: .*No space left on device") as failed:
+        definitions.number("clicks")
+    assert "definition 1" in failed.value.where
+    assert failed.value.next_command.startswith("make room on the disk of the lake")
+    monkeypatch.undo()
+    assert definitions.number("clicks") == 1
 
 
 def fill(definitions: Definitions, table: str, *, rows: int, log: bool) -> None:

@@ -18,6 +18,7 @@ from tidegate.pipelines.runtime import faults
 
 RUN = """
 import json, os, subprocess, sys
+from pathlib import Path
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime import faults
@@ -26,7 +27,7 @@ from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import spark_session
 
 lake, points = Lake(sys.argv[2]), sys.argv[3:]
-filler = lake.root / "filler"
+filler = Path(sys.argv[2]) / "filler"
 
 def tell(**facts):
     print(json.dumps(facts), flush=True)
