@@ -3,16 +3,17 @@
     a task reads its share of the probe and finds what its rows meet (task)  ->  Spark SQL, for all that is an
     expression  ->  a task writes and counts (writer)
 
-An INSERT that asks for columns alone has no SQL, and one task does both. A join whose key is an expression, or follows
-from what ON has left of an earlier join, is a second look-up behind the SQL that gives the key.
+An INSERT that asks for columns alone has no SQL, and one task does both. Spark is shown the columns that it evaluates;
+the others go from task to task packed (`task.PACKED`). A join whose key is an expression, or follows from what ON has
+left of an earlier join, is a second look-up behind the SQL that gives the key.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, ask, why_number
 from tidegate.pipelines.joins.query import Query, flat, split_where
-from tidegate.pipelines.joins.task import OWN, Frame, Groups, Meeting, Pass, ProbeColumns, Reading, frames_of
+from tidegate.pipelines.joins.task import OWN, PACKED, Frame, Groups, Meeting, Pass, ProbeColumns, Reading, frames_of
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
@@ -91,15 +92,20 @@ class Joining:
             alias: {column.name: column.spark_type for column in table.stored_columns}
             for alias, table in tables.items()
         }
-        return {alias: _named(alias, columns, self._expressions()) for alias, columns in stored.items()}
+        texts = [*self._expressions(), *self._keys_from(0)]
+        return {alias: _named(alias, columns, texts) for alias, columns in stored.items()}
 
-    def _expressions(self, *, keys: bool = True) -> list[str]:
+    def _expressions(self, without: Container[str] = ()) -> list[str]:
+        """All but the keys; `without` the target's columns of some names."""
         insert = self.insert
-        found = [item.expression for item in insert.projections]
+        found = [item.expression for item in insert.projections if item.name not in without]
         found += [condition.expression for condition in insert.conditions]
         found += [each.condition for each in insert.constraints]
-        found += [join.predicate or "" for join in insert.joins]
-        return found + [key.probe for join in insert.joins for key in join.keys if keys]
+        return found + [join.predicate or "" for join in insert.joins]
+
+    def _keys_from(self, first: int) -> list[str]:
+        """The keys of a join and of those after it."""
+        return [key.probe for join in self.insert.joins[first:] for key in join.keys]
 
     @cached_property
     def _refs(self) -> dict[str, tuple[str, str]]:
@@ -112,7 +118,7 @@ class Joining:
 
     @cached_property
     def _asks_instant(self) -> bool:
-        return any("_instant" in text for text in self._expressions())
+        return any("_instant" in text for text in [*self._expressions(), *self._keys_from(0)])
 
     def _own(self) -> Columns:
         """What travels of the landed row beside the probe's columns."""
@@ -129,12 +135,38 @@ class Joining:
 
     def _of_probe(self) -> Columns:
         """What travels of the probe behind the first look-up: no column that is a key of it and nothing else."""
-        probe, insert = self.insert.probe_alias, self.insert
-        later = [
-            key.probe for number, join in enumerate(insert.joins) for key in join.keys if number not in self._groups[0]
-        ]
-        found = _named(probe, self._types[probe], [*self._expressions(keys=False), *later])
+        probe = self.insert.probe_alias
+        found = _named(probe, self._types[probe], [*self._expressions(), *self._keys_from(len(self._groups[0]))])
         return {**{flat(probe, name): kind for name, kind in found.items()}, **self._own()}
+
+    @cached_property
+    def _plain(self) -> dict[str, str]:
+        """The target's columns that are a column as it was found, which Spark need not see, and under which name it
+        travels."""
+        tested = self._tested(range(len(self.insert.joins)))
+        judged = "\n".join(each.condition for each in self.insert.constraints).lower()
+        found = dict[str, str]()
+        for item in self.insert.projections:
+            name, kind = self._refs.get(item.expression, ("", ""))
+            if kind == item.spark_type and name not in tested and quoted(item.name).lower() not in judged:
+                found[item.name] = name
+        return found
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """What Spark is shown: what it evaluates, and what an outcome follows from."""
+        texts = [*self._expressions(without=self._plain), *self._keys_from(len(self._groups[0]))]
+        found = {flat(alias, name) for alias, types in self._types.items() for name in _named(alias, types, texts)}
+        return found | {"_instant", "_probe_time", *(f"_why{number}" for number in range(len(self.insert.joins)))}
+
+    def _tested(self, numbers: Iterable[int]) -> list[str]:
+        """The columns that the rest of ON of some joins changes: see `_test`."""
+        found = list[str]()
+        for number in numbers:
+            join = self.insert.joins[number]
+            if join.predicate is not None:
+                found += [f"_why{number}", *(flat(join.alias, name) for name in self._types[join.alias])]
+        return found
 
     @cached_property
     def _groups(self) -> list[list[int]]:
@@ -178,25 +210,21 @@ class Joining:
         its whole text."""
         if probe.rows is None and not probe.shares:
             return merged([], self.insert, self.release)
+        names = {item.name: item.name for item in self.insert.projections} | self._plain
+        writer = Writer(self.insert, self.release, names, folders, probe.looked_up)
         first, *more = self._groups
         columns = {**self._of_probe(), **probe.travelling}
-        work = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, columns)
+        work, columns = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, columns)
         if self._columns_alone:
-            columns = {item.name: self._refs[item.expression][0] for item in self.insert.projections}
-            writer = Writer(self.insert, self.release, columns, folders, probe.looked_up)
-            found = self._read(spark, probe, work, writer)
-            return merged([row["result"] for row in found.collect()], self.insert, self.release)
-        rows, columns = self._read(spark, probe, work), work[1]
-        for before, group in zip([first, *more], more, strict=False):
-            keys = {name: text for number in group for name, text in self._keys(number).items()}
-            rows = self._sql(rows, columns, before, lambda query, keys=keys: query.select("keyed", keys))
-            names = [[f"_key{n}_{place}" for place in range(len(self.insert.joins[n].keys))] for n in group]
-            work = self._pass(group, names, builds, columns)
-            rows, columns = _mapped(rows, frames_of, *work), work[1]
-        rows = self._sql(rows, columns, [first, *more][-1], self._conclude)
-        names = {item.name: item.name for item in self.insert.projections}
-        writer = Writer(self.insert, self.release, names, folders, probe.looked_up)
-        found = _mapped(rows, frames_of, None, {}, writer)
+            found = self._read(spark, probe, work, columns, writer)
+        else:
+            rows = self._read(spark, probe, work, columns)
+            for before, group in zip(self._groups, more, strict=False):
+                rows = self._sql(rows, before, partial(self._key, group))
+                names = [[f"_key{n}_{place}" for place in range(len(self.insert.joins[n].keys))] for n in group]
+                work, columns = self._pass(group, names, builds, columns)
+                rows = _mapped(rows, frames_of, work, columns)
+            found = _mapped(self._sql(rows, self._groups[-1], self._conclude), frames_of, None, {}, writer)
         return merged([row["result"] for row in found.collect()], self.insert, self.release)
 
     @property
@@ -206,8 +234,13 @@ class Joining:
             len(self._groups) == 1
             and not (insert.conditions or insert.constraints or self.release.discard)
             and all(join.predicate is None for join in insert.joins)
-            and all(self._refs.get(item.expression, ("", ""))[1] == item.spark_type for item in insert.projections)
+            and len(self._plain) == len(insert.projections)
         )
+
+    def _key(self, numbers: Sequence[int], tested: Sequence[str], query: Query) -> None:
+        """Add the keys of some joins, in the place of all that Spark was shown."""
+        keys = {name: text for number in numbers for name, text in self._keys(number).items()}
+        query.select("keyed", keys, keep=[PACKED, *map(quoted, tested)])
 
     def _keys(self, number: int) -> dict[str, str]:
         """SQL of a join's keys, as values of the build's types; and whether one is of none of them, so that nothing is
@@ -223,7 +256,8 @@ class Joining:
     def _pass(
         self, numbers: Sequence[int], keys: Sequence[Sequence[str]], builds: Mapping[str, Build], columns: Columns
     ) -> tuple[Pass, Columns]:
-        """The look-up of some joins in frames of `columns`, and the columns that it gives."""
+        """The look-up of some joins in frames of `columns`, and the columns that it gives. What Spark then changes is
+        not packed, nor what nobody asks for once it has seen it."""
         insert, meetings = self.insert, list[Meeting]()
         for number, names in zip(numbers, keys, strict=True):
             join, other = insert.joins[number], None if number in self._groups[0] else f"_other{number}"
@@ -236,10 +270,17 @@ class Joining:
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         settled = not open_after and len(numbers) == len(insert.joins)
         instant = self.release.instant if self._asks_instant else None
-        return Pass(tuple(meetings), tuple(columns), instant, settled), columns
+        tested, asked = self._tested(numbers), self._asked
+        gone = {*tested}
+        if numbers == self._groups[-1]:
+            flats = {flat(alias, name) for alias, types in self._types.items() for name in types}
+            gone |= flats - set(self._plain.values()) | {"_instant"}
+        shown = [name for name in columns if name in asked or name in tested]
+        handed_on = [name for name in columns if name not in gone]
+        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, settled), columns
 
     def _read(
-        self, spark: SparkSession, probe: Probe, work: tuple[Pass, Columns], writer: Writer | None = None
+        self, spark: SparkSession, probe: Probe, work: Pass, columns: Columns, writer: Writer | None = None
     ) -> DataFrame:
         """The first look-up over the probe's rows: as rows, or written."""
         alias, event = self.insert.probe_alias, self.insert.time == "event"
@@ -254,7 +295,7 @@ class Joining:
             )
             names |= {name: f"struct({', '.join(own)})" for name in probe.travelling}
             rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
-            return _mapped(rows, frames_of, *work, writer)
+            return _mapped(rows, frames_of, work, columns, writer)
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
         reading, shares = Reading(alias, types, probe.releasable, event), list(probe.shares)
 
@@ -263,21 +304,21 @@ class Joining:
                 for number in batch.column(0).to_pylist():
                     yield from reading.frames(shares[number])
 
-        return _mapped(spark.range(0, len(shares), 1, len(shares)), frames, *work, writer)
+        return _mapped(spark.range(0, len(shares), 1, len(shares)), frames, work, columns, writer)
 
     def _sql(
-        self, rows: DataFrame, columns: Columns, looked_up: Sequence[int], then: Callable[[Query], None]
+        self, rows: DataFrame, looked_up: Sequence[int], then: Callable[[Sequence[str], Query], None]
     ) -> DataFrame:
         """What the rest of ON says of the joins that were just looked up, then what `then` adds."""
         with as_views({"rows": rows}) as views:
-            query = Query(views["rows"], [quoted(name) for name in columns])
+            query = Query(views["rows"], [PACKED, *map(quoted, rows.columns[:-1])])
             for alias, types in self._types.items():
                 if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
                     query.scope[alias] = there
             for number in looked_up:
                 if self.insert.joins[number].predicate is not None:
                     self._test(query, number)
-            then(query)
+            then(self._tested(looked_up), query)
             return rows.sparkSession.sql(query.text())
 
     def _test(self, query: Query, number: int) -> None:
@@ -290,7 +331,7 @@ class Joining:
         shown = {name: f"IF({why} IS NULL, {name}, NULL)" if name in own else name for name in query.columns}
         query.step(f"chosen{number}", shown)
 
-    def _conclude(self, query: Query) -> None:
+    def _conclude(self, tested: Sequence[str], query: Query) -> None:
         """Add `_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'."""
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
         of_probe, of_all = split_where(insert)
@@ -311,11 +352,11 @@ class Joining:
         if release.discard:
             outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
         query.select("concluded", {"_outcome": outcome})
-        flats = {quoted(flat(alias, name)) for alias, types in self._types.items() for name in types}
-        own = [name for name in query.columns if name not in {*flats, "_of_probe", "_of_all"}]
+        own = [PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
         guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
-        items = {quoted(item.name): guard.replace("{}", item.expression) for item in insert.projections}
+        evaluated = [item for item in insert.projections if item.name not in self._plain]
+        items = {quoted(item.name): guard.replace("{}", item.expression) for item in evaluated}
         query.select("projected", items, keep=own)
         if insert.constraints:
             last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
@@ -340,7 +381,8 @@ def _mapped(
     columns: Columns,
     writer: Writer | None = None,
 ) -> DataFrame:
-    """The rows once a task has looked them up (`work`): as rows of `columns`, or what was reported of their files."""
+    """The rows once a task has looked them up (`work`), which gives `columns`: as Spark is shown them, or what was
+    reported of their files."""
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = frames(batches)
@@ -350,4 +392,6 @@ def _mapped(
         elif work is not None:
             yield from work.batches(given)
 
-    return rows.mapInArrow(call, "result STRING" if writer is not None else ddl(dict(columns)))
+    if writer is not None or work is None:
+        return rows.mapInArrow(call, "result STRING")
+    return rows.mapInArrow(call, ddl({**{name: columns[name] for name in work.shown}, PACKED: "BINARY"}))

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
 from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.lake.releasable import Releasable
@@ -38,8 +39,13 @@ Frame = dict[str, pa.Array]
 AT_ONCE, BYTES_AT_ONCE = 1 << 20, 64 << 20
 """So many rows, of about so many bytes, are joined at once, at most."""
 
-BATCH = 1 << 16
-"""Rows that are handed to Spark at once."""
+BATCH, PACKED_BYTES = 1 << 16, 8 << 20
+"""So many rows are handed to Spark at once, at most, and of about so many bytes that are packed."""
+
+PACKED = "_packed"
+"""The columns that Spark is not shown: in the first row of a batch those of all its rows, as an Arrow stream; NULL in
+the others. Between two tasks Spark only projects, so the rows come back as many as they were and in their order, and
+each meets its own again."""
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A fact of a landed row, and the lake's column that it is."""
@@ -163,13 +169,63 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
 
 
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
-    """Rows that come from Spark."""
-    for batch in _together(batches):
+    """Rows that come from Spark, with what was packed of them. Raises LakeError."""
+    for batch in _together(_unpacked(batches)):
         yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def packed(shown: Frame, rest: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of `shown`, and those of `rest` as one more."""
+    rest = pa.RecordBatch.from_pydict(dict(zip(rest.schema.names, map(_short, rest.columns), strict=True)))
+    sink, rows = pa.BufferOutputStream(), rest.num_rows
+    with pa.ipc.new_stream(sink, rest.schema) as stream:
+        stream.write_batch(rest)
+    data = sink.getvalue()
+    offsets, valid = np.full(rows + 1, data.size, np.int32), np.zeros(-(-rows // 8), np.uint8)
+    offsets[0], valid[0] = 0, 1
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), data]
+    return pa.RecordBatch.from_pydict({**shown, PACKED: pa.Array.from_buffers(pa.binary(), rows, buffers)})
+
+
+def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches as they were packed, however Spark has cut them since."""
+    held, missing, rest = list[pa.RecordBatch](), 0, pa.RecordBatch.from_pydict({})
+    for batch in batches:
+        if PACKED not in batch.schema.names:
+            yield batch
+            continue
+        packs, shown, start = batch[PACKED], batch.drop_columns([PACKED]), 0
+        while start < batch.num_rows:
+            begins = not missing
+            if begins and (pack := packs[start].as_buffer()) is not None:
+                rest = pa.ipc.open_stream(pack).read_next_batch()
+                missing = rest.num_rows
+            some = min(missing, batch.num_rows - start)
+            if not some or some - packs.slice(start, some).null_count != begins:
+                raise _lost()
+            held.append(shown.slice(start, some))
+            start, missing = start + some, missing - some
+            if not missing:
+                names = [*shown.schema.names, *rest.schema.names]
+                yield pa.RecordBatch.from_arrays([*_one(held).columns, *rest.columns], names)
+                held = []
+    if missing:
+        raise _lost()
+
+
+def _lost() -> LakeError:
+    return LakeError(
+        "Spark has given back other rows than it was handed",
+        where="between the two tasks of a release",
+        state="nothing of the epoch is staged",
+        next_command="report it; `tidegate explain` shows the INSERT whose expressions Spark evaluates",
+    )
 
 
 @dataclass(frozen=True)
@@ -230,7 +286,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Pass:
-    """What is done to each frame: the joins, then `columns` of it are handed on.
+    """What is done to each frame: the joins, then `columns` of it are handed on. To Spark, `shown` are; the `columns`
+    beside them packed.
 
     `instant`: ms, UTC; None where nobody asks. `settled`: a row that all joins have given a version is published or
     dropped, whatever comes, so that nobody will ask for its place.
@@ -238,6 +295,7 @@ class Pass:
 
     meetings: tuple[Meeting, ...]
     columns: tuple[str, ...]
+    shown: tuple[str, ...] = ()
     instant: int | None = None
     settled: bool = False
 
@@ -253,7 +311,7 @@ class Pass:
                 frame["_instant"] = pa.repeat(moment, rows)
             if self.settled:
                 self._without_places(frame, rows)
-            yield {name: frame[name] for name in self.columns}
+            yield {name: frame[name] for name in dict.fromkeys((*self.columns, *self.shown))}
 
     def _without_places(self, frame: Frame, rows: int) -> None:
         open_rows = np.zeros(rows, bool)
@@ -268,10 +326,12 @@ class Pass:
     def batches(self, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
         """The rows for Spark."""
         for frame in self.over(frames):
-            columns = [_for_spark(column) for column in frame.values()]
-            batch = pa.RecordBatch.from_arrays(columns, list(frame))
-            for start in range(0, batch.num_rows, BATCH):
-                yield batch.slice(start, BATCH)
+            shown = {name: _for_spark(frame[name]) for name in self.shown}
+            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in self.columns})
+            rows = min(BATCH, PACKED_BYTES * rest.num_rows // max(rest.nbytes, 1) + 1)
+            for start in range(0, rest.num_rows, rows):
+                some = {name: column.slice(start, rows) for name, column in shown.items()}
+                yield packed(some, rest.slice(start, rows))
 
 
 def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
@@ -279,6 +339,15 @@ def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
         rows = len(next(iter(frame.values())))
         for start in range(0, rows, size):
             yield frame if rows <= size else {name: column.slice(start, size) for name, column in frame.items()}
+
+
+def _short(column: pa.Array) -> pa.Array:
+    """With no more of a dictionary, which is packed with each batch, than the batch has rows."""
+    if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
+        return column
+    used = pa.array(np.flatnonzero(np.bincount(column.indices.drop_null().to_numpy(), minlength=1)))
+    indices = pc.index_in(column.indices.cast(pa.int64()), value_set=used)  # type: ignore[attr-defined]
+    return pa.DictionaryArray.from_arrays(indices.cast(column.type.index_type), column.dictionary.take(used))
 
 
 def _for_spark(column: pa.Array) -> pa.Array:

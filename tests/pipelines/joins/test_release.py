@@ -126,7 +126,8 @@ def test_columns_alone_are_staged_as_expressions_are(
     second: str,
     time: str,
 ) -> None:
-    """One task, SQL behind the look-up, and SQL before each of them: the same rows, counts, facts and types."""
+    """One task, SQL behind the look-up that sees no column or each of them, and SQL before each look-up: the same rows,
+    counts, facts and types."""
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     harness = Harness(SCRIPT.format(policy=policy, first=first, second=second, time=time), spark, tmp_path)
@@ -146,14 +147,87 @@ def test_columns_alone_are_staged_as_expressions_are(
         seen = step == 1 and time == "at" and (policy, first, second) != ("publish", "LEFT", "INNER")
         assert (beyond > 0) == seen
         monkeypatch.setattr(Joining, "_columns_alone", False)
+        packed = releasing.stager.stage(plan)
+        monkeypatch.setattr(Joining, "_plain", {})
         by_sql = releasing.stager.stage(plan)
         monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
         with_keys = releasing.stager.stage(plan)
         monkeypatch.undo()
-        for staged in (by_sql, with_keys):
+        for staged in (packed, by_sql, with_keys):
             assert staged.counts == plain.counts
             assert staged.facts == plain.facts
             assert rows(releasing, staged) == rows(releasing, plain)
             assert types(releasing, staged) == types(releasing, plain)
         harness.runner.release("converted")
+    assert harness.verify("converted").passed
+
+
+ASKING = (
+    SCRIPT.replace(
+        "    name STRING, who STRING, seen",
+        """    name STRING, twice DECIMAL(12, 4), words STRING, who STRING, seen""",
+    )
+    .replace(
+        "kind SMALLINT\n)",
+        """kind SMALLINT,
+    CONSTRAINT light EXPECT (weight IS NULL OR weight < 1) ON VIOLATION QUARANTINE,
+    CONSTRAINT named EXPECT (name <> 'r2') ON VIOLATION WARN
+)""",
+    )
+    .replace(
+        "r.day, g.name, o.who, o.seen, o.near,\n    o.kind FROM",
+        """r.day, g.name,
+    CAST(r.rate * 2 AS DECIMAL(12, 4)), CONCAT(o.who, '-', g.name), o.who, o.seen, o.near, o.kind FROM""",
+    )
+    .replace("o.kind = r.kind", "o.kind = r.kind {on_first}")
+    + "{on_second} WHERE o.id <> 7 AND (g.name <> 'r1' OR r.rate > 1)"
+)
+
+
+@pytest.mark.parametrize("policy", at_length(["publish", "quarantine"]))
+@pytest.mark.parametrize(
+    ("first", "second", "on_first", "on_second"),
+    at_length(
+        [
+            ("LEFT", "LEFT", "AND r.rate < 60", "AND g.name <> 'r3'"),
+            ("INNER", "LEFT", "", ""),
+            ("LEFT", "INNER", "", "AND r.rate < 60"),
+        ]
+    ),
+)
+def test_what_spark_is_not_shown_is_staged_as_what_it_sees(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    first: str,
+    second: str,
+    on_first: str,
+    on_second: str,
+) -> None:
+    """Expressions, WHERE, the rest of ON and constraints: the same rows and counts, whether columns are packed or not,
+    and whether keys come before SQL or after."""
+    print(f"seed {SEED}")
+    asked = {"first": first, "second": second, "on_first": on_first, "on_second": on_second}
+    harness = Harness(ASKING.format(policy=policy, time="at", **asked), spark, tmp_path)
+    push(harness, random.Random(SEED), 0, updates=True)
+    for table in ("rates", "regions", "orders"):
+        harness.watermark(table, MAX_TIMESTAMP)
+        harness.runner.advance(table)
+    releasing = harness.runner.releasing("converted")
+    plan = releasing.plan()
+    assert not isinstance(plan, Waiting)
+    packed = releasing.stager.stage(plan)
+    monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
+    with_keys = releasing.stager.stage(plan)
+    monkeypatch.setattr(Joining, "_plain", {})
+    shown = releasing.stager.stage(plan)
+    monkeypatch.undo()
+    for staged in (with_keys, shown):
+        assert staged.counts == packed.counts
+        assert staged.facts == packed.facts
+        assert rows(releasing, staged) == rows(releasing, packed)
+        assert types(releasing, staged) == types(releasing, packed)
+    assert packed.counts["dropped:where"] > 0
+    harness.runner.release("converted")
     assert harness.verify("converted").passed

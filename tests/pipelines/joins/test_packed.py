@@ -1,0 +1,62 @@
+"""What Spark is not shown of the rows between two tasks: each row meets its own again, or nothing is staged."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.joins.task import PACKED, PACKED_BYTES, Pass, frames_of, packed
+
+ROWS = 10
+
+
+def _table() -> pa.Table:
+    """Ten rows as Spark is handed them, in three batches: `shown` beside what is packed."""
+    numbers = list(range(ROWS))
+    label = pa.array([f"label {number % 3}" for number in numbers]).dictionary_encode()
+    columns = {"id": pa.array(numbers), "label": label, "none": pa.nulls(ROWS, pa.int64()), "nested": [[1], None] * 5}
+    rest = pa.RecordBatch.from_pydict(columns)
+    shown = pa.array([number * 10 for number in numbers])
+    batches = [packed({"shown": shown.slice(first, 4)}, rest.slice(first, 4)) for first in range(0, ROWS, 4)]
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 7, ROWS])
+def test_each_row_meets_its_own_columns_however_spark_cuts_the_batches(size: int) -> None:
+    (frame,) = frames_of(_table().to_batches(size))
+    assert list(frame) == ["shown", "id", "label", "none", "nested"]
+    assert frame["shown"].to_pylist() == [10 * number for number in frame["id"].to_pylist()]
+    assert frame["id"].to_pylist() == list(range(ROWS))
+    assert frame["label"].to_pylist() == [f"label {number % 3}" for number in range(ROWS)]
+    assert frame["nested"].to_pylist() == [[1], None] * 5
+    assert pa.types.is_dictionary(frame["label"].type)
+
+
+def test_rows_of_which_nothing_is_shown_come_back() -> None:
+    rest = pa.RecordBatch.from_pydict({"id": [1, 2]})
+    (frame,) = frames_of([packed({}, rest)])
+    assert frame["id"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("rows", [[*range(1, 10)], [*range(9)], [0, 1, 2, 4], [0, 0, 1, 2, 3], [4, 5, 6, 7, 0, 1, 2]])
+def test_other_rows_than_spark_was_handed_are_refused(rows: list[int]) -> None:
+    with pytest.raises(LakeError, match="Spark has given back other rows"):
+        list(frames_of(_table().take(rows).to_batches()))
+
+
+def test_a_dictionary_is_packed_as_far_as_a_batch_needs_it() -> None:
+    words = pa.array([f"word {number}" for number in range(1_000)])
+    column = pa.DictionaryArray.from_arrays(pa.array([7, None, 999, 7], pa.int32()), words)
+    batch = packed({}, pa.RecordBatch.from_pydict({"word": column}))
+    assert batch.nbytes < 2_000
+    (frame,) = frames_of([batch])
+    assert frame["word"].to_pylist() == ["word 7", None, "word 999", "word 7"]
+    assert frame["word"].type == column.type
+
+
+def test_batches_are_of_few_rows_where_rows_are_large() -> None:
+    frame = {"shown": pa.array(range(2_000)), "text": pa.array(["x" * 10_000] * 2_000)}
+    batches = list(Pass((), ("text",), ("shown",)).batches([frame]))
+    assert [batch.num_rows for batch in batches] == [839, 839, 322]
+    assert max(batch[PACKED].nbytes for batch in batches) < PACKED_BYTES + 20_000
