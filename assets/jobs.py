@@ -109,7 +109,7 @@ class Ticks:
     def _look(self, known: Answer) -> Answer:
         """Which INSERTs are held."""
         runner = self._runner()
-        return Answer("", tuple(name for name in self.inserts if _is_held(runner, name)), known=True)
+        return Answer("", tuple(name for name in self.inserts if runner.held(name) is not None), known=True)
 
     def _ask(self, known: Answer) -> Answer:
         """Whether a run of the others would find something."""
@@ -125,10 +125,6 @@ class Ticks:
         runner = self.resource.runner(self.pipeline, label="dagster schedule")  # takes no lease: nothing to close
         runner.spark = _no_spark
         return runner
-
-
-def _is_held(runner: Runner, insert: str) -> bool:
-    return runner.releasing(insert).position().state == "held"
 
 
 def _no_spark() -> NoReturn:

@@ -15,6 +15,9 @@ more seldom, while the others go on. In processing time an INSERT waits for its 
 would join to a table that is behind; in event time the watermark holds what must wait. What another runner works on, or
 a script that the lake's definitions refuse, ends the loop, and so does the first tick if no source can be read, for
 another reason than that its server does not answer.
+
+While the gate holds an epoch, its INSERT's lease is free: a person decides beside the loop, which looks without the
+lease, and goes on once another runner has done what was decided.
 """
 
 from __future__ import annotations
@@ -198,7 +201,7 @@ class Continuous:
             if self._waits_for_stuck(insert) or not self._is_tried(insert_owner(insert.id)):
                 continue
             try:
-                done = self._tried(insert_owner(insert.id), lambda name=insert.id: self.runner.release(name))
+                done = self._tried(insert_owner(insert.id), partial(self._release, insert.id))
             except GateHeld as error:
                 held.append(error)
                 self.held[insert.id] = error
@@ -207,6 +210,21 @@ class Continuous:
                 self.held.pop(insert.id, None)
         stuck = tuple(self.stuck.values())
         return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started, stuck)
+
+    def _release(self, insert: str) -> Released:
+        """Take an INSERT as far as it goes. Raises GateHeld, as long as nobody has decided and done it."""
+        before = self.held.get(insert)
+        if before is not None and (still := self.runner.held(insert)) is not None:
+            raise still
+        try:
+            return self.runner.release(insert)
+        except GateHeld:
+            self.runner.hand_on(insert)
+            raise
+        except LeaseHeld as error:
+            if before is None:
+                raise
+            raise before from error
 
     def _is_tried(self, owner: str) -> bool:
         """Whether it has not failed, or is to be tried again by now."""

@@ -28,7 +28,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
-from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Waiting
+from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Waiting, held
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
@@ -264,6 +264,11 @@ class Runner:
             definitions=self.definitions,
         )
         return InsertRunner(self.lake, self.pipeline, found, self.leases, work)
+
+    def held(self, insert: str) -> GateHeld | None:
+        """What the gate holds of an INSERT; looked up without its lease."""
+        position = self.releasing(insert).position()
+        return held(self.pipeline.insert(insert), position) if position.state == "held" else None
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""

@@ -53,6 +53,7 @@ class ScriptedRunner:
         )
         self.told: list[tuple[str, str]] = []
         self.shown = 0
+        self.free: list[str] = []
 
     def show_completeness(self) -> None:
         self.shown += 1
@@ -71,6 +72,14 @@ class ScriptedRunner:
 
     def release(self, insert: str) -> Released:
         return self._answer(insert, Released(insert))
+
+    def held(self, insert: str) -> GateHeld | None:
+        """What the lake says is held: not what is being resolved, or was."""
+        answer: Any = self.answers.get(f"lake:{insert}")
+        return answer() if callable(answer) else answer
+
+    def hand_on(self, insert: str) -> None:
+        self.free.append(insert)
 
     def _answer(self, name: str, usual: Any) -> Any:
         self.asked.append(name)
@@ -129,6 +138,25 @@ def test_a_held_epoch_stops_its_own_insert_only() -> None:
     assert loop(runner, on_tick=ticks.append).run(max_ticks=2) == "limit"
     assert [tick.held for tick in ticks] == [(held,), (held,)]
     assert [[item.insert for item in tick.releases] for tick in ticks] == [["second"], ["second"]]
+
+
+def test_while_an_epoch_is_held_its_lease_is_free_and_who_has_it_is_waited_for() -> None:
+    """What a person decides is done by another runner: it is held, worked on, held once more, and then it is not."""
+    first, second = (GateHeld(f"the gate holds epoch {number} of first") for number in (3, 4))
+    of_lake = iter([first, None, second, None])
+    released = iter([first, LeaseHeld("insert first", "tidegate release"), Released("first")])
+    runner = ScriptedRunner(first=lambda: next(released), **{"lake:first": lambda: next(of_lake)})
+    ticks: list[Tick] = []
+    assert loop(runner, on_tick=ticks.append).run(max_ticks=5) == "limit"
+    assert [tick.held for tick in ticks] == [(first,), (first,), (first,), (second,), ()]
+    assert runner.free == ["first"], "it is let go once, and taken when there is something to do"
+    assert runner.asked.count("first") == 3
+    assert [item.insert for item in ticks[-1].releases] == ["first", "second"]
+
+
+def test_a_lease_that_another_runner_has_before_anything_is_held_ends_the_loop() -> None:
+    with pytest.raises(LeaseHeld):
+        loop(ScriptedRunner(first=LeaseHeld("insert first", "somebody"))).run()
 
 
 GONE = SourceUnreachable("the server has gone")
@@ -302,9 +330,10 @@ def test_a_step_that_fails_by_itself_fails_though_it_was_to_be_the_last() -> Non
 
 def test_it_knows_what_is_held_until_it_is_not() -> None:
     held = GateHeld("the gate holds epoch 3 of first")
-    answers = iter([held, held, Released("first")])
+    answers = iter([held, Released("first")])
     known: list[list[str]] = []
-    active = loop(ScriptedRunner(first=lambda: next(answers)))
+    of_lake = iter([held, None])
+    active = loop(ScriptedRunner(first=lambda: next(answers), **{"lake:first": lambda: next(of_lake)}))
     active.on_tick = lambda tick: known.append(list(active.held))
     active.run(max_ticks=3)
     assert known == [["first"], ["first"], []]

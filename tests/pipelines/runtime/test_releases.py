@@ -14,6 +14,7 @@ from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.continuous import Continuous, Tick
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -101,6 +102,29 @@ def test_a_held_epoch_stops_its_insert_until_it_is_released_again(spark: SparkSe
     assert seen(harness.advance()) == [(8, "m")]
     with pytest.raises(PlanningError, match="no epoch of enriched is held"):
         harness.runner.resolve_held("enriched")
+
+
+def test_what_the_continuous_mode_is_held_at_is_released_by_another_runner_while_it_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = clicks(spark, tmp_path, "block")
+    harness.end_of_snapshot("user_info")
+    harness.push("click_event", [{"user_id": 1, "item_id": 7}])
+    held: list[int] = []
+
+    def decide(tick: Tick) -> None:
+        held.append(len(tick.held))
+        if tick.number == 1:  # its user comes while it is held: the next tick lands her
+            harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+        if tick.number == 2:
+            with Runner(harness.pipeline, harness.lake, lambda: spark, label="a person") as person:
+                person.resolve_held("enriched")
+            harness.push("click_event", [{"user_id": 1, "item_id": 9}])
+
+    Continuous(harness.runner, every=0.0, on_tick=decide).run(max_ticks=3)
+    assert held == [1, 1, 0]
+    assert seen(harness.published("enriched")) == [(7, "f"), (9, "f")]
+    assert harness.verify("enriched").passed
 
 
 def test_only_what_is_kept_out_says_which_probe_row_it_was(spark: SparkSession, tmp_path: Path) -> None:
