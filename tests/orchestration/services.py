@@ -233,10 +233,23 @@ class Ui:
             json.dumps({"query": query, "variables": variables}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             found = json.load(answer)
         assert "errors" not in found, found
         return found["data"]
+
+    def loaded(self) -> bool:
+        """Whether all code locations are. One that cannot be loaded fails."""
+        try:
+            entries = self.ask(
+                "{ workspaceOrError { ... on Workspace { locationEntries {"
+                " locationOrLoadError { __typename ... on PythonError { message } } } } } }"
+            )["workspaceOrError"]["locationEntries"]
+        except OSError:
+            return False
+        states = [entry["locationOrLoadError"] for entry in entries]
+        assert not [state for state in states if state and state["__typename"] == "PythonError"], states
+        return bool(states) and all(state and state["__typename"] == "RepositoryLocation" for state in states)
 
     def launch(self, job: str, config: Mapping[str, Any] | None = None) -> str:
         """Start a job's run as the UI's button does; its id."""

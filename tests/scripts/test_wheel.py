@@ -4,101 +4,29 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
-import re
-import shlex
 import shutil
-import subprocess
-import sys
-import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-import dagster as dg
-import psutil
 import pytest
-from deltalake import DeltaTable
 
-from tests.orchestration.services import Ui, Webhook, dagster_home, environment, running, until
+from tests.orchestration.services import Ui, running, until
+from tests.scripts.installed import FOLDERS, ROOT, Installed, installed_in
 from tests.tidegate.test_names import ROOMS
-from tidegate.assets.scaffold import SCRIPT
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-FOLDERS = ("tidegate", *sorted(ROOMS))
 OF_THE_CLONE = {"orchestration/defs/clicks/defs.yaml"}
 """What shows the examples, which a wheel does not have."""
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An environment with the wheel in it, and a project whose own packages are called like Tidegate's folders."""
-
-    wheel: Path
-    bin: Path
-    project: Path
-
-    def environment(self) -> Mapping[str, str]:
-        """Nothing of the clone: the project alone is on the path."""
-        home = str(self.project / "home")
-        return {**os.environ, "PYTHONPATH": str(self.project), "PATH": f"{self.bin}:{os.environ['PATH']}"} | {
-            "DAGSTER_HOME": home,
-            "VIRTUAL_ENV": str(self.bin.parent),
-        }
-
-    def run(self, command: str, *arguments: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [self.bin / command, *arguments],
-            cwd=self.project,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def add(self, *what: str | Path) -> None:
-        """Install these into the environment, and nothing that they need: it is there."""
-        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--no-deps"]
-        subprocess.run([*pip, *what], check=True, capture_output=True)
-
-
-def build(into: Path) -> Path:
-    """The wheel, of a copy of the clone: what setuptools leaves behind would be found by every other test."""
-    clone = into / "clone"
-    clone.mkdir(parents=True)
-    for name in (*FOLDERS, "pyproject.toml", "README.md", "LICENSE"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, clone / name)
-    # `make install` puts the setuptools that the wheel needs into .venv; in an older environment pip fetches one.
-    own = ["--no-build-isolation"] if int(version("setuptools").partition(".")[0]) >= 77 else []
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", *own, "--wheel-dir", into, clone]
-    subprocess.run(pip, check=True, capture_output=True)
-    (wheel,) = into.glob("tidegate-*.whl")
-    return wheel
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Beside a project whose own packages are called like Tidegate's folders."""
     folder = tmp_path_factory.mktemp("installed")
-    wheel, venv, project = build(folder / "built"), folder / "venv", folder / "project"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    (site,) = venv.glob("lib/python*/site-packages")
-    # All other packages are those of this environment. Its .pth files, one of which leads to the clone, are not read.
-    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    made = Installed(wheel, venv / "bin", project)
-    made.add("--no-index", "--ignore-installed", wheel)
-    for name in ("dg", "dagster", "dagster-webserver", "dagster-daemon"):  # whose first line names its environment
-        text = (Path(sys.executable).parent / name).read_text().partition("\n")[2]
-        (venv / "bin" / name).write_text(f"#!{venv / 'bin' / 'python'}\n{text}")
-        (venv / "bin" / name).chmod(0o755)
+    project = folder / "project"
+    made = installed_in(folder, project)
     for room in ROOMS:
         (project / room).mkdir(parents=True)
         (project / room / "__init__.py").write_text("OWN = True\n")
@@ -184,107 +112,4 @@ def test_a_pipeline_runs_and_its_ui_shows_it(installed: Installed) -> None:
     project, log = installed.project, installed.project / "ui.log"
     command = [str(installed.bin / "tidegate"), "ui", "news_clicks/pipeline.py", "--lake", "lake"]
     with running(log, installed.environment(), *command, folder=project) as address:
-        until(lambda: loaded(Ui(address)), "the code location is loaded")
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("jvm")
-def test_a_project_that_create_dagster_makes_lives_with_a_held_gate_and_a_lost_run(
-    installed: Installed, tmp_path: Path
-) -> None:
-    """The commands of docs/dagster-project.md, as they stand there; then what a person does in the UI."""
-    installed.add(f"create-dagster=={version('dagster')}")
-    title = "\n## The first pipeline\n"
-    page = (ROOT / "docs" / "dagster-project.md").read_text().partition(title)[2].partition("\n## ")[0]
-    commands = [shlex.split(line) for line in re.findall("^    (.+)$", page, re.MULTILINE)]
-    made = replace(installed, project=tmp_path)
-    for command, *arguments in commands[:-1]:
-        if command == "cd":
-            made = replace(made, project=made.project / arguments[0])
-        else:
-            said = made.run(command, *arguments)
-    assert "All definitions loaded" in said
-    assert commands[-1] == ["dg", "dev"]
-    strict = made.project / "sql" / "strict.sql"
-    strict.parent.mkdir()
-    strict.write_text(SCRIPT.replace("'quarantine'", "'block'").replace("'fields.user_id.max' = '1000'", ABSENT))
-    component = ("tidegate.TidegateComponent", "strict", "--script", "sql/strict.sql", "--lake", "state/strict")
-    made.run("dg", "scaffold", "defs", *component)
-    home, log = dagster_home(made.project / "home"), tmp_path / "dagster.log"
-    with Webhook() as webhook:
-        env = environment(home, TIDEGATE_WEBHOOK_URL=webhook.url) | dict(made.environment())
-        with running(log, env, str(installed.bin / "dg"), "dev", folder=made.project) as address:
-            ui = Ui(address, location=made.project.name)
-            until(lambda: loaded(ui), "the code location is loaded")
-            assert "in dagster.yaml: `concurrency: {pools: {default_limit: 1}}`." in log.read_text()
-            until(lambda: ui.ticks("tidegate_alerts"), "runs that end from now on are reported")
-            assert ui.ended(ui.launch("shop")) == "SUCCESS"
-            assert (before := rows(made, "state/lake")) >= 100, "those that the source has at its start"
-            hold_and_discard(made, ui, webhook)
-            lose_a_run(home, ui, webhook)
-            together = [ui.launch("shop") for _ in range(2)]
-            assert [ui.ended(run_id) for run_id in together] == ["SUCCESS", "SUCCESS"]
-            assert rows(made, "state/lake") > before, "one a second comes"
-            until(lambda: told(webhook, "run-failed") == ["open", "resolved"], "the lost run is made good")
-            for sensor in ("tidegate_alerts", "tidegate_continuous"):
-                assert not [tick for tick in ui.ticks(sensor) if tick["error"]]
-    assert told(webhook, "gate-held") == ["open", "resolved"]
-    made.run("tidegate", "verify", "src/my_project/defs/shop/pipeline.sql", "--lake", "state/lake")
-
-
-ABSENT = "'fields.user_id.max' = '100000'"
-"""Of most clicks there is no user."""
-
-
-def rows(made: Installed, lake: str) -> int:
-    """How many are published."""
-    return DeltaTable(str(made.project / lake / "targets" / "enriched_click")).to_pyarrow_dataset().count_rows()
-
-
-def told(webhook: Webhook, kind: str) -> list[str]:
-    return [message["state"] for message in webhook.messages if message["kind"] == kind]
-
-
-def hold_and_discard(made: Installed, ui: Ui, webhook: Webhook) -> None:
-    """A gate that holds is a failed check and one alert, until a person has decided in a terminal."""
-    gate = lambda: ui.checked("gate", "strict", "enriched_click_staged")  # noqa: E731
-    assert ui.ended(ui.launch("strict")) == "FAILURE"
-    assert gate()[0] == "FAILED"
-    until(lambda: told(webhook, "gate-held"), "the alert of the held gate")
-    assert rows(made, "state/strict") == 0
-    made.run("tidegate", "discard", "sql/strict.sql", "enriched_click", "--lake", "state/strict")
-    until(lambda: told(webhook, "gate-held") == ["open", "resolved"], "the alert is over")
-    until(lambda: gate()[0] == "SUCCEEDED", "its check is not failed any more")
-
-
-def lose_a_run(home: Path, ui: Ui, webhook: Webhook) -> None:
-    """kill -9 of a run while it works: it is recorded as failed and reported once, and nothing of it goes on."""
-    run_id = ui.launch("shop")
-    worker = until(lambda: worker_of(home, run_id), "the run names its process")
-    engines = until(lambda: [child for child in worker.children(True) if child.name() == "java"], "it starts Spark")
-    worker.kill()
-    assert ui.ended(run_id) == "FAILURE"
-    until(lambda: not [engine for engine in engines if engine.is_running()], "its JVM has ended")
-    until(lambda: told(webhook, "run-failed") == ["open"], "the alert of the lost run")
-
-
-def worker_of(home: Path, run_id: str) -> psutil.Process | None:
-    """The process that the events of a run name."""
-    with dg.DagsterInstance.from_config(str(home)) as history:
-        entries = history.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
-    pids = [entry.get_dagster_event().engine_event_data.metadata.get("pid") for entry in entries]
-    named = [int(str(pid.value)) for pid in pids if pid is not None]
-    return psutil.Process(named[-1]) if named else None
-
-
-def loaded(ui: Ui) -> bool:
-    try:
-        entries = ui.ask(
-            "{ workspaceOrError { ... on Workspace { locationEntries {"
-            " locationOrLoadError { __typename ... on PythonError { message } } } } } }"
-        )["workspaceOrError"]["locationEntries"]
-    except OSError:
-        return False
-    states = [entry["locationOrLoadError"] for entry in entries]
-    assert not [state for state in states if state and state["__typename"] == "PythonError"], states
-    return bool(states) and all(state and state["__typename"] == "RepositoryLocation" for state in states)
+        until(Ui(address).loaded, "the code location is loaded")
