@@ -312,7 +312,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             return Partitions(since(self.partitions_from, self.timezone), self.partitions_every)
         except ValueError as error:
             raise PlanningError(
-                f"{self.partitions_from!r} is no day and no moment",
+                f"{self.partitions_from!r} is neither a day nor a moment",
                 where="partitions_from",
                 state="nothing was loaded",
                 next_command="write it as 2024-01-31, or as 2024-01-31T06:00+01:00",

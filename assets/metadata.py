@@ -240,11 +240,11 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
     after = releasing.position()
     lake, target, insert = releasing.lake, releasing.target, releasing.insert
     waiting, rows = releasing.waiting(after), sum(epoch.rows for epoch in done)
-    kept_out = sum(epoch.quarantined for epoch in done)
+    quarantined = sum(epoch.quarantined for epoch in done)
     facts: dict[str, Any] = {
         "dagster/row_count": table_rows(str(lake.target_path(target))),
         "rows published": rows,
-        "rows quarantined": kept_out,
+        "rows quarantined": quarantined,
         "waiting rows": waiting,
     }
     if published is None or before.state == "published":
@@ -254,7 +254,7 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
         return in_short(f"nothing was published: {said}; {_wait(waiting)}", {**facts, "epoch": epoch})
     verdict = after.verdict if after.plan == published.plan else None  # the gate may hold the epoch after it
     return in_short(
-        f"{_published(len(done), published.plan, rows, kept_out, waiting)}; next: "
+        f"{_published(len(done), published.plan, rows, quarantined, waiting)}; next: "
         f"{'those' if waiting else f'what comes of {insert.probe}'}",
         {**facts, "gate passed": 1},
         _details(len(done), published.plan, published.staged, verdict, lake.quarantine_path(target, insert)),
@@ -272,13 +272,13 @@ def of_epochs(
 ) -> dict[str, Any]:
     """The target after epochs that were published outside of Dagster: what they `staged`, the newest first, of which
     `plan` and `verdict` are."""
-    rows, kept_out = (sum(row.counts.get(f"to:{place}", 0) for row in staged) for place in ("publish", "quarantine"))
+    rows, quarantined = (sum(row.counts.get(f"to:{place}", 0) for row in staged) for place in ("publish", "quarantine"))
     return in_short(
-        f"{_published(len(staged), plan, rows, kept_out, waiting)}, outside of Dagster",
+        f"{_published(len(staged), plan, rows, quarantined, waiting)}, outside of Dagster",
         {
             "dagster/row_count": table_rows(str(places.target)),
             "rows published": rows,
-            "rows quarantined": kept_out,
+            "rows quarantined": quarantined,
             "waiting rows": waiting,
             "gate passed": 1,
         },
@@ -301,9 +301,9 @@ def _details(
     }
 
 
-def _published(epochs: int, plan: ReleasePlan, rows: int, kept_out: int, waiting: int) -> str:
+def _published(epochs: int, plan: ReleasePlan, rows: int, quarantined: int, waiting: int) -> str:
     number = f"epoch {plan.epoch} is" if epochs == 1 else f"{epochs:,} epochs up to {plan.epoch} are"
-    return f"{number} published: {counted(rows, 'row')}, {kept_out:,} more to quarantine; {_wait(waiting)}"
+    return f"{number} published: {counted(rows, 'row')}, {quarantined:,} more to quarantine; {_wait(waiting)}"
 
 
 def table_rows(path: str) -> int:

@@ -84,9 +84,9 @@ def expected_names(insert: Insert, *, retained: bool = False) -> set[str]:
     """Every count that a staged epoch of this INSERT must have, and no other. `retained`: retention had removed
     versions when it was planned."""
     if insert.process is not None:
-        kept_out = {VIOLATED + each.name for each in insert.constraints if each.action != "warn"}
+        quarantined = {VIOLATED + each.name for each in insert.constraints if each.action != "warn"}
         left_out = LEFT_OUT if insert.windowed else ()
-        return {"rows", PROCESSED, DISCARDED, *kept_out, *left_out, *(f"to:{place}" for place in PLACES)}
+        return {"rows", PROCESSED, DISCARDED, *quarantined, *left_out, *(f"to:{place}" for place in PLACES)}
     return {"rows", *outcomes(insert, retained=retained), *(f"to:{place}" for place in PLACES)}
 
 

@@ -47,7 +47,7 @@ class Reconciliation:
     @property
     def said(self) -> dict[str, int]:
         """What `tables` should hold, by the control tables."""
-        said = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.kept_out}
+        said = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.in_quarantine}
         return {place: rows - self.removed.get(place, 0) for place, rows in said.items()}
 
     @property

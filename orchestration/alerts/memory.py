@@ -91,7 +91,7 @@ class Memory:
     open: incidents that go on.
     pending: messages that are still to be delivered.
     silent: channel -> since when it does not answer.
-    told: ids of runs that were looked at.
+    told: ids of the newest runs that were handled; the name is the cursor's.
     since: when the newest run that was looked at was updated (s, UTC); None before the first tick.
     asked: when the sources were asked last (s, UTC).
     unread: table -> what its source said then of what has not landed.

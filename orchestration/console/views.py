@@ -131,9 +131,9 @@ def published_line(done: Published | None) -> str:
     """One published epoch, for people."""
     if done is None:
         return "There was nothing to publish."
-    kept_out = f", {counted(done.quarantined, 'row')} quarantined" if done.quarantined else ""
-    kept_out += f", {counted(done.dropped, 'row')} dropped by WHERE or INNER" if done.dropped else ""
-    return escape(f"Epoch {done.epoch} of {done.insert} is published: {counted(done.rows, 'row')}{kept_out}.")
+    rest = f", {counted(done.quarantined, 'row')} quarantined" if done.quarantined else ""
+    rest += f", {counted(done.dropped, 'row')} dropped by WHERE or INNER" if done.dropped else ""
+    return escape(f"Epoch {done.epoch} of {done.insert} is published: {counted(done.rows, 'row')}{rest}.")
 
 
 def tick_line(tick: Tick) -> str:
@@ -148,9 +148,9 @@ def tick_line(tick: Tick) -> str:
             parts.append(f"{item.table} waits for its group")
     for item in tick.releases:
         for done in item.published:
-            kept_out = f", {done.quarantined:,} quarantined" if done.quarantined else ""
-            kept_out += f", {done.dropped:,} dropped" if done.dropped else ""
-            parts.append(f"{item.insert} epoch {done.epoch}: {done.rows:,} published{kept_out}")
+            rest = f", {done.quarantined:,} quarantined" if done.quarantined else ""
+            rest += f", {done.dropped:,} dropped" if done.dropped else ""
+            parts.append(f"{item.insert} epoch {done.epoch}: {done.rows:,} published{rest}")
         if item.waiting and item.waiting.rows:
             parts.append(f"{item.insert}: {item.waiting.rows:,} waiting")
     return escape(f"{tick.number:>6}  {tick.seconds:5.1f} s  {'   '.join(parts)}")
@@ -199,7 +199,7 @@ def report_lines(reports: Sequence[VerifyReport], left_out: Sequence[str] = ()) 
     for report in reports:
         yield _headline(report)
         if report.script_differs:
-            yield "  by the definition that the lake keeps: the script says something else of this INSERT"
+            yield "  by the definition in the lake: the script defines this INSERT differently"
         for problem in report.problems:
             yield escape(f"  {problem}")
         yield from _differences(report)

@@ -99,13 +99,13 @@ def prove(
     """
     landed = _by_epoch(clicks, ("user_id", "item_id"))
     good = _by_epoch(published, ("user_id", "item_id", "gender"))
-    kept_out = _by_epoch(quarantine, ("user_id", "item_id", "_reason"))
+    quarantined = _by_epoch(quarantine, ("user_id", "item_id", "_reason"))
     replay = Replay(start, journals.read(journal))
     rows = disagreeing = lost = extra = 0
     examples: list[str] = []
     for epoch in sorted(epochs, key=lambda epoch: epoch.epoch):
         replay.upto(transaction_at(epoch.position))
-        matched, unmatched = good.get(epoch.epoch, []), kept_out.get(epoch.epoch, [])
+        matched, unmatched = good.get(epoch.epoch, []), quarantined.get(epoch.epoch, [])
         wrong = [*_wrong_matches(replay.state, matched), *_wrong_reasons(replay.state, unmatched)]
         examples += [f"epoch {epoch.epoch}: {text}" for text in wrong[: EXAMPLES - len(examples)]]
         disagreeing += len(wrong)
@@ -115,7 +115,7 @@ def prove(
         lost += (came - went).total()
         extra += (went - came).total()
     known = {epoch.epoch for epoch in epochs}
-    extra += sum(len(found) for number, found in [*good.items(), *kept_out.items()] if number not in known)
+    extra += sum(len(found) for number, found in [*good.items(), *quarantined.items()] if number not in known)
     return Proof(rows, disagreeing, lost, extra, replay.transactions, replay.changes, tuple(examples))
 
 

@@ -173,7 +173,7 @@ class Landed:
     """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
 
     `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
-    for it (SYSTEM_WATERMARK()); one that goes back is passed over, and one that no source may tell is an error (see
+    for it (SYSTEM_WATERMARK()); one that goes back is ignored, and one that no source may emit is an error (see
     `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
     rows so far: each holds the table's watermark until it has emitted one, and goes on after the bounded phase.
     `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where

@@ -71,8 +71,8 @@ class Outcomes:
     def names(self) -> list[str]:
         """The name of each number, of those too that no row can have: the numbers of a join follow WHYS."""
         violated = [f"{VIOLATED}{each.name}" for each in self.insert.constraints if each.action != "warn"]
-        kept_out = [*self._missed("unmatched"), *violated, TIME_NULL, DISCARDED]
-        return [MATCHED, *kept_out, WHERE, *self._missed("dropped")]
+        quarantined = [*self._missed("unmatched"), *violated, TIME_NULL, DISCARDED]
+        return [MATCHED, *quarantined, WHERE, *self._missed("dropped")]
 
     def number(self, name: str) -> int:
         return self.names.index(name)
@@ -120,7 +120,7 @@ def bits(constraints: Sequence[Constraint]) -> dict[str, int]:
     return {each.name: 1 << place for each, place in zip(constraints, reversed(range(len(constraints))), strict=True)}
 
 
-def kept_out_from(constraints: Sequence[Constraint]) -> int:
+def quarantined_from(constraints: Sequence[Constraint]) -> int:
     """The least mask that keeps a row out of the target; one that no row reaches where no constraint does."""
     return 1 << sum(each.action == "warn" for each in constraints)
 
@@ -133,8 +133,8 @@ def ask(query: Query, insert: Insert, published: str) -> None:
     # NOT NULL is NULL, and IF takes that for false: no violation.
     mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in insert.constraints)
     query.step("asked", {**same, MASK: f"IF({published}, {mask}, 0L)"})
-    kept_out = [each for each in insert.constraints if each.action != "warn"]
-    if kept_out:
+    quarantining = [each for each in insert.constraints if each.action != "warn"]
+    if quarantining:
         # The highest bit that is set is that of the severest constraint.
-        cases = [f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}" for each in kept_out]
+        cases = [f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}" for each in quarantining]
         query.step("outcomes", {**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})

@@ -80,10 +80,10 @@ class Writer:
                 outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, counts.known)
                 counts.add(frame, outcome)
                 published = outcome <= counts.last_published
-                files["publish"].write(self._staged(frame, outcome, published, kept_out=False))
-                kept_out = ~published & (outcome < counts.first_dropped)
-                if kept_out.any():
-                    waiting.append(self._staged(frame, outcome, kept_out, kept_out=True))
+                files["publish"].write(self._staged(frame, outcome, published, quarantined=False))
+                quarantined = ~published & (outcome < counts.first_dropped)
+                if quarantined.any():
+                    waiting.append(self._staged(frame, outcome, quarantined, quarantined=True))
                 if sum(batch.nbytes for batch in waiting) >= GROUP_BYTES:
                     unclear += self._quarantine(files["quarantine"], waiting)
                     waiting.clear()
@@ -129,7 +129,7 @@ class Writer:
             outcome[flags(frame["_probe_time"].is_null())] = known.number(TIME_NULL)
         return outcome
 
-    def _staged(self, frame: Frame, outcome: Numbers, chosen: Flags, *, kept_out: bool) -> pa.RecordBatch:
+    def _staged(self, frame: Frame, outcome: Numbers, chosen: Flags, *, quarantined: bool) -> pa.RecordBatch:
         rows = None if chosen.all() else pa.array(np.flatnonzero(chosen))
         size = len(chosen) if rows is None else len(rows)
 
@@ -143,10 +143,10 @@ class Writer:
         columns["_epoch"] = pa.repeat(pa.scalar(self.release.epoch, pa.int64()), size)
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
             source, kind = name if name == "_probe_epoch" else f"_probe{name}", arrow_type(LAKE_COLUMNS[column])
-            columns[name] = _as(own(source), kind) if kept_out else _nulls(size, kind)
-        if kept_out and "_probe" in frame:
+            columns[name] = _as(own(source), kind) if quarantined else _nulls(size, kind)
+        if quarantined and "_probe" in frame:
             columns["_probe"] = own("_probe")
-        if kept_out or self.insert.proof:
+        if quarantined or self.insert.proof:
             names = [None if name == MATCHED else name for name in Outcomes(self.insert).names]
             columns["_reason"] = pa.array(names, pa.string()).take(masked(outcome[chosen]))
         else:

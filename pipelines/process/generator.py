@@ -74,7 +74,7 @@ class WatermarkGeneratorBuilder:
             raise InvalidDeclaration(f"an event time extractor is called with a record, {self.extractor!r} cannot be")
 
     def with_idleness(self, timeout: timedelta) -> WatermarkGeneratorBuilder:
-        """Tell that the input is idle after `timeout` without records."""
+        """Report the input as idle after `timeout` without records."""
         milliseconds(timeout, "the idle timeout")
         return replace(self, idle_timeout=timeout)
 

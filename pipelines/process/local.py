@@ -25,9 +25,10 @@ Key = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Arrived:
-    """What came of one input at once: records, then a watermark. It does not move where it is None.
+    """What arrives from one input at once: records, then a watermark (None: the input's watermark does not move).
 
-    `told`: watermarks of other declarations that it brings. `at`: when it landed (ms, UTC), for processing time.
+    `told`: the watermarks of other declarations that arrive with it. `at`: when it landed (ms, UTC), for processing
+    time.
     """
 
     records: Sequence[Any] = ()

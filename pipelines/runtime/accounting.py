@@ -62,7 +62,7 @@ class WhereRowsAre:
         return self.matched + sum(self.null_extended.values())
 
     @property
-    def kept_out(self) -> int:
+    def in_quarantine(self) -> int:
         """Rows of the quarantine's table: it keeps those that were released again."""
         return sum(self.quarantined.values()) + sum(self.released_again.values())
 

@@ -519,8 +519,8 @@ def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
-    """A pipeline whose INSERTs are what the lake keeps, for looking at it; and a line of each that the script says
-    otherwise than it could go on with."""
+    """For commands that only read: the pipeline with the lake's definition of each table and INSERT that the script has
+    changed in a way that is refused; and one line for each of them."""
     changes: list[str] = []
     pipeline, _ = covered(lake, pipeline)
     script = pipeline
@@ -542,7 +542,7 @@ def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
             read = {table.name: table for table in pipeline.sources}
             pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
         whose = owner if name != owner else f"table {name}"
-        changes.append(f"{whose} is taken by the definition that the lake keeps: the script says something else of it")
+        changes.append(f"{whose} is read as the lake defines it: the script defines it differently")
     return pipeline, changes
 
 
@@ -584,7 +584,7 @@ def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
             if item.owner == owner:
                 lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
     return DefinitionChanged(
-        f"the script says something else of {' and '.join(names)} than the lake {lake.root} keeps",
+        f"the script defines {' and '.join(names)} differently than the lake {lake.root}",
         where="\n         ".join(lines),
         state="nothing was changed; the script as it was goes on",
         next_command="put the old declaration back; or run the script on another lake (--lake DIR); or leave the old "

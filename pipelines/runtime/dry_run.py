@@ -77,7 +77,7 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
     owners = {*tables, *map(insert_owner, inserts)}
     changed = next((item.owner for item in runner.definitions.differences() if item.owner in owners), None)
     if changed is not None:
-        return f"the script says something else of {changed} than the lake"
+        return f"the script defines {changed} differently than the lake"
     for table in tables:
         landing = runner.landing(table)
         found = landing.draft()

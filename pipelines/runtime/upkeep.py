@@ -243,8 +243,9 @@ class Upkeep:
         self._looked_at[place.path] = table.version() if table is not None else 0
 
     def _released(self, name: str) -> Read | None:
-        """Of a table that INSERTs release in event time: the files of which no row waits for its time any more. The
-        others stay apart, as a release looks for what is due by the statistics of files. None: of any other, all."""
+        """The files whose rows have all been released, of a table that INSERTs release in event time. Other files are
+        not compacted, as a release finds releasable rows by the statistics of files. None: all files of any other
+        table."""
         probing = [insert for insert in self.pipeline.inserts if insert.probe == name and insert.time == "event"]
         if not probing:
             return None

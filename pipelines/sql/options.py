@@ -109,7 +109,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         LANDED_RETENTION,
         "duration",
-        doc="Of a probe: epochs that landed longer ago leave its table, oldest first, once nobody asks for them any "
+        doc="Of a probe: epochs that landed longer ago leave its table, oldest first, once nobody needs them any "
         "more. What they were joined to cannot be proved again, nor backfilled. Default: everything stays.",
         changes="neither",
     ),

@@ -234,7 +234,7 @@ def _reader(source: Source) -> ScriptParser:
 def tokenize(source: Source) -> list[Token]:
     """The tokens of a script. Raises SqlError for a string, name or comment that does not end.
 
-    Tells `source` which parts are secret, so that no error shows them.
+    Marks the secret parts in `source`, so that no error shows them.
     """
     tokenizer = Tidegate().tokenizer()
     try:

@@ -76,7 +76,7 @@ def unlike_json(trace: Trace) -> Found:
         yield trace.doing, f"{what} is not the same once it was stored as JSON: {why}"
 
 
-def told_secrets(trace: Trace) -> Found:
+def shown_secrets(trace: Trace) -> Found:
     """Everything that the lake keeps, or a person sees, without a value of a secret option."""
     for seen in trace.steps:
         texts = {"`ranges`": seen.stored.step.ranges, "`summary`": seen.stored.step.summary}
@@ -90,7 +90,7 @@ def told_secrets(trace: Trace) -> Found:
 
 def ranges_that_cannot_be_stored(trace: Trace) -> Found:
     yield from unlike_json(trace)
-    yield from told_secrets(trace)
+    yield from shown_secrets(trace)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Water
 
 
 class StatusWatermarkValve:
-    """Tells `output` the watermark of an input, which never goes back and never passes a channel that counts.
+    """Emits the watermark of an input to `output`: it never goes back and never passes a channel that counts.
 
     A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
     passed over until then. When all channels are idle the input is idle, and its last watermark stays. A channel in
@@ -106,7 +106,7 @@ class StatusWatermarkValve:
 
     Args:
         channels: How many channels (they are called 0, 1, …), or their names.
-        output: Told each new watermark once, and idleness when it changes.
+        output: Receives each new watermark once, and idleness when it changes.
         last: The last output, to go on from it; `input_all` then restores what each channel had emitted.
 
     Raises:
@@ -219,7 +219,7 @@ class CombinedWatermarkStatus:
 
 
 class WatermarkOutputMultiplexer:
-    """Tells `output` the minimum over the active splits, which never goes back.
+    """Emits the minimum over the active splits to `output`; it never goes back.
 
     A new split holds the watermark until it has caught up. What an immediate output gets may move the watermark at
     once; what a deferred one gets counts from the next `on_periodic_emit`, or from the next emission of an immediate

@@ -140,15 +140,15 @@ class WatermarkOutput(Protocol):
     """What a generator, a valve or a multiplexer writes to (Flink's WatermarkOutput)."""
 
     def emit_watermark(self, watermark: Watermark) -> None:
-        """Tell `watermark`. This also ends idleness."""
+        """Emit `watermark`, which also ends idleness."""
         ...
 
     def mark_idle(self) -> None:
-        """Say that nobody needs to wait for this stream until its next watermark."""
+        """This stream is idle: nobody waits for it until its next watermark."""
         ...
 
     def mark_active(self) -> None:
-        """Say that this stream must be waited for again."""
+        """This stream is active: it is waited for again."""
         ...
 
 

@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
     Check(counts.RELEASED_ROWS, counts.released_rows),
     Check(counts.ONE_PLACE, counts.one_place, of_every_output(processes.outputs)),
     Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
-    Check(unmatched.POLICY, unmatched.policy_kept, processes.state),
+    Check(unmatched.POLICY, unmatched.policy_followed, processes.state),
     Check(counts.DISCARDS, counts.discards),
     Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
     Check(files.KEYS, files.keys, of_every_output(files.keys)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.pipelines.connectors.table import Constraint
-from tidegate.pipelines.joins.outcome import VIOLATED, kept_out_from
+from tidegate.pipelines.joins.outcome import VIOLATED, quarantined_from
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.tables.constraints import not_null
@@ -71,17 +71,17 @@ def _misplaced(evidence: Evidence) -> list[str]:
     """What the masks of the staged rows say against the counts."""
     staged = evidence.staged
     counts, facts = staged.staged.counts, staged.staged.facts
-    limit, problems = kept_out_from(staged.insert.constraints), []
+    limit, problems = quarantined_from(staged.insert.constraints), []
     for footer in evidence.footers:
         if footer.rows and (footer.violated is None or (footer.disposition == "publish" and footer.violated >= limit)):
             problems.append(f"{footer.path} to {footer.disposition} may hold rows that a constraint quarantines")
     hard = [each for each in staged.insert.constraints if each.action != "warn"]
     for place, each in enumerate(hard):
-        kept_out, violating = counts.get(VIOLATED + each.name, 0), facts.get(fact(each))
+        quarantined, violating = counts.get(VIOLATED + each.name, 0), facts.get(fact(each))
         # Of the severest nothing can be taken by another; the rest are counted under the severest that a row violates.
-        if violating is None or kept_out > violating or (place == 0 and kept_out != violating):
+        if violating is None or quarantined > violating or (place == 0 and quarantined != violating):
             problems.append(
-                f"{kept_out:,} rows are quarantined by {each.name}, {violating or 0:,} staged rows violate it"
+                f"{quarantined:,} rows are quarantined by {each.name}, {violating or 0:,} staged rows violate it"
             )
     return problems
 

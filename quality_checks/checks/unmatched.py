@@ -132,7 +132,7 @@ def usual(shares: list[float]) -> float:
 POLICY = "unmatched-policy"
 
 
-def policy_kept(evidence: Evidence) -> CheckResult:
+def policy_followed(evidence: Evidence) -> CheckResult:
     """block: no row without a match. quarantine: what is published has matched, every row of it. publish: counted."""
     staged = evidence.staged
     policy, counts = staged.plan.on_unmatched, OutcomeCounts(staged.staged.counts)

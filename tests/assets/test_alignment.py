@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.assets.test_run import told as metadata_of
+from tests.assets.test_run import metadata_of
 from tests.pipelines.runtime import tape
 from tidegate.assets import build_pipeline_definitions
 from tidegate.pipelines.lake import Lake
@@ -37,14 +37,14 @@ def definitions(lake: Path, **options: str) -> dg.Definitions:
 
 def steps(found: dg.Definitions) -> dict[str, set[str]]:
     """The steps of the source tables: their names, and what each makes."""
-    told = {}
+    made = {}
     for item in found.assets or []:
         if not isinstance(item, dg.AssetsDefinition):  # what operations record has no step
             continue
         names = {key.path[-1] for key in item.keys}
         if not any(name.endswith("_staged") or name.startswith("kept_") or name == "maintenance" for name in names):
-            told[item.op.name] = names
-    return told
+            made[item.op.name] = names
+    return made
 
 
 class Dagster:

@@ -72,9 +72,9 @@ def test_a_code_location_that_alerts_nobody_says_so_once(
     project: Path, caplog: pytest.LogCaptureFixture, more: str, pipelines: str | None
 ):
     load(project, more)
-    told = [record.getMessage() for record in caplog.records if "TidegateAlerts" in record.getMessage()]
-    assert len(told) == (0 if pipelines is None else 1)
-    assert all(f"lag of {pipelines}. Next: " in text for text in told)
+    warnings = [record.getMessage() for record in caplog.records if "TidegateAlerts" in record.getMessage()]
+    assert len(warnings) == (0 if pipelines is None else 1)
+    assert all(f"lag of {pipelines}. Next: " in text for text in warnings)
 
 
 MADE_BY_PYTHON = """

@@ -30,7 +30,7 @@ DAEMON_ROUND_S = 5
 
 @dataclass
 class Daemon:
-    """Looks as the daemon does, and stores what it is told; `now` (s, UTC) is the test's own."""
+    """Looks as the daemon does, and stores what it finds; `now` (s, UTC) is the test's own."""
 
     lake: Path
     instance: dg.DagsterInstance
@@ -81,8 +81,8 @@ def materialised(events: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: value.value for name, value in metadata.items()}
-    return {**told, **told["details"]}
+    shown = {name: value.value for name, value in metadata.items()}
+    return {**shown, **shown["details"]}
 
 
 def checked(events: list[Any]) -> list[tuple[Any, ...]]:
@@ -199,7 +199,7 @@ def test_nothing_is_reported_while_a_run_of_dagster_is_about_to(
     assert len(materialised(daemon.look())) == reported
     rows.epoch(2, {"rows": 7}, REASON)
     assert len(checked(daemon.look())) == reported
-    leases.abandon()  # its process was killed before it told anybody
+    leases.abandon()  # its process was killed before it reported it
     assert len(materialised(daemon.look())) == 1 - reported
 
 

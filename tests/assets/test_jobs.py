@@ -184,7 +184,7 @@ def test_a_script_that_says_something_else_is_one(made: HandmadeLake, tick: Call
     users = made.pipeline.table("users")
     wider = replace(users, columns=(*users.columns, Column("age", "INT", "INT")))
     made.pipeline = replace(made.pipeline, tables={**made.pipeline.tables, "users": wider})
-    assert tick() == "the script says something else of users than the lake"
+    assert tick() == "the script defines users differently than the lake"
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])

@@ -20,7 +20,7 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
 
 
-def told(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dict[str, Any]:
+def metadata_of(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dict[str, Any]:
     row = WatermarkRow("t", 1, 1, 0, 5, 100, False, flip_epoch=1, late=late)
     lake, landed = Lake(tmp_path), (LandedEpoch(1, 1, 5, "unbounded", "rows 1-5", True),)
     store(lake, row)
@@ -32,18 +32,20 @@ def told(tmp_path: Path, late: int | None, aligned: GroupPosition | None) -> dic
 
 
 def test_late_rows_are_reported_where_they_were_counted(tmp_path: Path) -> None:
-    assert told(tmp_path, 3, None)["late rows"] == 3
-    assert "late rows" not in told(tmp_path, None, None)
+    assert metadata_of(tmp_path, 3, None)["late rows"] == 3
+    assert "late rows" not in metadata_of(tmp_path, None, None)
 
 
 def test_what_is_plotted_is_a_number(tmp_path: Path) -> None:
-    metadata = told(tmp_path, None, None)
+    metadata = metadata_of(tmp_path, None, None)
     assert (metadata["watermark (ms)"], metadata["flipped"]) == (100, 1)
     assert metadata["flipped"] is not True
 
 
 def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, GroupPosition("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),)))
+    metadata = metadata_of(
+        tmp_path, 0, GroupPosition("g", 10, 90, 100, ("u", "7"), (Blocked("0", 1000, 60, ("u", "7")),))
+    )
     assert (metadata["alignment group"], metadata["blocked splits"]) == ("g", 1)
     assert metadata["group watermark"] == "1970-01-01T00:00:00.090Z"
     assert metadata["blocked"] == [
@@ -53,9 +55,9 @@ def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None
 
 
 def test_a_group_that_waits_for_nobody(tmp_path: Path) -> None:
-    metadata = told(tmp_path, 0, GroupPosition("g", 10, None, None, None))
+    metadata = metadata_of(tmp_path, 0, GroupPosition("g", 10, None, None, None))
     assert (metadata["group watermark"], metadata["blocked splits"]) == ("none", 0)
-    assert "alignment group" not in told(tmp_path, 0, None)
+    assert "alignment group" not in metadata_of(tmp_path, 0, None)
 
 
 def test_cells_cannot_break_a_table():

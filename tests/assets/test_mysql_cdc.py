@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.assets.test_run import CLICKS, PUBLISHED, USERS, checks, told
+from tests.assets.test_run import CLICKS, PUBLISHED, USERS, checks, metadata_of
 from tests.conftest import ACCOUNT, SECRET, Database
 from tests.secret_traces import traces
 from tidegate.assets import build_pipeline_definitions
@@ -45,7 +45,7 @@ def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
     assert first.success
     assert second.success
 
-    users = told(first, USERS)
+    users = metadata_of(first, USERS)
     assert users["summary"].startswith("flipped; ")
     assert (users["watermark"], users["flip epoch"]) == ("(MIN, true)", 3)
     assert (users["flipped"], "watermark (ms)" in users) == (1, False), "(MIN, true) is no time"
@@ -54,16 +54,16 @@ def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
         for event in first.all_events
         if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key == USERS
     ]
-    chunks_of = [(told["chunks done"], told["chunks"], told["rows landed"], told["flipped"]) for told in seen]
-    assert chunks_of == [(3, 4, 30, 0), (4, 4, 10, 0), (4, 4, 0, 1)], "told while it loads, and at the flip"
+    chunks_of = [(facts["chunks done"], facts["chunks"], facts["rows landed"], facts["flipped"]) for facts in seen]
+    assert chunks_of == [(3, 4, 30, 0), (4, 4, 10, 0), (4, 4, 0, 1)], "reported while it loads, and at the flip"
     assert (users["chunks"], users["chunks done"]) == (4, 4)
     assert [cut["cut"]["file"].startswith("binlog.0") for cut in users["cuts"]] == [True] * 4
     assert users["lag (ms)"] == 0
     file_before, _, reached = users["position"].partition(":")
     assert "chunks 1-3 of 4" in users["epochs"][0]["what"]
-    assert "lag (ms)" not in told(first, CLICKS) or told(first, CLICKS)["lag (ms)"] is not None
+    assert "lag (ms)" not in metadata_of(first, CLICKS) or metadata_of(first, CLICKS)["lag (ms)"] is not None
 
-    users = told(second, USERS)
+    users = metadata_of(second, USERS)
     assert users["lag (ms)"] == 0
     assert users["position"] == f"{file}:{end}"
     assert file_before == file
@@ -71,7 +71,7 @@ def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
     assert users["rows landed"] == 40 + 10
     assert users["chunks done"] == 4
     assert set(checks(second).values()) == {True}
-    assert told(second, PUBLISHED)["rows published"] > 0
+    assert metadata_of(second, PUBLISHED)["rows published"] > 0
 
     shown = capfd.readouterr()
     (tmp_path / "shown").write_text(shown.out + shown.err)

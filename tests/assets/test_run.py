@@ -66,7 +66,7 @@ def strict(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) ->
     return Location(tmp_path, instance, "block")
 
 
-def told(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str, Any]:
+def metadata_of(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str, Any]:
     """The metadata of the run's materialisation of `key`, with what is folded."""
     events = [event for event in result.get_asset_materialization_events() if event.asset_key == key]
     assert len(events) == 1
@@ -93,8 +93,8 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     location.hand.clicks(1, 2, 3)
     waiting = location.run()
     assert waiting.success
-    assert told(waiting, STAGED)["waiting for"] == "user_info"
-    assert told(waiting, STAGED)["waiting rows"] == 3
+    assert metadata_of(waiting, STAGED)["waiting for"] == "user_info"
+    assert metadata_of(waiting, STAGED)["waiting rows"] == 3
     assert PUBLISHED not in [event.asset_key for event in waiting.get_asset_materialization_events()]
     assert set(checks(waiting).values()) == {True}
     assert location.hand.published() == []
@@ -114,13 +114,13 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
         {"user_id": 1, "item_id": 10, "gender": "F"},
         {"user_id": 2, "item_id": 20, "gender": "F"},
     ]
-    users = told(released, USERS)
+    users = metadata_of(released, USERS)
     assert (users["dagster/row_count"], users["flipped"], users["watermark"]) == (2, 1, "(MIN, true)")
-    staged = told(released, STAGED)
+    staged = metadata_of(released, STAGED)
     assert (staged["released rows"], staged["staged rows"], staged["staged for quarantine"]) == (3, 2, 1)
     assert staged["pins"] == [{"build": "user_info", "generation": 1, "epoch": 2, "flip epoch": 2}]
     assert staged["outcomes"]["unmatched:key-absent@user_info"] == 1
-    published = told(released, PUBLISHED)
+    published = metadata_of(released, PUBLISHED)
     assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
     assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
     assert published["gate passed"] == 1
@@ -133,8 +133,8 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
 
     again = location.run()
     assert again.success
-    assert told(again, PUBLISHED)["rows published"] == 0
-    assert told(again, PUBLISHED)["dagster/row_count"] == 2
+    assert metadata_of(again, PUBLISHED)["rows published"] == 0
+    assert metadata_of(again, PUBLISHED)["dagster/row_count"] == 2
     assert len(location.hand.published()) == 2
 
 
@@ -187,8 +187,8 @@ def test_a_held_epoch_fails_the_check_and_nothing_is_published_until_a_person_de
     later = strict.run()
     assert not later.success
     assert not checks(later)["gate"]
-    assert (told(later, STAGED)["verdict"], told(later, STAGED)["gate passed"]) == ("held", 0)
-    assert told(later, STAGED)["waiting rows"] == 3
+    assert (metadata_of(later, STAGED)["verdict"], metadata_of(later, STAGED)["gate passed"]) == ("held", 0)
+    assert metadata_of(later, STAGED)["waiting rows"] == 3
     assert len(Lake(strict.lake).verdicts.rows(insert_owner("enriched_click"))) == 1
     assert strict.hand.published() == []
 
@@ -210,7 +210,7 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
     released = decided(held="release")
     assert released.success
     assert checks(released)["gate"]
-    assert (told(released, PUBLISHED)["epoch"], told(released, PUBLISHED)["kind"]) == (3, "re-release")
+    assert (metadata_of(released, PUBLISHED)["epoch"], metadata_of(released, PUBLISHED)["kind"]) == (3, "re-release")
     assert [row["user_id"] for row in strict.hand.published()] == [1, 9]
 
     nothing_held = decided(held="release")
@@ -226,7 +226,7 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
     assert not strict.run().success
     given_up = decided(held="discard")
     assert given_up.success
-    assert told(given_up, PUBLISHED)["rows quarantined"] == 1
+    assert metadata_of(given_up, PUBLISHED)["rows quarantined"] == 1
     assert len(strict.hand.published()) == 3
 
 
@@ -239,7 +239,7 @@ def test_a_run_publishes_all_that_had_landed_and_not_just_what_a_failed_one_had_
     result = location.run()
     assert result.success
     assert [row["user_id"] for row in location.hand.published()] == [1, 2]
-    published = told(result, PUBLISHED)
+    published = metadata_of(result, PUBLISHED)
     assert (published["epoch"], published["epochs published"]) == (2, 2)
     assert (published["rows published"], published["rows quarantined"], published["waiting rows"]) == (2, 3, 0)
     assert checks(result)["adds_up"]
@@ -255,7 +255,7 @@ def test_the_checks_of_a_run_show_the_worst_of_its_epochs_and_a_held_one_ends_it
     assert not result.success
     assert failure(result, PUBLISHED).metadata["tidegate/error"].value == "GateHeld"
     assert [row["user_id"] for row in strict.hand.published()] == [1]
-    published = told(result, PUBLISHED)
+    published = metadata_of(result, PUBLISHED)
     assert (published["epoch"], published["rows published"], published["waiting rows"]) == (1, 1, 2)
     key = dg.AssetCheckKey(STAGED, "gate")
     shown, _ = strict.instance.event_log_storage.get_asset_check_execution_history(key, limit=2)
@@ -323,7 +323,7 @@ def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_agai
     assert not result.success
     assert "is gone" in failure(result, USERS).description
     assert checks(result) == {}
-    assert told(result, CLICKS)["rows landed"] == 2
+    assert metadata_of(result, CLICKS)["rows landed"] == 2
     assert location.hand.published() == []
 
     # From the failed step on, as the UI does it: the clicks have landed already.
@@ -333,9 +333,9 @@ def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_agai
     again = location.materialize(dg.AssetSelection.assets(USERS, STAGED, PUBLISHED))
     assert again.success
     assert lake.epochs.rows("user_info")[: len(planned)] == planned, "what was planned was finished, not planned anew"
-    assert told(again, USERS)["dagster/row_count"] == 2
+    assert metadata_of(again, USERS)["dagster/row_count"] == 2
     assert set(checks(again).values()) == {True}
-    assert told(again, PUBLISHED)["quarantine rows"] == 1
+    assert metadata_of(again, PUBLISHED)["quarantine rows"] == 1
     assert location.hand.published() == [{"user_id": 1, "item_id": 10, "gender": "F"}]
 
 
@@ -355,7 +355,7 @@ def test_a_snapshot_is_taken_again_while_readers_see_all_that_there_was(location
         instance=location.instance,
         run_config={"ops": {"clicks__user_info": {"config": {"resnapshot": True, "max_epochs": 1}}}},
     )
-    assert (told(result, USERS)["generation"], told(result, USERS)["flipped"]) == (2, 0)
+    assert (metadata_of(result, USERS)["generation"], metadata_of(result, USERS)["flipped"]) == (2, 0)
     assert location.hand.published() == before
     pins = []
     for _ in range(2):
@@ -418,7 +418,7 @@ def test_upkeep_is_a_job_and_an_asset_of_its_own(location: Location) -> None:
     upkeep = dg.AssetKey(["clicks", "maintenance"])
     result = location.definitions.resolve_job_def("tidegate_maintenance").execute_in_process(instance=location.instance)
     assert result.success
-    metadata = told(result, upkeep)
+    metadata = metadata_of(result, upkeep)
     assert (metadata["versions removed"], metadata["passed over"]) == (0, 0)
     assert "enriched_click" in metadata["tables"]
     assert upkeep not in {event.asset_key for event in location.run().get_asset_materialization_events()}

@@ -118,8 +118,8 @@ def test_a_step_that_waits_is_over_and_started_again_until_the_lease_is_free(
     assert done.output_for_node("needs") == 2
     first, _ = done.filter_events(lambda event: event.is_step_up_for_retry)
     assert first.step_retry_data.error.cause.cls_name == "LeaseHeld"
-    told = [record.user_message for record in instance.all_logs(done.run_id)]
-    assert sum("worked on by tidegate run --continuous, process" in line for line in told) == 2
+    messages = [record.user_message for record in instance.all_logs(done.run_id)]
+    assert sum("worked on by tidegate run --continuous, process" in line for line in messages) == 2
 
 
 @pytest.mark.usefixtures("at_once")

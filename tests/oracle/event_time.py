@@ -22,23 +22,23 @@ class Input:
     watermark: int = BEGINNING
     late: int = 0
     flipped: bool = True
-    told: dict[str, int] = field(default_factory=dict)
+    emitted: dict[str, int] = field(default_factory=dict)
     pending: list[tuple[str, int, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.told = dict.fromkeys(self.splits, BEGINNING)
+        self.emitted = dict.fromkeys(self.splits, BEGINNING)
 
     def row(self, split: str, at: int, *, tells: bool = True) -> None:
         """A row of this time is in the split, to land with the next epoch. `tells`: the watermark looks at its time."""
         self.pending.append((split, at, tells))
 
     def land(self) -> None:
-        """The rows since the last call land, in one epoch: late is what is not past what was told before."""
+        """The rows since the last call land, in one epoch: late is what is not past what was emitted before."""
         self.late += sum(at <= self.watermark for _, at, _ in self.pending if self.flipped)
         for split, at, tells in self.pending:
-            self.told[split] = max(self.told[split], at - self.delay if tells else BEGINNING)
+            self.emitted[split] = max(self.emitted[split], at - self.delay if tells else BEGINNING)
         self.pending.clear()
-        self.watermark = max(self.watermark, min(self.told.values()))
+        self.watermark = max(self.watermark, min(self.emitted.values()))
 
 
 @dataclass

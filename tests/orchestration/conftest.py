@@ -55,8 +55,8 @@ def tell_orders(lake: Path) -> None:
     rates, orders = (ScriptedInput(layout.scratch(name), spans.table(name)) for name in ("rates", "orders"))
     rates.rows([{"currency": "EUR", "rate": 7, "at": datetime(2026, 1, 1)}])
     orders.rows([{"id": month, "currency": "EUR", "at": datetime(2026, month, 10)} for month in (1, 2, 3)])
-    for told in (rates, orders):
-        told.watermark(round(datetime(2026, 4, 1, tzinfo=UTC).timestamp() * 1000))
+    for events in (rates, orders):
+        events.watermark(round(datetime(2026, 4, 1, tzinfo=UTC).timestamp() * 1000))
 
 
 @pytest.fixture

@@ -308,7 +308,7 @@ class Ui:
         )
         return [execution["status"] for execution in data["assetCheckExecutions"]]
 
-    def standing(self, kind: str, name: str) -> str:
+    def state_of(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
         whole = kind.capitalize()
         data = self.ask(
@@ -358,7 +358,7 @@ class Dagster(Ui):
         return found["status"] if found else ""
 
     def watching(self) -> None:
-        """Wait until the daemon has ticked the sensor: runs that end from now on are told."""
+        """Wait until the daemon has ticked the sensor: runs that end from now on are reported."""
         until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")
 
     def ticked(self) -> None:
@@ -367,7 +367,7 @@ class Dagster(Ui):
         later = lambda: [tick for tick in self.ticks(SENSOR) if tick["timestamp"] > before]  # noqa: E731
         until(lambda: len(later()) >= 2, f"{SENSOR} ticks twice more")
 
-    def told(self, kind: str, **details: Any) -> list[dict[str, Any]]:
+    def alerts(self, kind: str, **details: Any) -> list[dict[str, Any]]:
         """The webhook's messages of one kind with these details."""
         return [
             message

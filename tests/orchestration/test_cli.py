@@ -275,10 +275,10 @@ def test_the_auto_watermark_interval_reaches_the_runner(
     arguments: list[str],
     environment: dict[str, str],
 ) -> None:
-    told: list[timedelta | None] = []
+    intervals: list[timedelta | None] = []
 
     def made(*_: object, auto_watermark_interval: timedelta | None, **__: object) -> None:
-        told.append(auto_watermark_interval)
+        intervals.append(auto_watermark_interval)
         raise RuntimeError("that is all there is to see")
 
     monkeypatch.setattr("tidegate.pipelines.runtime.runner.Runner", made)
@@ -286,7 +286,7 @@ def test_the_auto_watermark_interval_reaches_the_runner(
     script.write_text(SCRIPT.format(policy="quarantine"))
     command = ["run", str(script), "--lake", str(tmp_path / "lake"), *mode, *arguments]
     CliRunner().invoke(app, command, env=environment)
-    assert told == [timedelta(0)]
+    assert intervals == [timedelta(0)]
 
 
 def test_status_without_a_lake_says_so(tmp_path: Path) -> None:
@@ -431,10 +431,10 @@ def test_what_is_held_when_it_is_asked_to_stop_is_its_exit_status(blocking: Pipe
         until(lambda: lake.verdicts.rows("insert enriched") and True, "the gate has judged")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    told = threading.Thread(target=stop_once_held)
-    told.start()
+    stopper = threading.Thread(target=stop_once_held)
+    stopper.start()
     left = blocking("run", "--continuous", "--every", "0.1")
-    told.join()
+    stopper.join()
     assert left.exit_code == 1
     assert "Nothing is half done. The gate still holds enriched." in left.stderr
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.orchestration.test_cli import read, tidegate
-from tests.pipelines.runtime.test_event_time import RATES, moment, told
+from tests.pipelines.runtime.test_event_time import RATES, at_ms, moment
 from tidegate.pipelines.testing import Harness
 
 CLICKS = """
@@ -31,8 +31,8 @@ def test_years_of_history_by_hand_and_then_the_stream(script: Path, spark: Spark
     harness = Harness(script.read_text(), spark, tmp_path)
     harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * day)} for n in range(4)])
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * day // 2)} for n in range(8)])
-    harness.watermark("rates", told(4 * day))
-    harness.watermark("orders", told(4 * day))
+    harness.watermark("rates", at_ms(4 * day))
+    harness.watermark("orders", at_ms(4 * day))
     where = ("--lake", tmp_path / "lake", "--json")
     found = tidegate("run", script, "--from", "2026-01-02", "--to", "2026-01-03T00:00", *where)
     assert found.exit_code == 0, found.output
@@ -56,7 +56,7 @@ def test_years_of_history_by_hand_and_then_the_stream(script: Path, spark: Spark
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--from", "yesterday"], "--from: 'yesterday' is no time"),
         (["--from", "2026-01-02", "--to", "2026-01-02"], "is not before"),
@@ -64,10 +64,10 @@ def test_years_of_history_by_hand_and_then_the_stream(script: Path, spark: Spark
         (["--from", "2026-01-02", "--continuous"], "--continuous follows the stream"),
     ],
 )
-def test_a_span_that_is_none_is_status_2(script: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_a_span_that_is_none_is_status_2(script: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     found = tidegate("run", script, "--lake", tmp_path / "lake", *arguments)
     assert found.exit_code == 2
-    assert told in " ".join(found.output.replace("│", " ").split())
+    assert message in " ".join(found.output.replace("│", " ").split())
 
 
 def test_rows_without_a_time_of_their_own_are_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tidegate run --continuous` as a process: it ticks until it is told to stop, and leaves nothing behind."""
+"""`tidegate run --continuous` as a process: it ticks until it gets a signal, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def now() -> int:
 
 
 def test_a_held_gate_is_reported_once_with_all_that_a_person_needs(dagster: Dagster, held_run: str):
-    (message,) = until(lambda: dagster.told("gate-held", pipeline="strict"), "the alert of the held gate")
+    (message,) = until(lambda: dagster.alerts("gate-held", pipeline="strict"), "the alert of the held gate")
     assert (message["insert"], message["epoch"], message["state"]) == ("s_enriched_click", 1, "open")
     assert "the gate holds epoch 1 of strict/s_enriched_click (3 rows)" in message["text"]
     assert (
@@ -50,8 +50,8 @@ def test_a_held_gate_is_reported_once_with_all_that_a_person_needs(dagster: Dags
     assert message["positions"]["s_user_info"].startswith("pinned at epoch 1/")
     assert message["run"].endswith(f"/runs/{held_run}")
     dagster.ticked()
-    assert len(dagster.told("gate-held", pipeline="strict")) == 1
-    assert dagster.told("run-failed", run_id=held_run) == [], "a held gate is one incident, not two"
+    assert len(dagster.alerts("gate-held", pipeline="strict")) == 1
+    assert dagster.alerts("run-failed", run_id=held_run) == [], "a held gate is one incident, not two"
     assert "the gate holds epoch 1 of strict/s_enriched_click" in dagster.log
     assert dagster.strict.published() == []
 
@@ -67,15 +67,15 @@ def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(d
     run_id = dagster.launch("strict")
     dagster.cancel(run_id)
     assert dagster.ended(run_id) == "CANCELED"
-    (message,) = until(lambda: dagster.told("check-not-run", run_id=run_id), "the alert of the cancelled run")
+    (message,) = until(lambda: dagster.alerts("check-not-run", run_id=run_id), "the alert of the cancelled run")
     assert (message["state"], message["pipeline"]) == ("open", "strict")
     assert "strict/s_enriched_click_staged: gate" in message["checks_not_run"]
     gate = lambda: dagster.shown("gate", "strict", "s_enriched_click_staged")  # noqa: E731
     until(lambda: gate() == "FAILED", "the held gate is failed, though a newer run never came to it")
     again = dagster.launch("strict")
     assert dagster.ended(again) == "FAILURE", "its epoch is still held, by a check that ran"
-    until(lambda: dagster.told("check-not-run", run_id=run_id, state="resolved"), "the checks have run")
-    assert len(dagster.told("gate-held", pipeline="strict")) == 1
+    until(lambda: dagster.alerts("check-not-run", run_id=run_id, state="resolved"), "the checks have run")
+    assert len(dagster.alerts("gate-held", pipeline="strict")) == 1
 
 
 @pytest.mark.thorough  # orchestration/test_sensors.py and alerts/ have them without a daemon
@@ -88,7 +88,7 @@ def test_states_of_the_lake_are_reported_once_and_are_over_once(dagster: Dagster
     late.epoch(2, {"rows": 3, "unmatched:deleted@l_user_info": 3}, REASON, at=now())
     kinds = ("not-flipped", "lag", "quarantine-growing", "gate-held")
     for kind in kinds:
-        (message,) = until(lambda k=kind: dagster.told(k, pipeline="late"), f"the alert {kind}")
+        (message,) = until(lambda k=kind: dagster.alerts(k, pipeline="late"), f"the alert {kind}")
         assert message["state"] == "open"
         assert message["next"]
     dagster.ticked()
@@ -96,10 +96,10 @@ def test_states_of_the_lake_are_reported_once_and_are_over_once(dagster: Dagster
     late.landed(late.probe, 2, at=now(), lag_ms=0)
     late.epoch(3, {"rows": 3}, at=now(), supersedes=2)
     for kind in ("not-flipped", "lag", "gate-held"):
-        resolved = until(lambda k=kind: dagster.told(k, pipeline="late", state="resolved"), f"{kind} is over")
+        resolved = until(lambda k=kind: dagster.alerts(k, pipeline="late", state="resolved"), f"{kind} is over")
         assert len(resolved) == 1
     dagster.ticked()
-    assert [len(dagster.told(kind, pipeline="late")) for kind in kinds] == [2, 2, 1, 2]
+    assert [len(dagster.alerts(kind, pipeline="late")) for kind in kinds] == [2, 2, 1, 2]
     assert until(lambda: dagster.mail.text("resolved after"), "the mail that it is over")
 
 
@@ -124,7 +124,7 @@ def test_a_binlog_that_will_be_deleted_before_it_is_read(
 ):
     dagster.watching()
     mariadb.execute("FLUSH BINARY LOGS")  # the file of the cursor is closed, so its days are counted
-    (message,) = until(lambda: dagster.told("retention", pipeline="shop"), "the alert of the binlog")
+    (message,) = until(lambda: dagster.alerts("retention", pipeline="shop"), "the alert of the binlog")
     assert 0 < message["left_s"] <= message["kept_s"] == 864_000
     assert message["positions"]["person, cursor"] == str(shop)
     assert message["next"][0].startswith("tidegate run ")
@@ -132,15 +132,15 @@ def test_a_binlog_that_will_be_deleted_before_it_is_read(
 
 @pytest.mark.thorough
 def test_the_channel_that_nobody_listens_at_fails_no_run_and_is_reported_to_the_others(dagster: Dagster, held_run: str):
-    (message,) = until(lambda: dagster.told("channel-unreachable"), "the alert of the channel")
+    (message,) = until(lambda: dagster.alerts("channel-unreachable"), "the alert of the channel")
     assert message["channel"] == "channel 2 (json)"
     assert dagster.mail.text("channel 2 (json) takes no alerts")
     run_id = dagster.launch("tidegate_maintenance", {"ops": {"maintain": {"config": {"pipeline": "closed"}}}})
     assert dagster.ended(run_id) == "SUCCESS"
     dagster.ticked()
-    assert len(dagster.told("channel-unreachable")) == 1
-    told = [tick["skipReason"] for tick in dagster.ticks("tidegate_alerts") if tick["skipReason"]]
-    assert "channel 2 (json) takes no alerts" in told[0]
+    assert len(dagster.alerts("channel-unreachable")) == 1
+    reasons = [tick["skipReason"] for tick in dagster.ticks("tidegate_alerts") if tick["skipReason"]]
+    assert "channel 2 (json) takes no alerts" in reasons[0]
 
 
 def holds(path: Path, secret: bytes) -> bool:
@@ -211,10 +211,10 @@ def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_repor
         assert dagster.checked("gate", *staged) == ["SUCCEEDED"]
         hand.clicks(9)
         until(lambda: "FAILED" in dagster.checked("gate", *staged), "Dagster shows that the gate holds")
-        (message,) = until(lambda: dagster.told("gate-held", pipeline="service"), "the alert of the held gate")
+        (message,) = until(lambda: dagster.alerts("gate-held", pipeline="service"), "the alert of the held gate")
         assert (message["insert"], message["epoch"]) == ("o_enriched_click", 2)
         dagster.ticked()
-        assert len(dagster.told("gate-held", pipeline="service")) == 1
+        assert len(dagster.alerts("gate-held", pipeline="service")) == 1
         assert dagster.checked("gate", *staged) == ["FAILED", "SUCCEEDED"]
     finally:
         assert service["Service"]["KillMode"] == "mixed"

@@ -125,8 +125,8 @@ def test_dg_launch_takes_config_for_the_jobs_that_only_look(tmp_path: Path, clic
         ("tidegate_dry_run", "plan_only", {"resnapshot": ["user_info"]}),
         ("tidegate_quarantine_list", "list_quarantined", {"pipeline": "clicks", "state": "all", "limit": 0}),
     ):
-        told = json.dumps({"ops": {step: {"config": config}}})
-        done = command("dg", "launch", "--job", job, "--config-json", told, env=env)
+        given = json.dumps({"ops": {step: {"config": config}}})
+        done = command("dg", "launch", "--job", job, "--config-json", given, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
     # What a run prints is copied to the terminal by a process of its own, which may be cut short.
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:

@@ -108,8 +108,8 @@ def test_every_reason_is_shown_as_text_with_its_count(played: tuple[Site, str, s
 
 
 def test_without_the_gate_there_were_silent_nulls(played: tuple[Site, str, str]) -> None:
-    told = re.search(r"Verdict: without the gate, ([\d,]+) of the same clicks would have got a NULL", played[1])
-    assert int(told.group(1).replace(",", "")) > 0
+    verdict = re.search(r"Verdict: without the gate, ([\d,]+) of the same clicks would have got a NULL", played[1])
+    assert int(verdict.group(1).replace(",", "")) > 0
 
 
 def test_the_writer_wrote_from_before_the_snapshot_until_after_the_flip(played: tuple[Site, str, str]) -> None:
@@ -369,8 +369,8 @@ def test_the_dry_run_shows_what_comes_next_and_does_none_of_it(page: Page, ui: U
     assert ui.ended(run) == "SUCCESS"
     page.goto(f"{ui.address}/runs/{run}")
     page.get_by_text("[Show Markdown]").first.click()
-    told = page.get_by_role("dialog").locator("tr", has_text="user_info")
-    expect(told.get_by_text("2/2", exact=True)).to_be_visible()
+    row = page.get_by_role("dialog").locator("tr", has_text="user_info")
+    expect(row.get_by_text("2/2", exact=True)).to_be_visible()
     assert len(lake.epochs.rows("user_info", generation=2)) == planned
 
 
@@ -502,18 +502,18 @@ def test_a_backfill_is_launched_from_the_ui(page: Page, ui: Ui, lake: Lake, scri
     picture(page, "dagster-released-again")
 
 
-def _switched(page: Page, ui: Ui, kind: str, name: str, standing: str) -> bool:
-    """Whether `standing` is reached; else one click on the switch, once the page shows that it is not, and the page is
+def _switched(page: Page, ui: Ui, kind: str, name: str, wanted: str) -> bool:
+    """Whether `wanted` is reached; else one click on the switch, once the page shows that it is not, and the page is
     loaded anew where that has moved nothing in 20 s."""
-    if ui.standing(kind, name) == standing:
+    if ui.state_of(kind, name) == wanted:
         return True
     switch = page.locator("label:has(input[type=checkbox])")
     box = switch.locator("input")
-    expect(box).to_be_checked(checked=standing == "STOPPED")
+    expect(box).to_be_checked(checked=wanted == "STOPPED")
     expect(box).to_be_enabled()
     switch.click()
     with suppress(AssertionError):
-        return until(lambda: ui.standing(kind, name) == standing, "the click has moved it", patience=20)
+        return until(lambda: ui.state_of(kind, name) == wanted, "the click has moved it", patience=20)
     page.reload()
     return False
 
@@ -525,11 +525,11 @@ def _switched(page: Page, ui: Ui, kind: str, name: str, standing: str) -> bool:
 def test_schedule_and_sensor_are_started_and_stopped_by_a_click(page: Page, ui: Ui, place: str, kind: str) -> None:
     name = place.rpartition("/")[2]
     page.goto(f"{ui.address}{LOCATION}/{place}")
-    for standing in ("RUNNING", "STOPPED"):
+    for wanted in ("RUNNING", "STOPPED"):
         # The page asks the server every few seconds, and an answer from before the last click may come after it: then
         # a click asks for what is there already. A person sees that nothing has moved, and clicks again.
-        until(lambda s=standing: _switched(page, ui, kind, name, s), f"{name} is {standing}")
-        if standing == "RUNNING":
+        until(lambda s=wanted: _switched(page, ui, kind, name, s), f"{name} is {wanted}")
+        if wanted == "RUNNING":
             picture(page, f"dagster-{kind}")
 
 

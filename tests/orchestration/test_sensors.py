@@ -128,8 +128,8 @@ class TestHeldGates:
         handmade(lake).epoch(1, {"rows": 7}, REASON)
         tick(definitions, instance)
         (message,) = webhook.messages
-        told = f"'{tmp_path}/my clicks.sql' enriched_click --lake '{lake}'"
-        assert message["next"] == [f"tidegate {verb} {told}" for verb in ("release", "discard")]
+        arguments = f"'{tmp_path}/my clicks.sql' enriched_click --lake '{lake}'"
+        assert message["next"] == [f"tidegate {verb} {arguments}" for verb in ("release", "discard")]
 
     def test_it_is_reported_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
@@ -216,15 +216,15 @@ class TestSilentServers:
     def test_what_the_lakes_show_is_sent_before_a_server_is_asked(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch
     ):
-        told_by_then: list[str] = []
+        sent_by_then: list[str] = []
 
         def asked(*_: object) -> None:
-            told_by_then.extend(webhook.kinds())
+            sent_by_then.extend(webhook.kinds())
 
         monkeypatch.setattr("tidegate.orchestration.alerts.look.passing_log", asked)
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
-        assert set(told_by_then) == {"gate-held"}
+        assert set(sent_by_then) == {"gate-held"}
 
 
 class TestWhatCanNotBeLookedAt:
@@ -244,10 +244,10 @@ class TestWhatCanNotBeLookedAt:
         assert [message["table"] for message in webhook.messages] == ["customer_visit"]
         assert "retention could not be looked at" in capfd.readouterr().err
         stored = json.loads(cursor)
-        (told,) = stored["open"]
-        of_the_other = {**told, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
+        (incident,) = stored["open"]
+        of_the_other = {**incident, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
         rows.landed("customer_visit", 2, at=now(), kept=now() + 1440 * MINUTE)
-        cursor = tick(definitions, instance, json.dumps({**stored, "open": [told, of_the_other], "asked": 0}))
+        cursor = tick(definitions, instance, json.dumps({**stored, "open": [incident, of_the_other], "asked": 0}))
         assert [(message["table"], message["state"]) for message in webhook.messages[1:]] == [
             ("customer_visit", "resolved")
         ]
@@ -292,9 +292,11 @@ JOIN customer FOR SYSTEM_TIME AS OF v.proctime ON v.customer_id = customer.custo
 
 
 class TestSources:
-    @pytest.mark.parametrize(("minutes", "bound", "told"), [(31, None, True), (29, None, False), (3, "2 min", True)])
+    @pytest.mark.parametrize(
+        ("minutes", "bound", "reported"), [(31, None, True), (29, None, False), (3, "2 min", True)]
+    )
     def test_a_build_that_does_not_flip_is_reported_beyond_the_bound_and_over_at_the_flip(
-        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, minutes, bound, told
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, minutes, bound, reported
     ):
         if bound:
             monkeypatch.setenv("TIDEGATE_ALERT_FLIP_WITHIN", bound)
@@ -302,8 +304,8 @@ class TestSources:
         rows.begun("user_info", 1, now() - minutes * MINUTE)
         rows.landed("click_event", 1, 11, at=now())
         cursor = tick(definitions, instance)
-        assert webhook.kinds() == (["not-flipped"] if told else [])
-        if told:
+        assert webhook.kinds() == (["not-flipped"] if reported else [])
+        if reported:
             assert webhook.messages[0]["counts"] == {"waiting for the flip": 11}
             rows.landed("user_info", 1, at=now(), flip=1)
             tick(definitions, instance, cursor)
@@ -343,8 +345,8 @@ class TestSources:
         rows.epoch(4, absent, at=now(), again=120)
         fifth = rows.epoch(5, absent, at=now())
         cursor = tick(definitions, instance, cursor)
-        told = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
-        assert webhook.messages == [], told
+        reason = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
+        assert webhook.messages == [], reason
         rows.published(fifth)
         cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
@@ -368,6 +370,7 @@ class TestDelivery:
         self, definitions, instance, lake, webhook: Webhook, caplog, monkeypatch
     ):
         webhook.status = 503
+        monkeypatch.setattr("tidegate.orchestration.alerts.post.ANSWER_S", 300.0)  # a busy machine loads Apprise slowly
         judged(lake, 1, passed=False)
         with MailServer() as mail:
             monkeypatch.setenv("TIDEGATE_ALERT_URLS", mail.url)
@@ -408,9 +411,9 @@ class TestDelivery:
         rows.landed("click_event", 1, at=now(), lag_ms=16 * MINUTE)
         judged(lake, 1, passed=False)
         cursor = None
-        for told in (1, 2, 2):
+        for number in (1, 2, 2):
             cursor = tick(definitions, instance, asked_lately(cursor))
-            assert len(webhook.messages) == told, "one message, and the rest is kept"
+            assert len(webhook.messages) == number, "one message, and the rest is kept"
         assert webhook.kinds() == ["gate-held", "lag"]
 
     def test_no_secret_is_in_the_cursor_the_log_and_the_journal(

@@ -80,8 +80,8 @@ def test_the_package_asks_for_the_versions_that_are_known() -> None:
     assert pinned.group(1) in asked.specifier
     first = ["3.5.9", "4.0.1", "4.1.0", "4.2.0", "4.3.0"]
     assert [version[:3] for version in first if version in asked.specifier] == list(JARS)
-    told = SparkNotSupported("", "").next_command
-    assert all(f"{bound.operator}{bound.version}" in told for bound in asked.specifier)
+    command = SparkNotSupported("", "").next_command
+    assert all(f"{bound.operator}{bound.version}" in command for bound in asked.specifier)
 
 
 def test_the_hash_that_places_rows_in_4_0_is_sparks(spark: SparkSession) -> None:

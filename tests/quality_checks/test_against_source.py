@@ -81,8 +81,8 @@ def test_equal_tables_are_equal_and_every_kind_of_difference_is_found_with_its_k
         "INSERT INTO item VALUES (9001, 'new', 1, NOW(3))",
     )
     found = reconcile_source(runner, "item")
-    told = {item.key["id"]: (item.kind, item.columns) for item in found.shown}
-    assert told == {
+    shown = {item.key["id"]: (item.kind, item.columns) for item in found.shown}
+    assert shown == {
         14: ("changed", ("name",)),
         17: ("changed", ("name",)),
         18: ("changed", ("name", "price")),
@@ -244,9 +244,9 @@ class TestCommand:
         assert well.exit_code == 0, well.output
         assert "item: 3,000 rows, as the source has them at" in well.stdout
         database.execute(UNLOGGED, "UPDATE item SET name = 'other' WHERE id = 17")
-        told = CliRunner().invoke(app, [*asked, "--json"])
-        assert told.exit_code == 1
-        (table,) = json.loads(told.stdout)["tables"]
+        result = CliRunner().invoke(app, [*asked, "--json"])
+        assert result.exit_code == 1
+        (table,) = json.loads(result.stdout)["tables"]
         assert table["shown"] == [{"key": {"id": 17}, "kind": "changed", "columns": ["name"]}]
         shown = CliRunner().invoke(app, asked)
         assert "id = 17 differs in name" in shown.stdout

@@ -53,9 +53,9 @@ def expected(key: int | None, n: int) -> tuple[str, str | None, set[str]]:
         "short": name is not None and len(name) >= 4,
     }
     violated = [constraint for constraint, hit in broken.items() if hit]
-    kept_out = [constraint for constraint in violated if constraint not in ("small", "short")]
-    if kept_out:
-        return "quarantine", f"violated:{kept_out[0]}", set(violated)
+    quarantined = [constraint for constraint in violated if constraint not in ("small", "short")]
+    if quarantined:
+        return "quarantine", f"violated:{quarantined[0]}", set(violated)
     return "publish", None, set(violated)
 
 
@@ -254,15 +254,15 @@ def test_null_in_a_not_null_column_is_reported_holds_the_epoch_or_goes_to_quaran
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [{"id": 1, "n": 1}, {"id": 2, "n": None}]
-    told = Harness(NOT_NULL, spark, tmp_path / "told")
-    told.push("clicks", rows)
-    assert len(told.advance()) == 2
-    (verdict,) = (GateVerdict.of(row) for row in told.lake.verdicts.rows("insert kept"))
+    quarantining = Harness(NOT_NULL, spark, tmp_path / "quarantining")
+    quarantining.push("clicks", rows)
+    assert len(quarantining.advance()) == 2
+    (verdict,) = (GateVerdict.of(row) for row in quarantining.lake.verdicts.rows("insert kept"))
     violated = '1 row violates the constraint not-null-n (`n` IS NOT NULL), among them {"id": 2}'
     assert _constraints(verdict).warning == violated
-    told.runner.close()
+    quarantining.runner.close()
 
-    held = Harness(SET.format("ERROR") + NOT_NULL, spark, told.directory)
+    held = Harness(SET.format("ERROR") + NOT_NULL, spark, quarantining.directory)
     held.push("clicks", [{"id": 3, "n": None}])
     with pytest.raises(GateHeld, match="1 row violates the constraint not-null-n"):
         held.advance()
@@ -273,7 +273,7 @@ def test_null_in_a_not_null_column_is_reported_holds_the_epoch_or_goes_to_quaran
     dropped = Harness(SET.format("DROP") + NOT_NULL, spark, tmp_path / "dropped")
     dropped.push("clicks", [*rows, {"id": None, "n": 3}])
     assert [row["id"] for row in dropped.advance()] == [1]
-    kept_out = {(row["id"], row["_reason"]) for row in dropped.quarantined("kept")}
-    assert kept_out == {(2, "violated:not-null-n"), (None, "violated:not-null-id")}
+    quarantined = {(row["id"], row["_reason"]) for row in dropped.quarantined("kept")}
+    assert quarantined == {(2, "violated:not-null-n"), (None, "violated:not-null-id")}
     assert verify(dropped.pipeline, dropped.lake, lambda: spark, "kept").passed
     assert all(item.passed for item in reconcile_all(dropped.lake, dropped.pipeline))

@@ -86,13 +86,13 @@ def test_nulls_of_nested_columns_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])
 def test_a_file_that_was_tampered_with_is_held(tmp_path: Path, harm: str) -> None:
     staged = stage(tmp_path, Given({"matched": 30, "unmatched:deleted@u": 4}))
-    path, kept_out = (Path(staged.path_of(staged.staged.of(place)[0])) for place in ("publish", "quarantine"))
+    path, quarantined = (Path(staged.path_of(staged.staged.of(place)[0])) for place in ("publish", "quarantine"))
     if harm == "gone":
         path.unlink()
     elif harm == "cut":
         path.write_bytes(path.read_bytes()[:-9])
     else:
-        path.write_bytes(kept_out.read_bytes())
+        path.write_bytes(quarantined.read_bytes())
     verdict = judge(staged, no_spark)
     assert not verdict.passed
     assert "staged-files" in [check.name for check in verdict.checks if not check.passed]

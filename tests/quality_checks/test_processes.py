@@ -114,7 +114,7 @@ def test_an_epoch_as_it_should_be(tmp_path: Path) -> None:
     )
 
 
-def test_a_row_that_is_kept_out_without_a_reason_holds_the_epoch(tmp_path: Path) -> None:
+def test_a_row_that_is_quarantined_without_a_reason_holds_the_epoch(tmp_path: Path) -> None:
     epoch = staged(tmp_path)
     _second(epoch).update({"violated:small": 0})
     found = failed(epoch)
@@ -140,7 +140,7 @@ def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Ca
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "told"),
+    ("change", "check", "message"),
     [
         (
             lambda epoch: _second(epoch).update(emitted=3),
@@ -168,27 +168,27 @@ def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Ca
     ],
 )
 def test_what_is_wrong_with_one_of_the_outputs_holds_the_epoch(
-    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str, told: str
+    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str, message: str
 ) -> None:
     epoch = staged(tmp_path)
     change(epoch)
     found = failed(epoch)
     assert set(found) == {check}
-    assert re.search(told, found[check])
+    assert re.search(message, found[check])
 
 
 WINDOWS = """
 CREATE TABLE events (k STRING, number BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE told (k STRING, number BIGINT) WITH ('connector' = 'scripted');
-INSERT INTO told SELECT k, COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(p), INTERVAL '1' DAY)) AS e
+CREATE TABLE counted (k STRING, number BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO counted SELECT k, COUNT(*) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(p), INTERVAL '1' DAY)) AS e
 WHERE number > 0 GROUP BY window_start, window_end, k HAVING COUNT(*) > 1;
 """
 
 
 def windowed(folder: Path) -> StagedEpoch:
-    """Seven rows were read, four of them taken; three windows told, of which HAVING leaves one out."""
+    """Seven rows were read, four of them taken; three windows emitted, of which HAVING leaves one out."""
     pipeline, lake = compile_script(WINDOWS), Lake(folder)
-    insert, target = pipeline.insert("told"), pipeline.table("told")
+    insert, target = pipeline.insert("counted"), pipeline.table("counted")
     for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
         Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
@@ -196,19 +196,19 @@ def windowed(folder: Path) -> StagedEpoch:
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
     span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
     plan = ProcessPlan(
-        "told", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
+        "counted", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
     )
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
     facts["state"] = {"folder": "g1-e1-x", "files": []}
     left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}
     counts = {"rows": 7, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 3, **left_out}
     files = [vars(file) for file in survey(place)]
-    row = StagedRow("insert told", 1, 1, plan.digest, 0, "g1-e1-x", files, counts, facts)
+    row = StagedRow("insert counted", 1, 1, plan.digest, 0, "g1-e1-x", files, counts, facts)
     return StagedEpoch(pipeline, insert, target, plan, row, 7, {}, lake)
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "told"),
+    ("change", "check", "message"),
     [
         (lambda epoch: None, None, ""),
         (lambda epoch: epoch.staged.counts.update({"processed": 5}), "one-place", "7 rows were read, 5 taken, and 3"),
@@ -219,14 +219,14 @@ def windowed(folder: Path) -> StagedEpoch:
     ],
 )
 def test_every_row_that_windows_of_sql_read_is_in_one_place(
-    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str | None, told: str
+    tmp_path: Path, change: Callable[[StagedEpoch], None], check: str | None, message: str
 ) -> None:
     epoch = windowed(tmp_path)
     change(epoch)
     found = failed(epoch)
     assert set(found) >= ({check} if check else set())
     assert check or not found
-    assert told in found.get(check or "", "")
+    assert message in found.get(check or "", "")
 
 
 def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], None] = lambda epoch: None) -> StagedEpoch:
@@ -238,7 +238,7 @@ def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], Non
     for number, count in ((1, 7), (2, landed - 7)):
         store(lake, WatermarkRow("events", 1, number, 0, count, 0, False))
     land(lake, 9)
-    application = lake.application("insert told", "publish", 1)
+    application = lake.application("insert counted", "publish", 1)
     folder = lake.staged_folder(epoch.target, insert, epoch.staged.folder, "publish")
     adopt(lake.target_path(epoch.target), folder, epoch.staged.of("publish"), application=application, epoch=1)
     assert insert.process is not None
@@ -254,7 +254,7 @@ def land(lake: Lake, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("landed", "change", "told"),
+    ("landed", "change", "problems"),
     [
         pytest.param(9, lambda epoch: None, (), id="all of it adds up"),
         pytest.param(
@@ -272,7 +272,7 @@ def land(lake: Lake, count: int) -> None:
         pytest.param(
             9,
             lambda epoch: epoch.staged.facts.update(emitted=4),
-            ("of 4 rows for told, 2 are published, 0 quarantined and 1 left out by HAVING",),
+            ("of 4 rows for counted, 2 are published, 0 quarantined and 1 left out by HAVING",),
             id="a row that was given is nowhere",
         ),
         pytest.param(
@@ -284,20 +284,20 @@ def land(lake: Lake, count: int) -> None:
         pytest.param(
             9,
             lambda epoch: epoch.staged.counts.update({"to:publish": 3}) or epoch.staged.facts.update(emitted=4),
-            ("the table of told holds 2 rows, by the control tables it should be 3",),
+            ("the table of counted holds 2 rows, by the control tables it should be 3",),
             id="a row was published nowhere",
         ),
     ],
 )
 def test_the_rows_of_a_process_add_up_over_its_history(
-    tmp_path: Path, landed: int, change: Callable[[StagedEpoch], None], told: tuple[str, ...]
+    tmp_path: Path, landed: int, change: Callable[[StagedEpoch], None], problems: tuple[str, ...]
 ) -> None:
     epoch = published(tmp_path, landed, change)
     found = reconcile_process(epoch.lake, epoch.pipeline, epoch.insert)
-    assert found.problems == tuple(f"process told: {each}" for each in told)
-    assert found.passed is not bool(told)
+    assert found.problems == tuple(f"process counted: {each}" for each in problems)
+    assert found.passed is not bool(problems)
     (source,) = found.rows.inputs
     assert (source.taken, source.waiting) == (7, landed - 7)
-    if not told:
+    if not problems:
         assert found.rows.left_out == {"where": 2, "late": 1}
         assert set(found.counts.values()) == {9, 4, 3, 2, 0, 1}

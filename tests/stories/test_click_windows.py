@@ -69,25 +69,25 @@ def test_windows_go_on_from_epoch_to_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     harness, chosen = started("click_windows", spark, tmp_path, monkeypatch), random.Random(3)
-    told = harness.advance()
+    released = harness.advance()
     clicks = [(row["user_id"], row["item"], row["time"]) for row in read("clicks")]
     last = max(time for _, _, time in clicks)
-    assert shown(told, "clicks_5min") == windows(clicks, last - DISORDER)
-    assert shown(told, "items_5min") == items(clicks, last - DISORDER)
-    assert len(shown(told, "visits")) == 2
+    assert shown(released, "clicks_5min") == windows(clicks, last - DISORDER)
+    assert shown(released, "items_5min") == items(clicks, last - DISORDER)
+    assert len(shown(released, "visits")) == 2
     more = [(chosen.choice(["ann", "bob"]), chosen.choice(["tea", "pot"]), last + chosen.randrange(8_000_000))
             for _ in range(150)]  # fmt: skip
     more.sort(key=lambda click: click[2] + chosen.randrange(DISORDER))
-    too_late = ("ann", "cup", last - 2 * GAP)  # both of its windows were told
+    too_late = ("ann", "cup", last - 2 * GAP)  # both of its windows were emitted
     for number, part in enumerate([[*more[:70], too_late], more[70:]]):
         rows = [dict(zip(("user_id", "item", "time"), click, strict=True)) for click in part]
         put(f"clicks/2{number}.json", rows)
-        told += harness.advance()
+        released += harness.advance()
     assert capsys.readouterr().out.count(f"late> +I[ann, cup, {too_late[2]}]") == 2
     come_to = max(time for _, _, time in more) - DISORDER
-    assert shown(told, "clicks_5min") == windows([*clicks, *more], come_to)
-    assert shown(told, "items_5min") == items([*clicks, *more], come_to)
-    assert shown(told, "visits") == visits([*clicks, *more], come_to)
+    assert shown(released, "clicks_5min") == windows([*clicks, *more], come_to)
+    assert shown(released, "items_5min") == items([*clicks, *more], come_to)
+    assert shown(released, "visits") == visits([*clicks, *more], come_to)
     assert late(harness, "late_clicks") == late(harness, "late_visits") == [too_late]
     for insert in ("clicks_5min", "visits", "items_5min"):
         assert [row.late for row in harness.lake.staged.rows(f"insert {insert}")] == [0, 1, 0]

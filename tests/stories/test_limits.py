@@ -33,7 +33,7 @@ def test_readings_meet_the_limits_that_stand(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness, landed = started("limits", spark, tmp_path, monkeypatch), []
-    told: list[dict[str, Any]] = []
+    alarms: list[dict[str, Any]] = []
 
     def land(folder: str) -> None:
         harness.runner.advance(folder)
@@ -41,14 +41,14 @@ def test_readings_meet_the_limits_that_stand(
         before = sum(1 for other, _ in landed if other == folder)
         landed.extend((folder, row) for row in rows[before:])
 
-    told += harness.advance()  # readings land before limits, and wait for them
+    alarms += harness.advance()  # readings land before limits, and wait for them
     landed += [(folder, row) for folder in ("limits", "readings") for row in read(folder)]
-    assert len(told) == 3
+    assert len(alarms) == 3
     put("limits/2.json", [{"kind": "air", "least": -40, "greatest": 30}, {"kind": "light", "least": 0, "greatest": 9}])
     land("limits")
     put("readings/2.json", [{"sensor": "roof", "kind": "air", "reading": reading} for reading in (-30, 35, -41)])
     land("readings")
-    told += harness.advance()
-    shown = sorted((row["sensor"], row["reading"], row["what"], row["alarms_so_far"]) for row in told)
+    alarms += harness.advance()
+    shown = sorted((row["sensor"], row["reading"], row["what"], row["alarms_so_far"]) for row in alarms)
     assert shown == expected(landed)
     assert len(shown) == 5

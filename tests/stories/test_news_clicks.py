@@ -25,7 +25,7 @@ Event = tuple[str, int, int]
 
 
 def counted(events: Sequence[Event], watermark: int) -> list[tuple[int, int, int]]:
-    """What has to be told once time has come to `watermark` (ms)."""
+    """What has to be emitted once time has come to `watermark` (ms)."""
     return sorted(
         (news, after, sum(kind == "CLICK" and other == news and at <= time + after for kind, other, at in events))
         for release, news, time in events
@@ -67,9 +67,9 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
     monkeypatch.delenv("NEWS_TABLES", raising=False)
     harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
     events = read(Path("news"))
-    told = shown(harness.advance())
-    assert len(told) == 15
-    assert told == counted(events, max(time for _, _, time in events) - DISORDER)
+    released = shown(harness.advance())
+    assert len(released) == 15
+    assert released == counted(events, max(time for _, _, time in events) - DISORDER)
 
     more = [
         ("CLICK", 104, events[-1][2] + 5),
@@ -106,13 +106,13 @@ def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkey
     shutil.copytree(EXAMPLE, tmp_path / "news_clicks", ignore=shutil.ignore_patterns("*.json"))
     monkeypatch.chdir(tmp_path / "news_clicks")
     monkeypatch.delenv(paths.VARIABLE, raising=False)
-    events, told = random_events(7, news=30, clicks=3_000), []
+    events, released = random_events(7, news=30, clicks=3_000), []
     harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
     Path("news").mkdir(exist_ok=True)
     for number in range(3):
         part = events[number * 1_200 : (number + 1) * 1_200]
         Path(f"news/{number}.json").write_text(as_lines(part))
         shutil.copystat(EXAMPLE / "pipeline.py", f"news/{number}.json")
-        told += shown(harness.advance())
-    assert sorted(told) == counted(events, events[-1][2] - DISORDER)
-    assert len(told) == 150
+        released += shown(harness.advance())
+    assert sorted(released) == counted(events, events[-1][2] - DISORDER)
+    assert len(released) == 150

@@ -15,7 +15,7 @@ PATIENCE, DISORDER = 900_000, 10_000
 
 
 def expected(orders: Sequence[dict[str, Any]], payments: Sequence[dict[str, Any]], watermark: int) -> list[tuple]:
-    """What is to be told of each order once time has come to `watermark`, where all of this landed before it moved."""
+    """What each order emits once time has come to `watermark`, where all of this landed before it moved."""
     found = []
     for order in orders:
         paid = sum(item["paid"] for item in payments if item["order_id"] == order["order_id"])
@@ -29,14 +29,14 @@ def expected(orders: Sequence[dict[str, Any]], payments: Sequence[dict[str, Any]
 @pytest.mark.thorough
 def test_orders_are_paid_or_not(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = started("payments", spark, tmp_path, monkeypatch)
-    told = harness.advance()
+    released = harness.advance()
     orders, payments = read("orders"), read("payments")
     come_to = min(max(row["time"] for row in rows) for rows in (orders, payments)) - DISORDER
-    shown = sorted((row["order_id"], row["state"], row["open_amount"]) for row in told)
+    shown = sorted((row["order_id"], row["state"], row["open_amount"]) for row in released)
     assert shown == expected(orders, payments, come_to) == [(1, "paid", 0), (2, "paid", 0), (3, "unpaid", 40)]
     last = come_to + DISORDER
     put("payments/2.json", [{"order_id": 4, "paid": 9, "time": last + PATIENCE + DISORDER}])
     put("orders/2.json", [{"order_id": 5, "amount": 5, "time": last + PATIENCE + DISORDER}])
-    told = harness.advance()
-    shown = sorted((row["order_id"], row["state"], row["open_amount"]) for row in told)
+    released = harness.advance()
+    shown = sorted((row["order_id"], row["state"], row["open_amount"]) for row in released)
     assert shown == [(4, "unpaid", 1), (5, "paid", 0)]  # of 5 the money came an epoch before

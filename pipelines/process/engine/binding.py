@@ -287,7 +287,7 @@ class Calls:
             return
         answer = self._function.on_watermark(watermark, *self._outputs, self._binding.non_partitioned)
         if not isinstance(answer, WatermarkHandlingResult):
-            raise InvalidDeclaration(f"on_watermark answers PEEK or POP, not {answer!r}")
+            raise InvalidDeclaration(f"on_watermark must return PEEK or POP, not {answer!r}")
         declaration = self._declared.get(watermark.identifier)
         forward = declaration is None or declaration.strategy is WatermarkHandlingStrategy.FORWARD
         if answer is WatermarkHandlingResult.PEEK and forward:

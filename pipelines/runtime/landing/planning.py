@@ -38,8 +38,8 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000
-"""About how many rows an epoch has, where the script does not say, of a table whose group has others to wait for: so
-far it may overshoot where its source cannot tell times."""
+"""How many rows an epoch has at most if the script does not say, for a table that may have to wait for others of its
+alignment group. A source that cannot read up to a time may pass the group's limit by so many rows."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidegate.pipelines.connectors.table import Constraint, Table
-from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, kept_out_from
+from tidegate.pipelines.joins.outcome import DISCARDED, MASK, VIOLATED, bits, quarantined_from
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.location import Location
@@ -65,13 +65,15 @@ def _asked(rows: DataFrame, constraints: Sequence[Constraint]) -> DataFrame:
     bit = bits(constraints)
     mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in constraints)
     asked = rows.selectExpr("*", f"IF(_disposition = 'publish', {mask}, 0L) AS {MASK}")
-    kept_out = [each for each in constraints if each.action != "warn"]
-    if not kept_out:
+    quarantining = [each for each in constraints if each.action != "warn"]
+    if not quarantining:
         return asked
-    cases = " ".join(f"WHEN {MASK} >= {bit[each.name]}L THEN {spark_string(VIOLATED + each.name)}" for each in kept_out)
+    cases = " ".join(
+        f"WHEN {MASK} >= {bit[each.name]}L THEN {spark_string(VIOLATED + each.name)}" for each in quarantining
+    )
     columns = {name: quoted(name) for name in asked.columns} | {
         "_reason": f"CASE {cases} ELSE _reason END",
-        "_disposition": f"IF({MASK} >= {kept_out_from(constraints)}L, 'quarantine', _disposition)",
+        "_disposition": f"IF({MASK} >= {quarantined_from(constraints)}L, 'quarantine', _disposition)",
     }
     return asked.selectExpr(*[f"{expression} AS {quoted(name)}" for name, expression in columns.items()])
 
@@ -163,12 +165,12 @@ class OutputsTime:
             processing_time: The inputs were, at the end of the epoch.
             emitted: What each of its tasks has sent on.
         """
-        words = _of_all_tasks([*spec.declarations, *spec.shape.watermarks], emitted)
-        declared = {**self.declared, **{name: value for name, value in words.items() if name not in (_TIME, _IDLE)}}
+        values = _of_all_tasks([*spec.declarations, *spec.shape.watermarks], emitted)
+        declared = {**self.declared, **{name: value for name, value in values.items() if name not in (_TIME, _IDLE)}}
         if processing_time and not spec.shape.tells_time:
             return OutputsTime(MIN_TIMESTAMP, True, False, declared)
-        timestamp = max(self.timestamp, int(words.get(_TIME, MIN_TIMESTAMP)))
-        return OutputsTime(timestamp, False, bool(words.get(_IDLE, self.idle)), declared)
+        timestamp = max(self.timestamp, int(values.get(_TIME, MIN_TIMESTAMP)))
+        return OutputsTime(timestamp, False, bool(values.get(_IDLE, self.idle)), declared)
 
 
 def _of_all_tasks(
@@ -176,5 +178,5 @@ def _of_all_tasks(
 ) -> dict[str, int | bool]:
     """One value of each watermark for those of several tasks."""
     declared = by_identifier(declarations)
-    names = {name for words in emitted for name in words}
-    return {name: combined(declared, name, [words[name] for words in emitted if name in words]) for name in names}
+    names = {name for values in emitted for name in values}
+    return {name: combined(declared, name, [values[name] for values in emitted if name in values]) for name in names}

@@ -95,8 +95,8 @@ class EpochOutputs:
             observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
         )
         seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folders["publish"]))
-        kept_out = folders["publish"] / "_disposition=quarantine"
-        if kept_out.is_there():
+        quarantined = folders["publish"] / "_disposition=quarantine"
+        if quarantined.is_there():
             folders["quarantine"].make()
-            kept_out.move(folders["quarantine"] / kept_out.name)
+            quarantined.move(folders["quarantine"] / quarantined.name)
         return dict(observed.get)

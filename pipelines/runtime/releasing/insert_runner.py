@@ -388,18 +388,18 @@ class InsertRunner(InsertOnLake):
         if position.state != "published":  # before anything of the epoch is committed
             with self._explained(plan, publishing.state):
                 require_whole(publishing.folder, publishing.files, plan.epoch)
-        added = kept_out = 0
+        added = quarantined = 0
         for commit in commits:
             rows = self._made(plan, commit)
             added += rows if commit is publishing else 0
-            kept_out += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
+            quarantined += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
         if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
             try:
                 with self._explained(plan, "the epoch is published"):
                     checkpoint(self.lake, self.insert.id, self.target_path, self.work.clock(), looked_back=True)
             except TidegateError as error:  # it makes looks cheaper and changes no answer: upkeep tries again
                 log.warning("no checkpoint was written behind epoch %d of %s: %s", plan.epoch, self.insert.id, error)
-        return Published(self.insert.id, plan.generation, plan.epoch, added, kept_out, plan, staged)
+        return Published(self.insert.id, plan.generation, plan.epoch, added, quarantined, plan, staged)
 
     def _made(self, plan: ReleasePlan, commit: Commit) -> int:
         """Make a commit, once. The rows that it has added; 0 where it was there before."""

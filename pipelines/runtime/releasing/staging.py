@@ -65,11 +65,11 @@ def landed_again(spark: SparkSession, probe: Location, quarantine: Location, pla
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
     quarantined = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
-    places = quarantined.select(*(F.col(name).alias(f"_kept{name}") for name in PLACE))
+    places = quarantined.select(*(F.col(name).alias(f"_quarantined{name}") for name in PLACE))
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
     landed = lake_rows.between(spark, probe, plan.probe_generation, after, upto)
-    same = [landed[name] == places[f"_kept{at}"] for at, name in PLACE.items()]
+    same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
     return landed.join(places, reduce(Column.__and__, same), "left_semi")
 
 

@@ -11,7 +11,7 @@ import pytest
 from dagster._core.execution.backfill import PartitionBackfill
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.test_event_time import RATES, moment, told
+from tests.pipelines.runtime.test_event_time import RATES, at_ms, moment
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.assets.presentation import Partitions, Presentation
 from tidegate.pipelines.sql import compile_script
@@ -34,7 +34,7 @@ def definitions(harness: Harness, look: Presentation = BY_DAY) -> dg.Definitions
 def push_days(harness: Harness, count: int) -> None:
     """A rate and two orders of each of the first days, all of which are over."""
     for table in ("rates", "orders"):
-        harness.watermark(table, told(count * DAY))
+        harness.watermark(table, at_ms(count * DAY))
     harness.push("rates", [{"currency": "EUR", "rate": 100 + n, "valid_from": moment(n * DAY)} for n in range(count)])
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(2 * count)])
 
@@ -86,7 +86,7 @@ def test_a_day_of_which_rows_wait_fails_and_says_for_what(
     harness.push("rates", [{"currency": "EUR", "rate": 1, "valid_from": moment(0)}])
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(7)])
     for table in ("rates", "orders") if reached is not None else ("rates",):
-        harness.watermark(table, told(0 if reached is None else reached))
+        harness.watermark(table, at_ms(0 if reached is None else reached))
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)
@@ -111,7 +111,7 @@ def test_a_held_backfill_has_a_failed_verdict_for_each_of_its_days(spark: SparkS
     text = RATES.format(policy="block", kind="LEFT", more="")
     harness = Harness(compile_script(text, name="shop"), spark, tmp_path)
     for table in ("rates", "orders"):
-        harness.watermark(table, told(4 * DAY))
+        harness.watermark(table, at_ms(4 * DAY))
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY)} for n in range(3)])
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     land(defs, instance)
@@ -129,7 +129,7 @@ def test_of_several_days_those_that_are_reached_are_done(harness: Harness) -> No
     harness.push("rates", [{"currency": "EUR", "rate": 1, "valid_from": moment(0)}])
     harness.push("orders", [{"id": n, "currency": "EUR", "at": moment(n * DAY // 2)} for n in range(6)])
     for table in ("rates", "orders"):
-        harness.watermark(table, told(2 * DAY + DAY // 4))
+        harness.watermark(table, at_ms(2 * DAY + DAY // 4))
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)

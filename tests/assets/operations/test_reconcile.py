@@ -72,7 +72,7 @@ def test_it_shows_numbers_and_fails_where_a_key_differs(database: Database, tmp_
     (event,) = failed.get_asset_materialization_events()
     assert event.materialization.metadata["keys that differ"].value == 1, "the plot shows it"
     (failure,) = [event for event in failed.all_events if event.is_step_failure]
-    told = failure.step_failure_data.user_failure_data
-    assert told is not None
-    assert told.metadata[ERROR_KIND].value == "SourceDiffers"
-    assert told.description == "1 key of item differs from the source (1 changed)"
+    error = failure.step_failure_data.user_failure_data
+    assert error is not None
+    assert error.metadata[ERROR_KIND].value == "SourceDiffers"
+    assert error.description == "1 key of item differs from the source (1 changed)"

@@ -1,4 +1,4 @@
-"""What a finished run ends of what was told of runs before it."""
+"""What a finished run ends of the alerts of runs before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failed(job: str, **details: list[str]) -> Incident:
     return Incident("run 1", "run-failed", "run 1 failed", "clicks", details={"job": job, **NOTHING, **details})
 
 
-def told(incident: Incident) -> Open:
+def opened(incident: Incident) -> Open:
     return Open(incident.key, incident.kind, incident.title, incident.pipeline, 0.0, details=dict(incident.details))
 
 
@@ -63,7 +63,7 @@ def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
         failed("hunter2_job", **details),
     ).scrubbed(())
     assert bad.incident is not None
-    item = told(bad.incident)
+    item = opened(bad.incident)
     assert "hunter2" not in str(item)
     assert same(item, bad.incident)
     assert not bad.ends(item)
@@ -73,7 +73,7 @@ def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
 
 
 def test_a_run_that_did_something_else_mends_nothing():
-    item = told(failed("clicks", failed_steps=["clicks__land"]))
+    item = opened(failed("clicks", failed_steps=["clicks__land"]))
     other = Outcome(run("clicks"), "clicks", frozenset(("clicks__other",)), frozenset(), frozenset(), None)
     assert not other.ends(item)
 
@@ -85,7 +85,7 @@ def of_partition(key: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) 
 
 def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
     incident = failed("clicks", failed_steps=["clicks__by_time"])
-    item = told(replace(incident, details={**incident.details, "partition": ["2026-01-01", "2026-01-01"]}))
+    item = opened(replace(incident, details={**incident.details, "partition": ["2026-01-01", "2026-01-01"]}))
     assert not of_partition("2026-01-02").ends(item)
     assert not Outcome(run("clicks"), "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None).ends(
         item
@@ -189,7 +189,7 @@ def test_two_pipelines_that_fail_in_one_job_are_two_incidents():
 def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():
     table = WatchedTable("clicks", "user_info", "/lake", "")
     lag = Incident(f"lag {table.subject} 1", "lag", "clicks/user_info is behind", "clicks")
-    lost = told(failed("clicks"))
+    lost = opened(failed("clicks"))
     memory = Memory(open=(lost,))
     seen = rooted(Seen([lag], ("lag",)), memory, Watched((), (table,)), 1000.0, timedelta(minutes=15))
     after, messages = memory.observed(seen, 1000.0)

@@ -50,8 +50,8 @@ def test_a_terminal_is_drawn_anew_at_every_look(tmp_path: Path):
 def test_a_program_gets_a_line_of_json_at_every_look(tmp_path: Path):
     out, stop = io.StringIO(), threading.Event()
     watch(Screen(as_json=True, out=Console(file=out)), looks(handmade(tmp_path / "lake"), stop), 0.01, stop)
-    told = [json.loads(line)["totals"]["landed"] for line in out.getvalue().splitlines()]
-    assert told == [100, 200, 300]
+    landed = [json.loads(line)["totals"]["landed"] for line in out.getvalue().splitlines()]
+    assert landed == [100, 200, 300]
 
 
 def test_a_lake_that_is_not_there_yet_is_waited_for(tmp_path: Path):

@@ -43,9 +43,9 @@ def installed(prefix: Path, folder: str) -> Path:
 
 
 def said(tmp_path: Path) -> str:
-    told: list[str] = []
-    announce(Site(tmp_path / "demo"), told.append)
-    return "\n".join(told)
+    lines: list[str] = []
+    announce(Site(tmp_path / "demo"), lines.append)
+    return "\n".join(lines)
 
 
 def test_an_empty_cache_is_reported_with_all_of_it(cache: Path, tmp_path: Path) -> None:

@@ -203,8 +203,8 @@ def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
 def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):
     rows = handmade(tmp_path / "lake")
     rows.landed(rows.build, 1, at=20 * SECOND, flip=1)
-    for epoch, told in ((1, 5 * SECOND), (2, 15 * SECOND)):
-        rows.landed(rows.probe, epoch, 5, at=(20 + epoch) * SECOND, timestamp=told, use_processing_time=False)
+    for epoch, timestamp in ((1, 5 * SECOND), (2, 15 * SECOND)):
+        rows.landed(rows.probe, epoch, 5, at=(20 + epoch) * SECOND, timestamp=timestamp, use_processing_time=False)
     page = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
     label = 'aria-label="The watermark of each source, by when it was emitted"'
     drawn = page.partition(label)[2].partition("</svg>")[0]

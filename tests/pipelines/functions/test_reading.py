@@ -93,5 +93,5 @@ def test_what_a_module_prints_while_it_is_imported_is_no_result(
     (tmp_path / "talkative.py").write_text("print('hello')\ndef f(a: int) -> int:\n    return a\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert read("f", "talkative.f").type == "BIGINT"
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "hello\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "hello\n")

@@ -67,11 +67,11 @@ class Size:
 
 @dataclass
 class Workload:
-    """One random history, told to a harness step by step, and kept for DuckDB."""
+    """One random history, pushed to a harness step by step, and stored for DuckDB."""
 
     size: Size
     seed: int
-    told: list[pa.Table] = field(default_factory=list)
+    pushed: list[pa.Table] = field(default_factory=list)
     probes: list[pa.Table] = field(default_factory=list)
     removed: int = 0
 
@@ -117,7 +117,7 @@ class Workload:
             for op in random.Random(self.seed + low).sample(["+I", "+U", "-D"], 3):
                 chosen = versions.filter(pa.array(np.array(versions["op"]) == op))
                 harness.push("rates", chosen.drop_columns("op"), op)
-                self.told.append(chosen)
+                self.pushed.append(chosen)
             probes = self.orders(size.probes // share, first, released)
             first += probes.num_rows
             harness.push("orders", probes)
@@ -142,8 +142,8 @@ class Workload:
         target = harness.pipeline.table("converted")
         paths = {"published": harness.lake.target_path(target), "kept": harness.lake.quarantine_path(target, insert)}
         with duckdb.connect() as database:
-            told = pa.concat_tables(self.told)
-            database.register("versions", told.append_column("seq", pa.array(np.arange(told.num_rows))))
+            pushed = pa.concat_tables(self.pushed)
+            database.register("versions", pushed.append_column("seq", pa.array(np.arange(pushed.num_rows))))
             database.register("probes", pa.concat_tables(self.probes))
             for name, path in paths.items():
                 database.register(name, DeltaTable(str(path)).to_pyarrow_dataset())

@@ -50,7 +50,7 @@ def at(chance: random.Random) -> datetime | None:
     return None if chance.random() < 0.05 else START + timedelta(milliseconds=chance.randrange(60))
 
 
-def told(ms: int) -> int:
+def at_ms(ms: int) -> int:
     return int((START - datetime(1970, 1, 1)).total_seconds() * 1000) + ms
 
 
@@ -134,13 +134,13 @@ def test_columns_alone_are_staged_as_expressions_are(
     for step, watermark in enumerate([20, 40, MAX_TIMESTAMP]):
         push(harness, chance, 1_000 * step, updates=time == "at")
         for table in ("rates", "regions", "orders"):
-            harness.watermark(table, watermark if watermark == MAX_TIMESTAMP else told(watermark))
+            harness.watermark(table, watermark if watermark == MAX_TIMESTAMP else at_ms(watermark))
             harness.runner.advance(table)
         releasing = harness.runner.releasing("converted")
         plan = releasing.plan()
         assert not isinstance(plan, Waiting)
         if step == 1 and time == "at":  # as if retention had removed versions of the first build
-            plan = replace(plan, pins=(replace(plan.pins[0], horizon=told(15)), *plan.pins[1:]))
+            plan = replace(plan, pins=(replace(plan.pins[0], horizon=at_ms(15)), *plan.pins[1:]))
         plain = releasing.stager.stage(plan)
         beyond = sum(n for name, n in plain.counts.items() if "beyond-retention@" in name)
         # Published without a match, a row without a rate has no region: the INNER join that follows drops it for that.

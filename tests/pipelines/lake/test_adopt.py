@@ -103,7 +103,7 @@ def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.
     assert len(looked) == 2
 
 
-def test_a_table_that_never_rests_is_told(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_never_rests_is_an_error(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, files = staged(table)
     find = adopting.without
 
@@ -159,9 +159,9 @@ def test_times_that_python_has_not_are_in_no_statistics_and_cost_no_row(tmp_path
     adopt(tmp_path, folder, survey(folder), application="published", epoch=1)
     found = DeltaTable(tmp_path)
     assert found.to_pyarrow_table().equals(rows)
-    told = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
-    assert (told["num_records"], told["max.n"]) == (2, 2)
-    assert not {name: told[name] for column in FAR for name in (f"min.{column}", f"max.{column}") if told.get(name)}
+    file = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
+    assert (file["num_records"], file["max.n"]) == (2, 2)
+    assert not {name: file[name] for column in FAR for name in (f"min.{column}", f"max.{column}") if file.get(name)}
     first, second = python_rows(rows)
     assert (first["late"], first["day"], first["n"]) == ("12000-01-01 00:00:00.000000", "12100-04-04", 1)
     assert second["late"] == "1970-01-01 00:00:00.000005"

@@ -32,7 +32,7 @@ def rows(*numbers: int) -> pa.Table:
     )
 
 
-def told(table: delta_log.Table) -> tuple[int, list[dict], int | None, str]:
+def facts_of(table: delta_log.Table) -> tuple[int, list[dict], int | None, str]:
     files = sorted(delta_log.files_of(table, *COLUMNS), key=lambda file: file["path"])
     return table.version(), files, table.transaction_version("a"), table.schema().to_json()
 
@@ -60,11 +60,11 @@ def test_it_is_what_delta_rs_reads_opened_anew_and_followed(tmp_path: Path) -> N
     followed = by_name.read(path)
     for step in ["an append", "a transaction", *STEPS, "an append", "a checkpoint", "a delete"]:
         STEPS[step](path)
-        followed, anew, expected = followed.newer(), by_name.read(path), told(DeltaTable(path))
+        followed, anew, expected = followed.newer(), by_name.read(path), facts_of(DeltaTable(path))
         assert followed is not None, step
         assert anew is not None, step
-        assert told(followed) == expected, step
-        assert told(anew) == expected, step
+        assert facts_of(followed) == expected, step
+        assert facts_of(anew) == expected, step
         assert delta_log.plain(followed)
 
 
@@ -129,7 +129,7 @@ def test_a_log_that_does_not_go_on_where_it_was_is_read_anew(tmp_path: Path, cha
     change(tmp_path / "_delta_log")
     now = delta_log.opened(tmp_path)
     assert isinstance(now, TableState)
-    assert told(now) == told(DeltaTable(tmp_path))
+    assert facts_of(now) == facts_of(DeltaTable(tmp_path))
 
 
 @pytest.mark.parametrize("gone", ["_last_checkpoint", "00000000000000000004.checkpoint.parquet"])

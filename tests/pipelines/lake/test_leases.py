@@ -25,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_runner_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_runner_reads_who_holds_it(tmp_path: Path) -> None:
     first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
     first.acquire("clicks")
     first.acquire("clicks")

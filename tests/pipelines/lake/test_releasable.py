@@ -42,14 +42,14 @@ def test_a_row_between_two_milliseconds_is_found_after_files_were_put_together(t
     assert settled(tmp_path, 1, 0, SMALL_FILES, 10_001) == SMALL_FILES
 
 
-def test_the_least_time_of_due_rows_is_that_of_the_earliest_however_late_it_came(tmp_path: Path) -> None:
+def test_the_least_time_of_releasable_rows_is_that_of_the_earliest_however_late_it_came(tmp_path: Path) -> None:
     landed(tmp_path, [5_000_000, 7_000_999, 3_000_001, 9_000_000])
     assert Releasable(1, (released(2, 4, 8_000, 10_000),)).measured(tmp_path, no_spark) == (2, 3_000)
     assert Releasable(1, (released(1, 2, 6_000, 10_000),)).measured(tmp_path, no_spark) == (1, 7_000)
     assert Releasable(1, (released(4, 4, 10_000, 10_000),)).measured(tmp_path, no_spark) == (0, MAX_TIMESTAMP)
 
 
-def test_the_moment_up_to_which_so_many_due_rows_lie(tmp_path: Path) -> None:
+def test_the_moment_up_to_which_so_many_releasable_rows_lie(tmp_path: Path) -> None:
     landed(tmp_path, [5_000_000, 7_000_999, 3_000_001, 9_000_000])
     releasable = Releasable(1, (released(0, 4, 2_000, 10_000),))
     found = [releasable.reaching(tmp_path, no_spark, most) for most in (1, 2, 3, 4, 5)]

@@ -30,9 +30,9 @@ def test_a_table_with_partitions_takes_no_epochs(spark: SparkSession, tmp_path: 
 
 
 def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark: SparkSession, tmp_path: Path) -> None:
-    """By the protocol before features were told one by one, too (reader version 2)."""
-    told = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
-    spark.sql(f"CREATE TABLE delta.`{tmp_path}` (k BIGINT) USING delta {told}")
+    """By the protocol before features were listed one by one, too (reader version 2)."""
+    properties = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}` (k BIGINT) USING delta {properties}")
     table = delta_log.opened(tmp_path)
     assert table is not None
     assert table.protocol().min_reader_version == 2

@@ -79,8 +79,8 @@ def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], s
 
 def test_what_each_epoch_left_waiting_is_on_its_bar_and_what_waits_now_behind_all() -> None:
     drawn = outcomes([released({"to:publish": 3})] * 3, [7, 0, None], waiting=12)
-    told = "epoch 7, published: 3 to publish"
-    assert re.findall("<title>(.*?)</title>", drawn) == [f"{told}; 7 left waiting", told, told, "12 rows wait"]
+    title = "epoch 7, published: 3 to publish"
+    assert re.findall("<title>(.*?)</title>", drawn) == [f"{title}; 7 left waiting", title, title, "12 rows wait"]
     assert [bar.count('class="wait"') for bar in drawn.split("</g>")] == [1, 0, 0, 1, 0]
     scale = float(re.findall('height="([0-9.]+)" class="good"', drawn)[0]) / 3
     assert float(re.findall('height="([0-9.]+)" class="wait"', drawn)[0]) == pytest.approx(7 * scale, abs=0.2)
@@ -103,8 +103,8 @@ def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() ->
 
 
 def test_splits_that_are_too_many_to_draw_are_counted_on_a_last_line() -> None:
-    for told, last in ((30, "s29"), (31, "and 1 further on"), (64, "and 34 further on")):
-        drawn = watermarks(log_row(*(split(f"s{number}", 1_000 + number) for number in reversed(range(told)))))
+    for splits, last in ((30, "s29"), (31, "and 1 further on"), (64, "and 34 further on")):
+        drawn = watermarks(log_row(*(split(f"s{number}", 1_000 + number) for number in reversed(range(splits)))))
         assert drawn is not None
         names = re.findall('class="name"[^>]*>(.*?)<', drawn)
         assert names[:30] == [f"s{number}" for number in range(30)]

@@ -24,7 +24,7 @@ STATES = (SEEN, AGAIN, CANCEL, TOTAL, LAST)
 
 class Order(NamedTuple):
     """What a record asks for: `set` or `delete` a timer at that time. The callback of the one that is set sets another
-    one at `again`, then deletes the one at `cancel`, where they are told. `clear` forgets all state."""
+    one at `again`, then deletes the one at `cancel`, where they are given. `clear` forgets all state."""
 
     key: str
     number: int

@@ -95,7 +95,7 @@ ARRIVALS = [
     Arrived([], Watermark(MAX_TIMESTAMP), input=1),
     Arrived([], Watermark(MAX_TIMESTAMP)),
 ]
-TOLD = {
+EMITTED = {
     "a": [
         ("a", 4, None),
         ("a", 9, 100),
@@ -111,12 +111,12 @@ TOLD = {
 
 @pytest.mark.parametrize("cuts", [[8], [1] * 8, [2, 2, 1, 3], [4, 4]])
 def test_every_key_meets_the_broadcast_state_of_its_step(cuts: list[int]) -> None:
-    run, told, rest = wrapped(Rules()), {"a": [], "b": []}, list(ARRIVALS)
+    run, emitted, rest = wrapped(Rules()), {"a": [], "b": []}, list(ARRIVALS)
     for cut in cuts:
         for item in run.epoch(rest[:cut])[0]:
-            told[item[0]].append(item)
+            emitted[item[0]].append(item)
         rest = rest[cut:]
-    assert told == TOLD
+    assert emitted == EMITTED
     assert run.broadcast == {"rules": {"a": 200, "all": 1}}
     assert run.emitted == {TIME: MAX_TIMESTAMP}
 
@@ -239,17 +239,17 @@ def test_a_plain_function_handles_and_emits_watermarks() -> None:
     assert popped.emitted == {"progress": 3}
 
 
-def test_of_many_keys_one_word_is_kept() -> None:
-    def words() -> int:
+def test_of_many_keys_one_watermark_is_stored() -> None:
+    def watermarks() -> int:
         return sum(isinstance(item, LongWatermark) for item in gc.get_objects())
 
-    run, before = LocalRun(Plainly(), by_key), words()
+    run, before = LocalRun(Plainly(), by_key), watermarks()
     rows = [Row(f"k{number}", number) for number in range(1_000)]
     task = TaskRun(Plainly(), Steps(0, (0,), 0, (0,)))
     for row in rows:
         task.key(row.key, None, [(0, row), (0, Row(row.key, row.value // 2))])
     assert task.emitted() == {"progress": 499}  # of each key its last
-    assert words() - before < 10
+    assert watermarks() - before < 10
     run.epoch([Arrived(rows)])
     assert run.emitted == {"progress": 999}
 
@@ -272,7 +272,7 @@ def test_declared_watermarks_of_inputs_are_combined_and_handed_on() -> None:
 
 
 class Hears(OneInputStreamProcessFunction):
-    """Tells every watermark that it is handed, and answers as it was told to."""
+    """Emits every watermark that it is handed, and returns the results that it was made with."""
 
     def __init__(self, answer: WatermarkHandlingResult = WatermarkHandlingResult.PEEK) -> None:
         self.answer = answer
@@ -369,15 +369,15 @@ class Misused(OneInputEventTimeStreamProcessFunction):
             self.wrong(self, ctx)
 
 
-class Untold(Exception):
-    """Can not be told."""
+class Unprintable(Exception):
+    """Its text cannot be made."""
 
     def __str__(self) -> str:
         raise ValueError
 
 
 def silent() -> None:
-    raise Untold
+    raise Unprintable
 
 
 OTHER = StateDeclarations.value_state("other", "INT")
@@ -403,7 +403,7 @@ AS_LIST = StateDeclarations.list_state("count", "BIGINT")
         (
             lambda f, ctx: silent(),
             "record",
-            r"failed at key 'a', record .*: Untold: <exception str\(\) failed> \(test_functions.py:\d+\)",
+            r"failed at key 'a', record .*: Unprintable: <exception str\(\) failed> \(test_functions.py:\d+\)",
         ),
         (
             lambda f, ctx: ctx.get_state_manager().get_state(OTHER),
@@ -470,10 +470,10 @@ def test_a_watermark_is_declared_once_and_in_one_way() -> None:
     least = WatermarkDeclarations.new_builder("progress").type_long().build()
     with pytest.raises(InvalidDeclaration, match=r"in two ways \(a long, MAX, FORWARD and a long, MIN, FORWARD\)"):
         LocalRun(Plainly(), by_key, [least]).epoch([])
-    for wrong, told in [((PROGRESS, least), "in two ways"), ((5,), "5 is no watermark declaration")]:
+    for wrong, message in [((PROGRESS, least), "in two ways"), ((5,), "5 is no watermark declaration")]:
         function = Plainly()
         function.watermark_declarations = lambda wrong=wrong: wrong  # type: ignore[method-assign]
-        with pytest.raises(InvalidDeclaration, match=told):
+        with pytest.raises(InvalidDeclaration, match=message):
             shape_of(function)
 
 
@@ -554,7 +554,7 @@ def test_functions_that_cannot_be_run() -> None:
         LocalRun(Yields(), by_key)
     with pytest.raises(InvalidDeclaration, match="on_event_timer of Waits yields or waits"):
         wrapped(Waits())
-    with pytest.raises(FunctionRaised, match="on_watermark answers PEEK or POP, not None"):
+    with pytest.raises(FunctionRaised, match="on_watermark must return PEEK or POP, not None"):
         LocalRun(Plainly(None), by_key).epoch([Arrived([], Watermark(1))])
 
 
@@ -588,14 +588,14 @@ def test_a_wrapped_function_is_a_plain_one(function: Any, kind: type, calls: dic
         setattr(function, name, lambda *given, name=name: seen.append((name, *given)))
     for name, arguments in calls.items():
         getattr(known, name)(*range(arguments))
-    told = tuple(range(outputs + 1))
+    channels = tuple(range(outputs + 1))
     time = EventTimeExtension.EVENT_TIME_WATERMARK_DECLARATION.new_watermark(7)
-    assert known.on_watermark(time, *told) is WatermarkHandlingResult.PEEK
-    known.on_watermark(PROGRESS.new_watermark(1), *told)
+    assert known.on_watermark(time, *channels) is WatermarkHandlingResult.PEEK
+    known.on_watermark(PROGRESS.new_watermark(1), *channels)
     assert seen == [
         *((name, *range(arguments)) for name, arguments in calls.items()),
-        ("on_event_time_watermark", 7, *told),
-        ("on_watermark", PROGRESS.new_watermark(1), *told),
+        ("on_event_time_watermark", 7, *channels),
+        ("on_watermark", PROGRESS.new_watermark(1), *channels),
     ]
 
 

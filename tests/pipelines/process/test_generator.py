@@ -70,24 +70,24 @@ def test_no_watermark_and_no_record_emit_nothing() -> None:
 
 
 def test_watermarks_come_at_their_interval() -> None:
-    now, told = [0], []
+    now, emitted = [0], []
     function = builder().periodic_watermark(timedelta(milliseconds=10)).build_as_process_function(clock=lambda: now[0])
-    binding = Binding(function, {}, told.append, lambda watermark: told.append(watermark.value), [None])
+    binding = Binding(function, {}, emitted.append, lambda watermark: emitted.append(watermark.value), [None])
     binding.current.cells = []
     for moment, time in [(3, 100), (9, 101), (10, 102), (15, 103), (21, 104)]:
         now[0] = moment
         function.process_record(Click(1, time), binding.collectors[0], binding.partitioned)
-    assert told == [102, 104]
+    assert emitted == [102, 104]
     assert builder().periodic_watermark().interval == timedelta(milliseconds=200)
 
 
 def test_a_generator_goes_on_in_the_next_epoch() -> None:
     local = LocalRun(builder().build_as_process_function(clock=lambda: 0), key=lambda _: "split")
-    told = []
+    emitted = []
     for times in ([100], [50], [70, 120]):
         local.epoch([Arrived([Click(1, time) for time in times])])
-        told.append(local.emitted)
-    assert told == [{TIME: 100}, {}, {TIME: 120}]
+        emitted.append(local.emitted)
+    assert emitted == [{TIME: 100}, {}, {TIME: 120}]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a function computes, told by its code: the same in every run, another where a helper is another."""
+"""What a function computes, taken from its code: the same in every run, another where a helper is another."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Base(OneInputStreamProcessFunction):
     def shown(self, number):
         return (number,)
 
-class Told(Base):
+class Rated(Base):
     def __init__(self):
         self.rule, self.add, self.names = Rule(5), lambda one: one + 1, LIMITS
         self.more = partial(helped, 7)
-        self.log = logging.getLogger("told")
+        self.log = logging.getLogger("rated")
 
     def process_record(self, record, output, ctx):
         if self.rule.fits(record.number) and WORDS.match(record.name) and record.number in TABLE:
@@ -61,11 +61,11 @@ class Told(Base):
 
 
 def identity(folder: Path, text: str) -> str:
-    """Of `Told` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
-    (folder / "told_module.py").write_text(text)
+    """Of `Rated` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
+    (folder / "own_module.py").write_text(text)
     code = (
-        "import told_module; from tidegate.pipelines.process.identity import identity_of as of;"
-        " print(of(told_module.Told()))"
+        "import own_module; from tidegate.pipelines.process.identity import identity_of as of;"
+        " print(of(own_module.Rated()))"
     )
     root = str(Path(__file__).parents[3])
     environment = {"PYTHONPATH": f"{folder}:{root}", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -74,29 +74,29 @@ def identity(folder: Path, text: str) -> str:
     ).stdout.strip()
 
 
-def told(folder: Path, text: str, *, source: bool = True, of: Callable[[object], str] = identity_of) -> str:
-    """Of `Told` in a module of this text; without its source, as in an interactive session."""
+def identity_in(folder: Path, text: str, *, source: bool = True, of: Callable[[object], str] = identity_of) -> str:
+    """Of `Rated` in a module of this text; without its source, as in an interactive session."""
     folder.mkdir()
-    path = folder / "told_module.py"
+    path = folder / "own_module.py"
     path.write_text(text)
-    spec = importlib.util.spec_from_file_location("told_module", path)
-    sys.modules["told_module"] = module = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location("own_module", path)
+    sys.modules["own_module"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
         if not source:
             path.unlink()
-        return of(module.Told())
+        return of(module.Rated())
     finally:
-        del sys.modules["told_module"]
+        del sys.modules["own_module"]
 
 
 def test_it_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = identity(tmp_path, MODULE)
-    assert first.startswith("Told ")
+    assert first.startswith("Rated ")
     assert identity(tmp_path, MODULE) == first  # sets and addresses are in another order there
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     logging.getLogger("another")
-    assert told(tmp_path / "here", MODULE) == first  # the logger knows of other ones here
+    assert identity_in(tmp_path / "here", MODULE) == first  # the logger knows of other ones here
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_another_helper_constant_or_attribute_is_noticed(
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     texts = [MODULE, MODULE.replace(old, new), MODULE]
-    found = [told(tmp_path / str(number), text, source=source) for number, text in enumerate(texts)]
+    found = [identity_in(tmp_path / str(number), text, source=source) for number, text in enumerate(texts)]
     assert found[0] == found[2] != found[1]
 
 
@@ -141,16 +141,16 @@ def test_windows_are_distinguished_by_what_they_are_given() -> None:
 
 
 def meant(folder: Path, text: str, *, run: bool = False) -> str:
-    """The definition of `Told` in a module of this text; `run`: as the file of a pipeline is."""
+    """The definition of `Rated` in a module of this text; `run`: as the file of a pipeline is."""
     if not run:
-        return told(folder, text, of=definition_of)
+        return identity_in(folder, text, of=definition_of)
     folder.mkdir()
-    path = folder / "told_module.py"
+    path = folder / "own_module.py"
     path.write_text(text)
-    return definition_of(runpy.run_path(str(path), run_name="tidegate_pipeline")["Told"]())
+    return definition_of(runpy.run_path(str(path), run_name="tidegate_pipeline")["Rated"]())
 
 
-CLASS = "class Told(Base):\n"
+CLASS = "class Rated(Base):\n"
 WRITTEN = [
     (CLASS, CLASS + '    """Says what it is."""\n\n'),
     ("return number * 2", "# twice\n    return (\n        number * 2\n    )"),
@@ -203,11 +203,11 @@ def test_a_version_replaces_the_code_and_a_package_counts_by_its_version(
 
 HELD = "import numpy as np\nfrom collections import deque\nfrom functools import cache, cached_property\n"
 ELSEWHERE = {
-    "a module's function": "import told_more\ndef f(x): return told_more.g(x)",
-    "a module's constant": "import told_more\ndef f(x): return told_more.L + x",
-    "a package's module": "import told_all.more\ndef f(x): return told_all.more.g(x)",
-    "an import inside": "def f(x):\n    import told_more\n    return told_more.g(x)",
-    "a name that is imported inside": "def f(x):\n    from told_more import g\n    return g(x)",
+    "a module's function": "import other_module\ndef f(x): return other_module.g(x)",
+    "a module's constant": "import other_module\ndef f(x): return other_module.L + x",
+    "a package's module": "import other_package.more\ndef f(x): return other_package.more.g(x)",
+    "an import inside": "def f(x):\n    import other_module\n    return other_module.g(x)",
+    "a name that is imported inside": "def f(x):\n    from other_module import g\n    return g(x)",
 }
 HELPERS = "L = 1\ndef g(x): return x * 1\n"
 HERE = {
@@ -227,17 +227,17 @@ def test_what_a_function_takes_from_elsewhere_is_part_of_it(
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(str(tmp_path))
-    modules = ("told_here", "told_more", "told_all", "told_all.more")
-    (tmp_path / "told_all").mkdir()
+    modules = ("main_module", "other_module", "other_package", "other_package.more")
+    (tmp_path / "other_package").mkdir()
 
     def defined(here: str, more: str) -> str:
         for name in modules:
             sys.modules.pop(name, None)
-        (tmp_path / "told_here.py").write_text(HELD + here)
-        for file in ("told_more.py", "told_all/more.py"):
+        (tmp_path / "main_module.py").write_text(HELD + here)
+        for file in ("other_module.py", "other_package/more.py"):
             (tmp_path / file).write_text(more)
-        (tmp_path / "told_all/__init__.py").touch()
-        return definition_of(importlib.import_module("told_here").f)
+        (tmp_path / "other_package/__init__.py").touch()
+        return definition_of(importlib.import_module("main_module").f)
 
     text = ELSEWHERE.get(held) or HERE[held]
     first = defined(text, HELPERS)

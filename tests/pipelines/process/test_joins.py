@@ -58,8 +58,8 @@ def local(function: Any) -> LocalRun:
     return LocalRun(EventTimeExtension.wrap_process_function(function), lambda row: row.key)
 
 
-def told_by(function: Any, steps: Sequence[Step], cut: int) -> list[list[tuple]]:
-    """What is told in every epoch of `cut` steps, and at the end of the input; nothing is left of its state."""
+def emitted_by(function: Any, steps: Sequence[Step], cut: int) -> list[list[tuple]]:
+    """What is emitted in every epoch of `cut` steps, and at the end of the input; nothing is left of its state."""
     run = local(function)
     arrived = [Arrived(rows, Watermark(watermark), place) for place, rows, watermark in steps]
     emitted = [list(run.epoch(arrived[start : start + cut])[0]) for start in range(0, len(arrived), cut)]
@@ -76,11 +76,11 @@ def test_what_is_kept_of_a_record_is_found_by_its_names() -> None:
         IntervalJoin(ms(5), ms(5), turned, turned, pair),
         WindowJoin(tumble(ms(10)), turned, turned, pair),
     ):
-        emitted = told_by(function, [(0, [Row("a", 1, 5)], 0), (1, [Row("a", 2, 7)], 0)], 1)
+        emitted = emitted_by(function, [(0, [Row("a", 1, 5)], 0), (1, [Row("a", 2, 7)], 0)], 1)
         assert [one for epoch in emitted for one in epoch] == [(1, 2)]
     short = Side("id BIGINT", time=lambda row: row.time)
     with pytest.raises(ProcessError, match="and not key, time"):
-        told_by(IntervalJoin(ms(5), ms(5), short, short, pair), [(0, [Row("a", 1, 5)], 0)], 1)
+        emitted_by(IntervalJoin(ms(5), ms(5), short, short, pair), [(0, [Row("a", 1, 5)], 0)], 1)
 
 
 row = st.builds(Row, st.sampled_from(["a", "b", None]), st.just(0), st.none() | st.integers(0, 30))
@@ -137,7 +137,7 @@ def test_an_interval_join_emits_every_pair(found: list[Step], cut: int, interval
         kept = later <= (left.time + before if left.id < right.id else right.time + after)
         return kept and right.time - before <= left.time <= right.time + after
 
-    emitted = told_by(IntervalJoin(ms(before), ms(after), SIDE, SIDE, pair, outer), found, cut)
+    emitted = emitted_by(IntervalJoin(ms(before), ms(after), SIDE, SIDE, pair, outer), found, cut)
     assert sorted(chain.from_iterable(emitted), key=str) == expected(found, meets, outer)
 
 
@@ -152,13 +152,13 @@ WINDOWS = {
 @given(steps(), st.integers(1, 4), st.sampled_from(sorted(WINDOWS)), st.booleans())
 def test_a_window_join_emits_every_pair_of_a_window(found: list[Step], cut: int, name: str, outer: bool) -> None:
     windows = WINDOWS[name]
-    emitted = told_by(WindowJoin(windows, SIDE, SIDE, pair, outer), found, cut)
+    emitted = emitted_by(WindowJoin(windows, SIDE, SIDE, pair, outer), found, cut)
     assert sorted(chain.from_iterable(emitted), key=str) == of_windows(found, windows, outer)
 
 
 def of_windows(found: Sequence[Step], windows: Windows, outer: bool) -> list[tuple]:
     """Window by window: those of each side that came in time, all with all."""
-    came, told = arrivals(found), []
+    came, expected_pairs = arrivals(found), []
 
     def ends(one: Row, at: int) -> set[int]:
         return {window.end for window in windows.of(one.time) if window.end > at} if one.time is not None else set()
@@ -167,7 +167,7 @@ def of_windows(found: Sequence[Step], windows: Windows, outer: bool) -> list[tup
         if input == 1:
             continue
         if left.key is None or left.time is None:
-            told.append((left.id, None))
+            expected_pairs.append((left.id, None))
             continue
         for window in windows.of(left.time):
             mates = [
@@ -175,8 +175,8 @@ def of_windows(found: Sequence[Step], windows: Windows, outer: bool) -> list[tup
                 for other, right, came_at in came
                 if other == 1 and right.key == left.key and window.end in ends(right, came_at) & ends(left, at)
             ]
-            told += [(left.id, mate) for mate in mates] or [(left.id, None)]
-    return sorted((one for one in told if outer or one[1] is not None), key=str)
+            expected_pairs += [(left.id, mate) for mate in mates] or [(left.id, None)]
+    return sorted((one for one in expected_pairs if outer or one[1] is not None), key=str)
 
 
 def test_a_left_record_is_emitted_alone_once_the_watermark_has_proved_it() -> None:

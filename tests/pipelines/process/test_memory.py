@@ -23,7 +23,7 @@ def kept(keys: int) -> dict[str, int]:
 @pytest.mark.thorough
 def test_ten_times_the_state_takes_no_more_memory() -> None:
     small, large = kept(2_500), kept(25_000)
-    told = f"peak {small['peak']} MiB with {small['state']} MiB of state, {large['peak']} with {large['state']}"
-    print(told)
-    assert large["peak"] <= 1.2 * small["peak"], told
-    assert large["state"] >= 1.5 * large["peak"], told
+    measured = f"peak {small['peak']} MiB with {small['state']} MiB of state, {large['peak']} with {large['state']}"
+    print(measured)
+    assert large["peak"] <= 1.2 * small["peak"], measured
+    assert large["state"] >= 1.5 * large["peak"], measured

@@ -38,7 +38,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.watermarks import Watermark
 
 SD = StateDeclarations
-OUTPUT = pa.schema([("k", pa.string()), ("told", pa.string())])
+OUTPUT = pa.schema([("k", pa.string()), ("noted", pa.string())])
 
 
 class Record(NamedTuple):
@@ -118,7 +118,7 @@ NONE: dict[str, Any] = {"a": None, "tags": None, "more": None}
          [{"x": 1}, {"y": 2}], [None, {"x": 1}, {"x": 1, "y": 2}]),
         (SD.reducing_state("s", "ARRAY<BIGINT>", lambda old, new: old + new), [[1], [2]], [None, [1], [1, 2]]),
     ],
-    ids=lambda told: getattr(told, "type", None),
+    ids=lambda case: getattr(case, "type", None),
 )  # fmt: skip
 @pytest.mark.parametrize("apart", [False, True], ids=["one epoch", "an epoch each"])
 def test_a_value_is_the_same_in_every_epoch(
@@ -170,8 +170,8 @@ def test_values_are_those_of_arrow(kind: pa.DataType, values: list[Any]) -> None
     """Many at once: the same values, and types, as one by one; with nulls and without, sliced and nested."""
     full = [value for value in values if value is not None]
     for array in (pa.array(values, kind), pa.array(full, kind), pa.array(values, kind).slice(1), pa.array([], kind)):
-        found, told = python_values(array), [item.as_py() for item in array]
-        assert (found, list(map(repr, found))) == (told, list(map(repr, told)))
+        found, expected = python_values(array), [item.as_py() for item in array]
+        assert (found, list(map(repr, found))) == (expected, list(map(repr, expected)))
     assert python_values(pa.array([values, None, full], pa.list_(kind))) == [values, None, full]
 
 

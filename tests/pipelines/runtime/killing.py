@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Play(ABC):
-    """Clicks joined to users: what the clicks' source has been told, and the processes that run the script on it.
+    """Clicks joined to users: what the clicks' source was given, and the processes that run the script on it.
 
     The script has the tables `user_info` and `click_event` (scripted), and the INSERT `enriched`, which quarantines
     clicks without a user. `environment` and `setting` are the processes' environment and arguments of `drive`.
@@ -102,7 +102,7 @@ class Play(ABC):
         assert process.returncode in (0, -signal.SIGKILL), self.shown
         return process.returncode == -signal.SIGKILL
 
-    def kill_at_random(self, times: int, before: Callable[[], None], told: Callable[[str], None] = print) -> None:
+    def kill_at_random(self, times: int, before: Callable[[], None], report: Callable[[str], None] = print) -> None:
         """Runs until so many were killed at a random moment, `before` each of which something happens."""
         caught = tries = 0
         while caught < times:
@@ -111,8 +111,8 @@ class Play(ABC):
             before()
             caught += self.killed_at_random()
             if caught and caught % 20 == 0:
-                told(f"{caught} of {times} random kills in {tries} tries")
-        told(f"{caught} runs were killed at random, in {tries} tries")
+                report(f"{caught} of {times} random kills in {tries} tries")
+        report(f"{caught} runs were killed at random, in {tries} tries")
 
     @property
     def shown(self) -> str:
@@ -129,8 +129,8 @@ class Play(ABC):
             {(dict(probe)["item_id"], dict(build)["gender"]): count for (probe, build), count in expected.items()}
         )
         assert released == self.items
-        kept_out = rows_of(str(target / "_quarantine" / "enriched"))
-        items = [item for item, _ in found.elements()] + [row["item_id"] for row in kept_out]
+        quarantined = rows_of(str(target / "_quarantine" / "enriched"))
+        items = [item for item, _ in found.elements()] + [row["item_id"] for row in quarantined]
         assert sorted(items) == list(range(self.items))
 
 

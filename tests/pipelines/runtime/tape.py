@@ -133,9 +133,9 @@ class TapeSource:
         over = self.context.options.get("ends") == "true"
         ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
         going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
-        return Landed(position=step.step.summary, splits=going, ended=ended, watermarks=self.told(splits))
+        return Landed(position=step.step.summary, splits=going, ended=ended, watermarks=self.watermarks(splits))
 
-    def told(self, splits: Mapping[str, list[int]]) -> list[tuple[str, Watermark]] | None:
+    def watermarks(self, splits: Mapping[str, list[int]]) -> list[tuple[str, Watermark]] | None:
         if "tells" not in self.context.options:
             return None
         ahead, tape = int(self.context.options["tells"]), self.tape()

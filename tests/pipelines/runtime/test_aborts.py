@@ -75,8 +75,8 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
 
     expected = Counter((row["item_id"], match["gender"]) for row, match in oracle.published if match)
     assert Counter((row["item_id"], row["gender"]) for row in harness.published("enriched")) == expected
-    kept_out = Counter((row["item_id"], f"unmatched:{why}@u") for row, why in oracle.quarantined)
-    assert Counter((row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")) == kept_out
+    quarantined = Counter((row["item_id"], f"unmatched:{why}@u") for row, why in oracle.quarantined)
+    assert Counter((row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")) == quarantined
     print(dict(aborts))
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_event_time import RATES, Play, told
+from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import upkeep
@@ -27,14 +27,14 @@ SEED = random.SystemRandom().randrange(10**9)
 
 def fill(play: Play, low: int, high: int, *more: tuple[int, int]) -> Released:
     """Release the span low <= at < high (ms after the start), and `more` of them."""
-    spans = [(told(begin), told(end)) for begin, end in ((low, high), *more)]
+    spans = [(at_ms(begin), at_ms(end)) for begin, end in ((low, high), *more)]
     return play.harness.runner.backfill("converted", *spans)
 
 
 def land(play: Play, rates: int, orders: int) -> None:
     """Tell watermarks, and land what has come."""
-    play.harness.watermark("rates", told(rates))
-    play.harness.watermark("orders", told(orders))
+    play.harness.watermark("rates", at_ms(rates))
+    play.harness.watermark("orders", at_ms(orders))
     play.harness.runner.advance_all(["rates", "orders"])
 
 
@@ -73,10 +73,10 @@ def test_spans_ahead_of_the_stream_in_any_order(spark: SparkSession, tmp_path: P
     assert out(play) == [(2, 101), (3, 101)]
     fill(play, 0, 100)
     assert out(play) == ALL[:4]
-    assert play.kept_out == {}
+    assert play.quarantined == {}
     # The stream releases what is left, and the row without a time; nothing twice.
     assert play.upto() == [(4, 102)]
-    assert play.kept_out == {5: "time-null"}
+    assert play.quarantined == {5: "time-null"}
     assert out(play) == ALL
     assert states(play) == ["backfill published", "backfill published", "release published"]
     play.order(6, "EUR", 50)  # late, inside a span that was backfilled: it is its own row
@@ -97,7 +97,7 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp
     assert done.plan.backfill is not None
     assert (done.plan.backfill.replaces, done.plan.backfill.rows_again) == (((1, 1),), 6)
     assert out(play) == [*ALL, (7, 102)]
-    assert play.kept_out == {5: "time-null"}
+    assert play.quarantined == {5: "time-null"}
     assert states(play) == ["release superseded", "release published", "backfill published"]
     fill(play, 0, 400)
     assert out(play) == [*ALL, (7, 102)]
@@ -115,7 +115,7 @@ def test_spans_that_are_apart_or_overlap_are_one_epoch(spark: SparkSession, tmp_
     [epoch] = fill(play, 200, 300, (80, 95), (90, 120)).published
     assert epoch.rows == 4, "0 and 1 once more, which had been published as one, then 2 and 4"
     assert epoch.plan.backfill is not None
-    assert epoch.plan.backfill.spans == ((told(80), told(120)), (told(200), told(300)))
+    assert epoch.plan.backfill.spans == ((at_ms(80), at_ms(120)), (at_ms(200), at_ms(300)))
     assert states(play) == ["backfill superseded", "backfill published"]
     assert out(play) == [ALL[number] for number in (0, 1, 2, 4)]
     assert fill(play, 200, 300, (80, 120)).published[0].rows == 4
@@ -164,7 +164,7 @@ def test_what_the_watermark_has_not_reached_waits(spark: SparkSession, tmp_path:
 def test_no_row_leaves_before_every_build_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
     play = Play(spark, tmp_path)
     play.order(0, "EUR", 10)
-    play.harness.watermark("orders", told(100))
+    play.harness.watermark("orders", at_ms(100))
     play.harness.runner.advance_all(["rates", "orders"])
     waiting = fill(play, 0, 100).waiting
     assert isinstance(waiting, Waiting)
@@ -189,7 +189,7 @@ def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_pat
     if way == "give it up":
         play.harness.runner.resolve_held("converted", discard=True)
         assert out(play) == ALL[:2]
-        assert play.kept_out == {}
+        assert play.quarantined == {}
         with pytest.raises(GateHeld):
             play.upto()  # the new row waits on, and is met by the stream
         assert states(play) == ["backfill published", "backfill superseded", "discard published", "release held"]
@@ -235,10 +235,10 @@ def test_rows_that_were_put_together_come_apart_again(
         fill(play, number, number + 1)
     tidied = maintain(play.harness)["converted"]
     assert tidied.files_after < tidied.files_before
-    before, kept_out = out(play), play.kept_out
+    before, quarantined = out(play), play.quarantined
     fill(play, 1, 3)
-    assert (out(play), play.kept_out) == (before, kept_out)
-    assert kept_out == dict.fromkeys((0, 2, 4), "unmatched:key-absent@r")
+    assert (out(play), play.quarantined) == (before, quarantined)
+    assert quarantined == dict.fromkeys((0, 2, 4), "unmatched:key-absent@r")
     play.prove()
 
 
@@ -249,7 +249,7 @@ def test_another_text_of_the_insert_makes_its_span_anew(spark: SparkSession, tmp
     fill(play, 100, 300)
     play.harness.runner.close()
     other = RATES.replace("r.rate FROM", "-r.rate FROM").format(policy="quarantine", kind="LEFT", more="")
-    play.harness = Harness(other, spark, tmp_path, clock=lambda: told(1_000_000))
+    play.harness = Harness(other, spark, tmp_path, clock=lambda: at_ms(1_000_000))
     fill(play, 0, 100)
     assert out(play) == [(0, -100), (1, -100), *ALL[2:]]
 
@@ -275,7 +275,7 @@ def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp
     """
     harness = Harness(compile_script(script), spark, tmp_path)
     with pytest.raises(PlanningError, match="sink joins by processing time"):
-        harness.runner.backfill("sink", (told(0), told(100)))
+        harness.runner.backfill("sink", (at_ms(0), at_ms(100)))
 
 
 @pytest.mark.thorough
@@ -312,7 +312,7 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(
         streamed.upto(rates=high, orders=high)
     filled.upto()
     assert rows(filled) == rows(streamed)
-    assert filled.kept_out == streamed.kept_out
+    assert filled.quarantined == streamed.quarantined
     filled.prove()
 
 

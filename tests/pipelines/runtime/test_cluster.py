@@ -65,10 +65,10 @@ def latest(lake: Path, table: str, column: str) -> dict[Any, Any]:
 def released(lake: Path, target: str, column: str, epoch: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """What an epoch published, (user, value), and the users of the clicks that it quarantined."""
     path = lake / "targets" / target
-    published, kept_out = rows_of(str(path)), rows_of(str(path / "_quarantine" / target))
+    published, quarantined = rows_of(str(path)), rows_of(str(path / "_quarantine" / target))
     return (
         [(row["user_id"], row[column]) for row in published if row["_epoch"] == epoch],
-        [row["user_id"] for row in kept_out if row["_epoch"] == epoch],
+        [row["user_id"] for row in quarantined if row["_epoch"] == epoch],
     )
 
 
@@ -136,7 +136,7 @@ def test_the_example_on_executors_in_processes_of_their_own(example_database: Da
         executors = process.stdout.read().split()
         assert process.wait() == 0, (tmp_path / "log").read_text()[-3000:]
         assert executors == ["2"]
-        # Nor did the executors write it down, or were told it on their command lines.
+        # Nor did the executors write it down, nor get it on their command lines.
         logs = [file for executor in work.iterdir() for file in executor.glob("std*")]
         assert logs
         assert traces(SECRET, lake, script, tmp_path / "log", *logs) == []
@@ -153,13 +153,13 @@ def test_the_example_on_executors_in_processes_of_their_own(example_database: Da
         ("placed_click", "user_city", "city"),
     ):
         for epoch, server in ((1, before[table]), (2, after[table])):
-            published, kept_out = released(lake, target, column, epoch)
+            published, quarantined = released(lake, target, column, epoch)
             assert published
             assert published == [(user, server[user]) for user, _ in published]
-            assert kept_out
-            assert not any(user in server for user in kept_out)
+            assert quarantined
+            assert not any(user in server for user in quarantined)
             asked = [row["user_id"] for row in clicks if row["_epoch"] == epoch]
-            assert sorted([*(user for user, _ in published), *kept_out], key=str) == sorted(asked, key=str)
+            assert sorted([*(user for user, _ in published), *quarantined], key=str) == sorted(asked, key=str)
     assert len({row["_split"] for row in rows_of(str(lake / "tables" / "user_info")) if row["_op"] == "r"}) == 5
     log = 900 * 5000
     assert log < read < 1.5 * log, "the log is sent once, though both tables read it"

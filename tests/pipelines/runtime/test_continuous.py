@@ -42,7 +42,7 @@ def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace
 
 
 class ScriptedRunner:
-    """Does what it is told, and writes down what it was asked for."""
+    """Does as the test says, and writes down what it was asked for."""
 
     def __init__(self, **answers: Any) -> None:
         self.asked: list[str] = []
@@ -51,7 +51,7 @@ class ScriptedRunner:
             sources=[SimpleNamespace(name="user_info"), SimpleNamespace(name="click_event")],
             inserts=[insert("first", "user_info"), insert("second")],
         )
-        self.told: list[tuple[str, str]] = []
+        self.stored: list[tuple[str, str]] = []
         self.shown = 0
         self.free: list[str] = []
 
@@ -59,7 +59,7 @@ class ScriptedRunner:
         self.shown += 1
 
     def stuck(self, owner: str, error: TidegateError) -> None:
-        self.told.append((owner, error.what))
+        self.stored.append((owner, error.what))
 
     def advance_together(self, tables: Iterable[str]) -> dict[str, Advance | TidegateError]:
         done: dict[str, Advance | TidegateError] = {}
@@ -185,7 +185,7 @@ def test_a_table_that_fails_is_tried_again_ever_more_seldom_while_the_others_go_
     assert active.run(max_ticks=250) == "limit"
     assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
     assert runner.asked.count("click_event") == 250
-    assert runner.told == [("user_info", "the server has gone")], "what is stored for alerts is stored once"
+    assert runner.stored == [("user_info", "the server has gone")], "what is stored for alerts is stored once"
     assert active.stuck["user_info"].attempts == 10
 
 
@@ -233,7 +233,7 @@ def test_one_table_of_ten_is_stuck_on_the_log_they_share_and_the_nine_go_on() ->
     assert shared.read["t3"] == [1]
     assert [[item.owner for item in tick.stuck] for tick in ticks] == [[], ["t3"], ["t3"]]
     assert isinstance(ticks[1].stuck[0].error, SchemaChanged)
-    assert runner.told == [("t3", ticks[1].stuck[0].error.what)], "stored for alerts in the tick that fails"
+    assert runner.stored == [("t3", ticks[1].stuck[0].error.what)], "stored for alerts in the tick that fails"
     for tick in ticks[1:]:
         assert [item.insert for item in tick.releases] == [f"of_{name}" for name in nine]
 
@@ -299,7 +299,7 @@ def test_what_no_retry_can_mend_ends_the_loop(error: TidegateError) -> None:
     runner = ScriptedRunner(user_info=error)
     with pytest.raises(type(error)):
         loop(runner).run()
-    assert runner.told == []
+    assert runner.stored == []
 
 
 def test_without_an_engine_no_step_is_tried_again() -> None:
@@ -373,11 +373,11 @@ def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
 
 def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
     aligned = WatermarkStrategy.no_watermarks().with_watermark_alignment("g", timedelta(0), timedelta(seconds=2))
-    standing = GroupPosition("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
+    position = GroupPosition("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
     waits: list[float] = []
     stop = threading.Event()
     stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]
-    runner = ScriptedRunner(user_info=Advance("user_info", 1, (), None, standing))
+    runner = ScriptedRunner(user_info=Advance("user_info", 1, (), None, position))
     runner.strategy = lambda table: aligned  # type: ignore[attr-defined]
     Continuous(runner, every=3600.0, stop=stop).run(max_ticks=1)  # type: ignore[arg-type]
     assert 0.0 < waits[0] <= 2.0
@@ -438,7 +438,7 @@ def test_a_pending_timer_fires_at_the_tick_that_its_time_has_come_without_a_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     function = EventTimeExtension.wrap_process_function(Reminded())
-    pipeline = compile_script(SCRIPT).process("told", "events", "k", function, "k STRING, at BIGINT", buckets=1)
+    pipeline = compile_script(SCRIPT).process("timed", "events", "k", function, "k STRING, at BIGINT", buckets=1)
     now = [10]
     harness = Harness(pipeline, spark, tmp_path, clock=lambda: now[0])
     harness.push("events", [{"k": "a", "due": 50}])
@@ -448,7 +448,7 @@ def test_a_pending_timer_fires_at_the_tick_that_its_time_has_come_without_a_row(
 
     def tell(tick: Tick) -> None:
         landed = any(advance.epochs for advance in tick.advances)
-        seen.append((landed, [(row["k"], row["at"]) for row in harness.published("told")]))
+        seen.append((landed, [(row["k"], row["at"]) for row in harness.published("timed")]))
         now[0] = next(clock)
 
     assert Continuous(harness.runner, every=0.0, on_tick=tell).run(max_ticks=3) == "limit"

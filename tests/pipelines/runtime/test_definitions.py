@@ -268,8 +268,8 @@ def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_
         store(definitions.lake, plan)
         found = settled_status(definitions.lake, None)
         assert found.holding_back == ({"enriched": held} if held else {})
-        told = "enriched is left out of its script: retention of users spares what it may still join"
-        assert any(told in str(line) for line in lake_state(found)) == bool(held)
+        note = "enriched is left out of its script: retention of users spares what it may still join"
+        assert any(note in str(line) for line in lake_state(found)) == bool(held)
 
 
 def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_planned(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run would do next, told without storing anything: sources that keep something beside their plans, too."""
+"""What a run would do next, without storing anything, also of sources that store something beside their plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPT = (
 )
 
 
-def told(lake: Path, options: dict[str, str], *resnapshot: str) -> DryRun:
+def next_steps(lake: Path, options: dict[str, str], *resnapshot: str) -> DryRun:
     written = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
     with Runner(compile_script(SCRIPT.format(options=written)), Lake(lake)) as runner:
         return dry_run(runner, resnapshot)
@@ -38,7 +38,7 @@ def test_the_chunks_of_a_snapshot_are_planned_and_forgotten(database: Database, 
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(9))", "INSERT INTO item SELECT seq, 'a' FROM seq_1_to_40"
     )
     options = database.options("item", **{"scan.incremental.snapshot.chunk.size": "10"})
-    found = told(tmp_path, options)
+    found = next_steps(tmp_path, options)
     item, visit = found.sources
     assert (item.generation, item.epoch, item.step.phase, item.step.flips) == (1, 1, "bounded", False)
     assert "chunks 1-4 of 4" in item.step.summary
@@ -47,7 +47,7 @@ def test_the_chunks_of_a_snapshot_are_planned_and_forgotten(database: Database, 
     assert (insert.state, insert.plan) == ("waiting", None)
     assert "item is still loading" in insert.reason
     assert stored(tmp_path) == []
-    assert told(tmp_path, options).sources[0].step is not None, "and once more"
+    assert next_steps(tmp_path, options).sources[0].step is not None, "and once more"
 
 
 def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +56,14 @@ def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder.mkdir()
     (folder / "a.json").write_text('{"id": 1, "name": "a"}\n')
     options = {"connector": "filesystem", "path": str(folder), "format": "json"}
-    step = told(tmp_path / "lake", options).sources[0].step
+    step = next_steps(tmp_path / "lake", options).sources[0].step
     assert (step.ranges["from"], step.ranges["to"]) == (0, 1)
     assert stored(tmp_path / "lake") == []
 
 
 def test_a_table_that_the_script_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(PlanningError, match="itm is no source of this script"):
-        told(tmp_path, {"connector": "datagen", "number-of-rows": "5"}, "itm")
+        next_steps(tmp_path, {"connector": "datagen", "number-of-rows": "5"}, "itm")
 
 
 def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside_it(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside
     plan = source_row("item", 1, 1, 0, step)
     store(lake, plan)
     options = {"connector": "datagen", "number-of-rows": "5", "rows-per-second": "5"}
-    item = told(tmp_path, options).sources[0]
+    item = next_steps(tmp_path, options).sources[0]
     assert (item.unfinished, item.epoch, item.step and item.step.summary) == (True, 1, "rows 1-3")
-    anew = told(tmp_path, options, "item").sources[0]
+    anew = next_steps(tmp_path, options, "item").sources[0]
     assert (anew.unfinished, anew.generation, anew.epoch) == (False, 2, 1)

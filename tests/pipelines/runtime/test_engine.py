@@ -129,8 +129,8 @@ def test_no_jvm_outlives_a_process_that_is_ended_while_spark_starts(sent: signal
             """The script has become the JVM."""
             for each in psutil.Process(started.pid).children():
                 with suppress(psutil.Error):  # ended meanwhile
-                    program, *told = each.cmdline()
-                    if program.endswith("java") and "org.apache.spark.deploy.SparkSubmit" in told:
+                    program, *arguments = each.cmdline()
+                    if program.endswith("java") and "org.apache.spark.deploy.SparkSubmit" in arguments:
                         jvm[:] = [each]
             return bool(jvm)
 

@@ -35,7 +35,7 @@ def moment(ms: int | None) -> datetime | None:
     return None if ms is None else datetime(2026, 1, 1) + timedelta(milliseconds=ms)
 
 
-def told(ms: int) -> int:
+def at_ms(ms: int) -> int:
     """`ms` after the start, as a watermark's timestamp."""
     return int((datetime(2026, 1, 1) - datetime(1970, 1, 1)).total_seconds() * 1000) + ms
 
@@ -54,7 +54,7 @@ class Play:
     ) -> None:
         text = script.format(policy=policy, kind=kind, more=more)
         self.now = 1_000_000
-        self.harness = Harness(text, spark, directory, clock=lambda: told(self.now))
+        self.harness = Harness(text, spark, directory, clock=lambda: at_ms(self.now))
 
     def rate(self, currency: str | None, rate: int | None, at: int | None, op: str = "+I") -> None:
         self.harness.push("rates", [{"currency": currency, "rate": rate, "valid_from": moment(at)}], op)
@@ -63,17 +63,17 @@ class Play:
         self.harness.push("orders", [{"id": number, "currency": currency, "at": moment(at)}], op)
 
     def upto(self, rates: int | None = None, orders: int | None = None) -> list[tuple[Any, ...]]:
-        """Tell watermarks and advance; what was published: (id, rate), with the op where it is not +I."""
+        """Set watermarks and advance; what was published: (id, rate), with the op where it is not +I."""
         if rates is not None:
-            self.harness.watermark("rates", rates if rates == MAX_TIMESTAMP else told(rates))
+            self.harness.watermark("rates", rates if rates == MAX_TIMESTAMP else at_ms(rates))
         if orders is not None:
-            self.harness.watermark("orders", orders if orders == MAX_TIMESTAMP else told(orders))
+            self.harness.watermark("orders", orders if orders == MAX_TIMESTAMP else at_ms(orders))
         return sorted(
             (row["id"], row["rate"], *(() if row["op"] == "+I" else (row["op"],))) for row in self.harness.advance()
         )
 
     @property
-    def kept_out(self) -> dict[int, str]:
+    def quarantined(self) -> dict[int, str]:
         return {row["id"]: row["_reason"] for row in self.harness.quarantined("converted")}
 
     def prove(self) -> None:
@@ -124,7 +124,7 @@ def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(spark: Sp
     assert play.upto(rates=40, orders=40) == [
         (number, met, *(() if op == "+I" else (op,))) for number, (_, _, op, met) in cases if isinstance(met, int)
     ]
-    assert play.kept_out == {number: met for number, (_, _, _, met) in cases if isinstance(met, str)}
+    assert play.quarantined == {number: met for number, (_, _, _, met) in cases if isinstance(met, str)}
     play.prove()
 
 
@@ -154,7 +154,7 @@ def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Pat
 @pytest.mark.parametrize(
     ("kind", "rows"), at_length([("LEFT", [(0, 100), (1, None), (2, None)]), ("INNER", [(0, 100)])])
 )
-def test_publish_is_sqls_own_meaning_and_a_null_time_is_kept_out_all_the_same(
+def test_publish_is_sqls_own_meaning_and_a_null_time_is_quarantined_all_the_same(
     spark: SparkSession, tmp_path: Path, kind: str, rows: list[tuple[Any, ...]]
 ) -> None:
     play = Play(spark, tmp_path, "publish", kind)
@@ -164,7 +164,7 @@ def test_publish_is_sqls_own_meaning_and_a_null_time_is_kept_out_all_the_same(
     play.order(2, "EUR", 9)
     play.order(3, "EUR", None)
     assert play.upto(rates=40, orders=40) == rows
-    assert play.kept_out == {3: "time-null"}
+    assert play.quarantined == {3: "time-null"}
     play.prove()
 
 
@@ -193,7 +193,7 @@ def test_a_predicate_is_tested_on_the_chosen_version_only(spark: SparkSession, t
     play.order(0, "EUR", 15)
     play.order(1, "EUR", 25)
     assert play.upto(rates=30, orders=30) == [(0, 150)]
-    assert play.kept_out == {1: "unmatched:predicate@r"}
+    assert play.quarantined == {1: "unmatched:predicate@r"}
     play.prove()
 
 
@@ -228,7 +228,7 @@ def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: Spa
     play.order(2, "EUR", 700_000)
     assert play.upto() == [(2, 100)]
     last = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1]
-    assert last.plan.time.watermark == told(1_000_000)
+    assert last.plan.time.watermark == at_ms(1_000_000)
     assert last.staged.facts["late@o"] == 1
     play.prove()
 
@@ -275,12 +275,12 @@ def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_t
     order(2, 1, 1600)  # WHERE leaves it out
     order(3, 2, 500)  # no such shop
     order(100, 1, 500)  # WHERE, by the probe alone
-    harness.watermark("orders", told(5000))
-    harness.watermark("rates", told(5000))
+    harness.watermark("orders", at_ms(5000))
+    harness.watermark("rates", at_ms(5000))
     assert harness.advance() == []  # shops has not flipped
-    harness.watermark("shops", told(700))
+    harness.watermark("shops", at_ms(700))
     assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(0, 10, 100)]
-    harness.watermark("shops", told(5000))
+    harness.watermark("shops", at_ms(5000))
     assert [(row["id"], row["region"], row["rate"]) for row in harness.advance()] == [(1, 20, 200)]
     assert {row["id"]: row["_reason"] for row in harness.quarantined("converted")} == {3: "unmatched:key-absent@s"}
     assert harness.verify("converted").passed
@@ -297,19 +297,19 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     play.order(1, "USD", 12)
     play.order(2, "EUR", 99)
 
-    play.harness.watermark("rates", told(50))
-    play.harness.watermark("orders", told(50))
+    play.harness.watermark("rates", at_ms(50))
+    play.harness.watermark("orders", at_ms(50))
     with dying(point):
         play.harness.run()
     play.harness.restart()
     assert play.upto() == [(0, 100)]
     assert play.upto(rates=100, orders=100) == [(2, 100)]
-    assert play.kept_out == {1: "unmatched:key-absent@r"}
+    assert play.quarantined == {1: "unmatched:key-absent@r"}
     play.prove()
 
 
 @pytest.mark.thorough
-def test_a_release_looks_at_the_files_that_may_hold_a_due_row_and_at_no_others(
+def test_a_release_looks_at_the_files_that_may_hold_a_releasable_row_and_at_no_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     play = Play(spark, tmp_path)
@@ -337,7 +337,7 @@ def test_another_kind_of_join_under_the_same_id_is_refused(spark: SparkSession, 
     by_now = by_now.replace("AS OF o.at", "AS OF o.now")
     harness = Harness(by_now.format(policy="quarantine", kind="LEFT", more=""), spark, tmp_path)
     harness.push("orders", [{"id": 2, "currency": "EUR", "at": moment(30)}])
-    with pytest.raises(PlanningError, match="something else of insert converted"):
+    with pytest.raises(PlanningError, match="defines insert converted differently"):
         harness.advance()
 
 

@@ -1,4 +1,4 @@
-"""What engines and the disk throw, told as errors are."""
+"""What engines and the disk throw becomes a typed error."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ INSERT INTO of_c SELECT id FROM c;
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], **stopped: Exception) -> None:
-    """A run whose sources fail as told; what works is added to `asked`."""
+    """A run whose sources fail as given; what works is added to `asked`."""
 
     def step(result: Any) -> Any:
         def done(self: Runner, name: str, **_: object) -> Any:

@@ -16,7 +16,7 @@ from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play, told
+from tests.pipelines.runtime.test_event_time import Play, at_ms
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
@@ -50,12 +50,12 @@ def files(harness: Harness, target: str, insert: Insert) -> tuple[set[str], set[
 
 def check(harness: Harness, target: str, insert: Insert) -> None:
     """Every file of the target lies in its own folder, and in the quarantine's is no file but the quarantine's own."""
-    published, kept_out = files(harness, target, insert)
+    published, quarantined = files(harness, target, insert)
     path = harness.lake.target_path(harness.pipeline.table(target))
     assert published
     assert all(name.startswith(f"_data/{insert.id}/") for name in published), published
-    assert kept_out
-    assert {str(file.relative_to(path)) for file in Path(path).glob("_quarantine/**/*.parquet")} == kept_out
+    assert quarantined
+    assert {str(file.relative_to(path)) for file in Path(path).glob("_quarantine/**/*.parquet")} == quarantined
 
 
 def ids(play: Play) -> list[int]:
@@ -114,7 +114,7 @@ def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSe
     assert held.folder not in staged(play)
     check(harness, "converted", insert)
     assert ids(play) == [1, 2]
-    assert play.kept_out.keys() == {3}
+    assert play.quarantined.keys() == {3}
     play.prove()
 
 
@@ -130,8 +130,8 @@ def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
         play.upto(rates=10, orders=10)
         play.order(3, "EUR", 20)
         play.order(4, "YYY", 20)
-        harness.watermark("rates", told(20))
-        harness.watermark("orders", told(20))
+        harness.watermark("rates", at_ms(20))
+        harness.watermark("orders", at_ms(20))
         crash_at(harness, "insert.judged")
         assert harness.lake.format == 2
     assert play.upto() == [(3, 100)]  # staged by the older one
@@ -144,9 +144,9 @@ def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     assert harness.lake.format == lake_module.FORMAT
     harness.runner.out_of_quarantine("converted", FromQuarantine(discards=False))
     assert ids(play) == [1, 2, 3, 5]
-    assert play.kept_out.keys() == {4}
+    assert play.quarantined.keys() == {4}
     play.prove()
-    harness.runner.backfill("converted", (told(0), told(15)))
+    harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
     harness.runner.maintenance(timedelta(0)).run()
     harness.restart()
     vacuum(play)
@@ -160,8 +160,8 @@ def test_what_a_crash_has_left_goes_from_both_places(spark: SparkSession, tmp_pa
     play.rate("EUR", 100, 10)
     play.order(1, "EUR", 10)
     play.order(2, "XXX", 10)
-    harness.watermark("rates", told(10))
-    harness.watermark("orders", told(10))
+    harness.watermark("rates", at_ms(10))
+    harness.watermark("orders", at_ms(10))
     crash_at(harness, "insert.written")
     assert len(staged(play)) == 1
     crash_at(harness, "insert.staged")

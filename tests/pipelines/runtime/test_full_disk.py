@@ -98,8 +98,8 @@ _MAKES = ("source.planned", "source.watermarked", "insert.planned")
 """What comes next is made for all epochs, and not for one: the table, the lease of the INSERT, the target."""
 
 
-def told_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
-    """What commands tell whose lake lies on a disk of 3 MB, until one of them makes it larger."""
+def reported_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
+    """What commands print whose lake lies on a disk of 3 MB, until one of them makes it larger."""
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     script = " && ".join([f"mount -t tmpfs -o size=3m none '{lake}'", *steps])
     done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
@@ -116,21 +116,21 @@ def test_a_full_disk_is_reported_wherever_it_happens_and_the_next_run_goes_on(tm
     lake.mkdir()
     assert set(faults.POINTS) - set(STANDS) == _MAY_FIT
     python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"
-    first, *refused, last = told_on_a_small_disk(lake, f"{python} {' '.join(STANDS)}", python)
+    first, *refused, last = reported_on_a_small_disk(lake, f"{python} {' '.join(STANDS)}", python)
 
     assert first["what"].startswith("user_info: ")
     assert "user_info" not in first["landed"]  # a small source beside it may still fit
-    for told in (first, *refused):
-        assert "No space left on device" in told["what"], told
-        assert "generation 1, epoch 1" in told["where"] or told["point"] in _MAKES, told
+    for report in (first, *refused):
+        assert "No space left on device" in report["what"], report
+        assert "generation 1, epoch 1" in report["where"] or report["point"] in _MAKES, report
     assert "none of its rows are committed" in first["state"]
-    stands = {told["point"]: told["stands"] for told in refused}
+    stands = {report["point"]: report["stands"] for report in refused}
     # A verdict may fit into what is left of the disk where what comes before it does not.
     assert stands.pop("insert.staged") in ("staged", "passed")
     assert stands == {point: far for point, far in STANDS.items() if point != "insert.staged"}
-    for told in refused:
-        owner = "enriched" if told["point"] in _OF_INSERT else "click_event"
-        assert owner in told["what"], told
+    for report in refused:
+        owner = "enriched" if report["point"] in _OF_INSERT else "click_event"
+        assert owner in report["what"], report
     assert last == {"point": None, "published": 1000}
 
 
@@ -150,7 +150,7 @@ def test_a_snapshot_that_fills_the_disk_names_its_chunk_and_the_next_run_goes_on
     run.write_text(RUN)
     lake.mkdir()
     python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"
-    full, last = told_on_a_small_disk(lake, python, f"mount -o remount,size=60m '{lake}'", python)
+    full, last = reported_on_a_small_disk(lake, python, f"mount -o remount,size=60m '{lake}'", python)
 
     assert full["what"].startswith("user_info: ")
     assert "No space left on device" in full["what"]

@@ -609,7 +609,7 @@ def test_maintenance_of_a_target_reads_the_newest_epoch_alone_and_leaves_what_it
     assert seen[1] <= seen[0] < 10
 
 
-def test_what_can_be_recomputed_is_told_of_any_epochs_by_one_look_at_the_logs(
+def test_what_can_be_recomputed_is_found_for_any_epochs_by_one_look_at_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = grown(tmp_path, 60)

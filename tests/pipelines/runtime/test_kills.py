@@ -27,7 +27,7 @@ RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
 
 
 class ScriptedPlay(Play):
-    """Users that a test has told, too."""
+    """With the users that a test has pushed."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, SCRIPT.format(kind="LEFT", policy="quarantine"), SEED, {})
@@ -78,10 +78,10 @@ def test_kills_lose_no_row_and_repeat_none(tmp_path: Path, capfd: pytest.Capture
     play.flip()
     die_at_each(play, faults.POINTS)
 
-    def told(progress: str) -> None:
+    def report(progress: str) -> None:
         with capfd.disabled():
             print(f"\n{progress} (seed {SEED})", flush=True)
 
-    play.kill_at_random(RANDOM_KILLS, play.push, told)
+    play.kill_at_random(RANDOM_KILLS, play.push, report)
     play.ends()
     play.check()

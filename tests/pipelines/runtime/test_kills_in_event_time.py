@@ -61,7 +61,7 @@ def start(lake: Lake, point: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def told(lake: Lake) -> list[dict[str, Any]]:
+def log_of(lake: Lake) -> list[dict[str, Any]]:
     return [vars(row) for row in lake.watermarks.rows("clicks")]
 
 
@@ -79,16 +79,16 @@ def test_a_kill_before_the_watermark_is_written_changes_nothing_of_it(
         for process in (one, other):
             _, shown = process.communicate()
             assert process.returncode == -signal.SIGKILL, shown
-    assert [len(told(lake)) for lake in (appended, landed)] == [0, 1]
+    assert [len(log_of(lake)) for lake in (appended, landed)] == [0, 1]
     assert [len(lake.epochs.rows("clicks")) for lake in (appended, landed)] == [1, 2]
     first = released(spark, landed)  # what the killed epoch has committed is not read before its watermark is there
     assert released(spark, appended) == []
     for lake, epochs in ((whole, 3), (appended, 3), (landed, 2)):
         for _ in range(epochs):
             advance(spark, lake)
-    assert told(appended) == told(whole)
-    assert told(landed) == told(whole)
-    assert [row["splits"][0]["state"]["since"] for row in told(whole)] == [0, 1, 1]
+    assert log_of(appended) == log_of(whole)
+    assert log_of(landed) == log_of(whole)
+    assert [row["splits"][0]["state"]["since"] for row in log_of(whole)] == [0, 1, 1]
     watermark = whole.watermarks.last("clicks").timestamp  # type: ignore[union-attr]
     due = [row for rows in CLICKS.values() for row in rows if row["n"] <= watermark]
     expected = sorted((row["id"], met(row)) for row in due)

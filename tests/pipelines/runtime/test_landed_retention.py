@@ -209,8 +209,8 @@ def test_an_epoch_that_is_not_published_holds_what_it_reads(tmp_path: Path, publ
     if published:
         hand.publish(plan)
     assert (hand.remove(), hand.there) == (((6, ""), []) if published else ((3, ""), [4, 5, 6]))
-    told = "no row may go" if published else "no row may go: now has come no further"
-    assert hand.remove() == (0, told)
+    reason = "no row may go" if published else "no row may go: now has come no further"
+    assert hand.remove() == (0, reason)
 
 
 def test_rows_that_wait_for_their_time_stay_however_old(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_rows_that_wait_for_their_time_stay_however_old(tmp_path: Path) -> None:
         hand.land("orders", epoch, times)
     hand.released(5)  # the watermark stands at 5 s
     assert (hand.remove(), hand.there) == ((3, ""), [3, 4, 5])
-    told = "no row may go: converted has come no further"
-    assert hand.remove() == (0, told)
+    reason = "no row may go: converted has come no further"
+    assert hand.remove() == (0, reason)
     hand.publish(hand.plan("converted", 2, 5, 5, time=span(5_000, 60_000, since=2)))
     assert (hand.remove(), hand.there) == ((3, ""), [])
 
@@ -260,8 +260,8 @@ def test_a_process_holds_what_it_has_not_read(tmp_path: Path) -> None:
     assert hand.remove(pipeline=reading) == (0, "copied has not released anything yet")
     taken = ProcessSpan((InputSpan("orders", 1, 2, 6, 4),), 0, 1, (0, False), (0, False), 0)
     hand.plan("copied", 1, 2, 6, ProcessPlan, process=taken)
-    told = "no row may go: copied has to meet every row, and has read no further"
-    assert [hand.remove(), hand.remove()] == [(2, ""), (0, told)]  # of another script, too
+    reason = "no row may go: copied has to meet every row, and has read no further"
+    assert [hand.remove(), hand.remove()] == [(2, ""), (0, reason)]  # of another script, too
 
 
 def test_an_insert_of_another_script_is_asked_though_its_target_is_not_found(tmp_path: Path) -> None:
@@ -478,8 +478,8 @@ def test_status_shows_how_far_back_rows_go_and_who_was_left_out(tmp_path: Path) 
     found = status(hand.lake, hand.pipeline)
     assert (found.sources[1].rows, found.sources[1].removed, found.sources[1].since) == (20, 12, 13_000)
     assert found.to_json()["sources"][1]["since"] == 13_000
-    told = "rows go back to 1970-01-01 00:00:13 UTC; 12 rows that landed before are gone"
-    assert any(told in str(line) for line in lake_state(found))
+    reason = "rows go back to 1970-01-01 00:00:13 UTC; 12 rows that landed before are gone"
+    assert any(reason in str(line) for line in lake_state(found))
     definitions.number(insert_owner("converted"))
     Definitions(hand.lake, script(NOW), {}, lambda: 0).leave_out(hand.lake.leases("a run"))
     assert status(hand.lake).holding_back == {"converted": ("orders",)}

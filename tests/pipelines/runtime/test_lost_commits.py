@@ -18,7 +18,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play, told
+from tests.pipelines.runtime.test_event_time import Play, at_ms
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -223,13 +223,13 @@ def test_a_quarantine_has_its_last_commit_made_again(
     for number in (1, 2):
         play.order(number, "XXX", 10 * number)
         play.upto(rates=10 * number, orders=10 * number)
-    assert play.kept_out.keys() == {1, 2}
+    assert play.quarantined.keys() == {1, 2}
     lose(Path(quarantine))
     harness.restart()
-    assert play.kept_out.keys() == {1}
+    assert play.quarantined.keys() == {1}
     harness.runner.maintenance(timedelta(0)).run()  # what the commit is made again from stays
     assert play.upto() == []
-    assert play.kept_out.keys() == {1, 2}
+    assert play.quarantined.keys() == {1, 2}
     harness.runner.maintenance(timedelta(0)).run()
     play.prove()
     for commit in sorted(Path(quarantine / "_delta_log").glob("*.json"))[1:]:
@@ -266,7 +266,7 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
     else:
         harness.runner.maintenance(timedelta(0)).run()
         play.upto()
-    assert play.kept_out.keys() == {1, 2}
+    assert play.quarantined.keys() == {1, 2}
     play.prove()
 
 
@@ -301,9 +301,9 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
     remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
-    assert play.kept_out.keys() == {10}
+    assert play.quarantined.keys() == {10}
     assert play.upto() == []
-    assert play.kept_out.keys() == {10, 50}
+    assert play.quarantined.keys() == {10, 50}
     play.prove()
 
 
@@ -317,7 +317,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
     play.upto(rates=10, orders=10)
     play.rate("XXX", 7, 5)
     play.upto()
-    harness.runner.backfill("converted", (told(0), told(15)))
+    harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
     assert lake_rows.read(spark, quarantine).count() == 0
     remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()

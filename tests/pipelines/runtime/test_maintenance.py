@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_event_time import RATES, Play, told
+from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
 from tests.pipelines.runtime.test_random_histories import SCRIPT
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
@@ -57,12 +57,12 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert (found.looked_at, found.removed) == (5, 3)
     assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
     playing.order(2, "EUR", 45)  # late, and its version is there
-    playing.order(3, "EUR", 12)  # late beyond retention: told as such, never joined to another version
+    playing.order(3, "EUR", 12)  # late beyond retention: reported as such, never joined to another version
     playing.rate("EUR", 999, 5)  # late: of the rows that it was valid for, those of before 10 alone
     playing.order(4, "USD", 70)
     playing.order(5, "EUR", 25)
     assert playing.upto(rates=80, orders=80) == [(1, 103), (2, 103), (4, 200)]
-    assert playing.kept_out == dict.fromkeys((3, 5), "unmatched:beyond-retention@r")
+    assert playing.quarantined == dict.fromkeys((3, 5), "unmatched:beyond-retention@r")
     report = playing.harness.verify("converted")
     assert report.passed
     assert [(epoch.state, epoch.beyond_retention) for epoch in report.epochs] == [("beyond retention", 0), ("equal", 2)]
@@ -106,12 +106,12 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
     for number, at in enumerate([50, 90, 150, 250]):
         playing.order(number, "EUR", at)
     assert playing.upto(rates=60, orders=60) == [(0, 100)]
-    playing.harness.watermark("rates", told(300))
-    playing.harness.watermark("orders", told(300))
+    playing.harness.watermark("rates", at_ms(300))
+    playing.harness.watermark("orders", at_ms(300))
     playing.harness.runner.advance_all(["rates", "orders"])
 
     with dying("insert.staged"):
-        playing.harness.runner.backfill("converted", (told(250), told(300)))
+        playing.harness.runner.backfill("converted", (at_ms(250), at_ms(300)))
     maintain(playing.harness)
     assert versions(playing.harness) == [("EUR", 100), ("EUR", 101), ("EUR", 102)]
     playing.harness.restart()
@@ -145,7 +145,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
     playing.order(0, "USD", 15)
     playing.order(1, "EUR", 15)
     assert playing.upto(rates=50, orders=50) == [(1, 100)]
-    assert playing.kept_out == {0: "unmatched:key-absent@r"}
+    assert playing.quarantined == {0: "unmatched:key-absent@r"}
     retained = maintain(playing.harness)["rates"].retained
     assert retained is not None
     assert (retained.removed, retained.reason) == (
@@ -166,7 +166,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
 
 
 def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession, tmp_path: Path) -> None:
-    now = [told(0)]
+    now = [at_ms(0)]
     more = "'changelog.retention' = '1 s', 'changelog.lookup' = 'true'"
     harness = Harness(
         CLICKS.replace("'signals' = 'true'", f"'signals' = 'true', {more}", 1), spark, tmp_path, clock=lambda: now[0]

@@ -76,8 +76,8 @@ def test_each_key_once_with_its_nearest_version(harness: Harness):
     assert found[2].nearest.startswith("deleted")
     assert "after the pin" in found[3].nearest
     assert found[9].nearest.startswith("none up to epoch")
-    (told,) = [line for line in Incident("k", "lag", "t", keys=(found[9],)).body().splitlines() if "user_id" in line]
-    assert told.strip().startswith("user_id = 9: the key is not in the table (user_info); nearest version: none up to")
+    (shown,) = [line for line in Incident("k", "lag", "t", keys=(found[9],)).body().splitlines() if "user_id" in line]
+    assert shown.strip().startswith("user_id = 9: the key is not in the table (user_info); nearest version: none up to")
 
 
 @pytest.mark.parametrize("most", [0, 2])
@@ -103,7 +103,7 @@ def said(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) -> str
     """What a person finds who looks at every row of the changelog."""
     words = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 
-    def told(row: Row) -> str:
+    def change_of(row: Row) -> str:
         time = "" if row.time is None else f" at {np.datetime64(row.time // 1000, 'ms')} UTC".replace("T", " ", 1)
         return f"{words[row.op]}{time} (epoch {row.epoch})"
 
@@ -117,7 +117,7 @@ def said(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) -> str
         last = max(own, key=place)
         if last.op != "d" and any(row.op == "t" and place(row) > place(last) for row in seen):
             return "none since a truncate of its table", False
-        return told(last), last.op != "d"
+        return change_of(last), last.op != "d"
 
     if None in key:
         return f"none up to epoch {pin}, nor since"
@@ -133,7 +133,7 @@ def said(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) -> str
     if not parts and own and at is not None:
         first = min(own, key=lambda row: (row.time, *order(row)))
         late = timedelta(microseconds=(first.time or 0) - at)
-        parts.append(f"{told(first)}, {late} after the row{after if first.epoch > pin else ''}")
+        parts.append(f"{change_of(first)}, {late} after the row{after if first.epoch > pin else ''}")
     return "; then ".join(parts) or f"none up to epoch {pin}, nor since"
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_event_time import RATES, Play, told
+from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
@@ -129,7 +129,7 @@ def test_what_was_decided_long_enough_ago_goes_and_is_known_by_its_decision(tmp_
     assert (kept.remove(seconds=5), kept.upto) == ((4, ""), 6)
     assert kept.there == [(3, "key-absent@u"), (4, "key-absent@u")]
     found = reconcile(kept.made.lake, kept.made.pipeline, kept.made.insert)
-    assert (found.rows.kept_out, found.said["quarantine"], found.tables["quarantine"]) == (12, 4, 4)
+    assert (found.rows.in_quarantine, found.said["quarantine"], found.tables["quarantine"]) == (12, 4, 4)
 
 
 def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     insert = harness.pipeline.insert("converted")
     assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
     with pytest.raises(BeyondRetention, match="would have to be joined again"):
-        harness.runner.backfill("converted", (MIN_TIMESTAMP, told(50)))
+        harness.runner.backfill("converted", (MIN_TIMESTAMP, at_ms(50)))
     harness.runner.backfill("converted")
     rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
     assert rows == [(0, 100), (1, 200), (2, 100), (3, 200)]

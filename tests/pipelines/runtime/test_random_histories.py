@@ -104,6 +104,6 @@ def test_the_target_equals_the_oracle(
     assert (
         Counter((r["user_id"], r["item_id"], r["gender"], r["op"]) for r in harness.published("enriched")) == expected
     )
-    kept_out = Counter((row["item_id"], f"unmatched:{why}@u") for row, why in oracle.quarantined)
-    assert Counter((r["item_id"], r["_reason"]) for r in harness.quarantined("enriched")) == kept_out
+    quarantined = Counter((row["item_id"], f"unmatched:{why}@u") for row, why in oracle.quarantined)
+    assert Counter((r["item_id"], r["_reason"]) for r in harness.quarantined("enriched")) == quarantined
     assert harness.advance() == []

@@ -127,7 +127,7 @@ def test_what_the_continuous_mode_is_held_at_is_released_by_another_runner_while
     assert harness.verify("enriched").passed
 
 
-def test_only_what_is_kept_out_says_which_probe_row_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_a_quarantined_row_names_its_probe_row(spark: SparkSession, tmp_path: Path) -> None:
     harness = clicks(spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
@@ -141,12 +141,12 @@ def test_only_what_is_kept_out_says_which_probe_row_it_was(spark: SparkSession, 
         place: [pq.ParquetFile(folders[place] / file.path).read(columns).to_pylist() for file in staged.of(place)]
         for place in ("publish", "quarantine")
     }
-    (published,), (kept_out,) = found["publish"], found["quarantine"]
+    (published,), (quarantined,) = found["publish"], found["quarantine"]
     assert [tuple(row.values()) for row in published] == [(7, None, None, None, None)]
-    assert [(row["item_id"], row["_probe_epoch"], row["_reason"]) for row in kept_out] == [
+    assert [(row["item_id"], row["_probe_epoch"], row["_reason"]) for row in quarantined] == [
         (8, 1, "unmatched:key-absent@u")
     ]
-    assert None not in (kept_out[0]["_split"], kept_out[0]["_offset"])
+    assert None not in (quarantined[0]["_split"], quarantined[0]["_offset"])
 
 
 def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     failing.restart()
 
     other = Harness(text.replace("user_info", "user_data"), spark, tmp_path)
-    with pytest.raises(DefinitionChanged, match="something else of insert enriched"):
+    with pytest.raises(DefinitionChanged, match="defines insert enriched differently"):
         other.runner.release("enriched")
     other.restart()
 

@@ -144,7 +144,7 @@ def watched(code: str, directory: Path) -> Iterator[tuple[Iterator[dict[str, int
         assert process.returncode == 0, log.read()[-3000:]
 
 
-def told(lines: Iterator[dict[str, int]], directory: Path) -> dict[str, int]:
+def next_line(lines: Iterator[dict[str, int]], directory: Path) -> dict[str, int]:
     """The next line. A process that has ended says why."""
     found = next(lines, None)
     assert found is not None, (directory / "stderr").read_text()[-3000:]
@@ -183,7 +183,7 @@ def test_three_times_the_data_takes_no_more_memory(tmp_path: Path) -> None:
     for name, count in clicks.items():
         (tmp_path / f"{name}.sql").write_text(SCRIPT.format(build=4 * count, probe=count, length=ROW_BYTES))
     with watched(RUN, tmp_path) as (lines, _):
-        small, large = told(lines, tmp_path), told(lines, tmp_path)
+        small, large = next_line(lines, tmp_path), next_line(lines, tmp_path)
     assert (small["published"], large["published"]) == (clicks["small"], clicks["large"])
     no_more(small, large, "driver", "live")
     # Who deals the table to shards holds a few row groups; with more data it has longer for the worst moment.
@@ -200,14 +200,14 @@ def test_ten_times_the_table_and_the_transaction_take_no_more_memory(database: D
     found: dict[str, dict[str, int]] = {}
     with watched(LAND, tmp_path) as (lines, go_on):
         for table in rows:
-            read = told(lines, tmp_path)
+            read = next_line(lines, tmp_path)
             database.execute(
                 f"UPDATE {table} SET gender = 'm', note = REPEAT(MD5(user_id + 1), 62) WHERE user_id % 10 = 0"
             )
             print(file=go_on, flush=True)
-            changed = told(lines, tmp_path)
+            changed = next_line(lines, tmp_path)
             print(file=go_on, flush=True)
-            found[table] = {**read, **changed, **told(lines, tmp_path)}
+            found[table] = {**read, **changed, **next_line(lines, tmp_path)}
     small, large = found["small"], found["large"]
     assert (small["read"], small["changed"]) == (70_000, 7_000)
     assert (large["read"], large["changed"]) == (700_000, 70_000)

@@ -131,8 +131,8 @@ def test_an_insert_that_the_script_does_not_name_is_asked_too(tmp_path: Path) ->
     hand.publish(hand.plan(least=850))
     assert alone.horizon(RATES_TABLE, 1, TEN) == "nothing is old enough"  # the lake has no definition of it
     Definitions(hand.lake, PIPELINE, {}, lambda: 0).number(insert_owner("converted"))
-    told = "converted, which this script does not name, has come no further"
-    assert alone.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, held_by=told)
+    held_by = "converted, which this script does not name, has come no further"
+    assert alone.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, held_by=held_by)
     assert hand.horizon() == Horizon(890, None)
 
 
@@ -148,8 +148,8 @@ def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
         span = ProcessSpan((InputSpan("rates", 1, after, after + 3, 5),), 0, 1, (0, False), (0, False), 0)
         plan = ProcessPlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
         store(hand.lake, plan.row())
-        told = "" if after else "copied, which has to meet every row, has not read all of it"
-        assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after, held_by=told)
+        held_by = "" if after else "copied, which has to meet every row, has not read all of it"
+        assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after, held_by=held_by)
     assert hand.horizon() == Horizon(890, None, pinned=3)  # another script's process reads it as well
     assert reading.horizon(RATES_TABLE, 2, TEN) == "converted still joins generation 1"
 
@@ -196,7 +196,7 @@ def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path:
 
 
 def test_what_an_older_lake_had_removed_is_counted_by_what_is_not_there(tmp_path: Path) -> None:
-    """So that a commit that is lost later is told from what retention has removed."""
+    """So that a commit that is lost later is told apart from what retention has removed."""
     hand = ByHand(tmp_path)
     hand.landed("rates", 1, 2, 1_000, rows=7)
     last, path = hand.lake.watermarks.last("rates"), hand.lake.table_path("rates")

@@ -89,10 +89,10 @@ def test_a_generator_of_ones_own_runs_as_the_page_has_it(spark: SparkSession, sc
     tape.write(lake, "clicks", clicks)
     with Runner(load_script(script), lake, spark=lambda: spark, clock=lambda: 0, environment={}) as runner:
         runner.advance("clicks")
-    told = [
+    versions = [
         {split["split"]: split["timestamp"] // MINUTE for split in row.splits} for row in lake.watermarks.rows("clicks")
     ]
-    assert told == [{"0": 11, "1": 10}, {"0": 14, "1": 10}]
+    assert versions == [{"0": 11, "1": 10}, {"0": 14, "1": 10}]
 
 
 def test_every_door_takes_the_python_file(script: Path, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_every_door_takes_the_python_file(script: Path, tmp_path: Path) -> None:
     assert (pipeline.name, load_script(script, "other").name) == ("clicks", "other")
     definitions = build_pipeline_definitions(pipeline, lake=tmp_path / "lake")
     assert dg.AssetKey(["clicks", "clicks"]) in definitions.resolve_asset_graph().get_all_asset_keys()
-    told = CliRunner().invoke(app, ["explain", str(script), "--json"])
-    assert told.exit_code == 0
-    assert json.loads(told.stdout)
+    result = CliRunner().invoke(app, ["explain", str(script), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "news_clicks" / "pipeline.py"

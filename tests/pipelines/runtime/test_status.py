@@ -164,11 +164,11 @@ def test_rows_that_do_not_add_up_are_reported_in_red_unless_somebody_works_on_th
     made.landed("clicks", 1, 10)
     made.released(1, 0, 1, matched=4)
     found = settled_status(made.lake, made.pipeline)
-    told = "enriched: of 10 rows of clicks that landed, 4 are in a place"
-    assert any(told in line and "6 too few" in line for line in rendered(found))
+    problem = "enriched: of 10 rows of clicks that landed, 4 are in a place"
+    assert any(problem in line and "6 too few" in line for line in rendered(found))
     assert found.to_json()["imbalanced"] == ["enriched"]
     result = CliRunner().invoke(app, ["status", "--lake", str(made.root)])
-    assert (result.exit_code, told in result.stdout) == (1, True)
+    assert (result.exit_code, problem in result.stdout) == (1, True)
     leases = made.lake.leases("a run")
     leases.acquire(made.owner)
     assert settled_status(made.lake, made.pipeline).imbalanced == ()

@@ -52,7 +52,7 @@ class Run:
     strategy: WatermarkStrategy | None = None
     interval: timedelta | None = None
     now: int = 1_000_000
-    told: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rows_of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -73,10 +73,10 @@ class Run:
         )
 
     def push(self, split: str, *times: int | None, **more: Any) -> None:
-        rows = self.told.setdefault(split, [])
+        rows = self.rows_of.setdefault(split, [])
         for time in times:
             rows.append({"id": len(rows), "at_ms": time, **more})
-        tape.write(self.lake, "clicks", self.told)
+        tape.write(self.lake, "clicks", self.rows_of)
 
     def advance(self) -> WatermarkRow:
         with self.runner() as runner:
@@ -113,7 +113,9 @@ def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(s
 def test_a_row_is_late_by_what_was_emitted_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
-    row = run.step("a", 200, 195, 96, 300, 95)  # 95 was told before the epoch; what its own rows tell makes none late
+    row = run.step(
+        "a", 200, 195, 96, 300, 95
+    )  # 95 was emitted before the epoch; what its own rows tell makes none late
     assert (row.timestamp, row.late) == (295, 1)
     run.push("b", 400)
     row = run.step("a", 295, 296, 310)
@@ -223,7 +225,7 @@ DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
         pytest.param(WATERMARK, WatermarkStrategy.for_monotonous_timestamps(), True, Watermark(99), id="a strategy is"),
         pytest.param(WATERMARK, WatermarkStrategy.from_source(), True, Watermark(73), id="the source's is asked for"),
         pytest.param(SOURCES_OWN, None, True, Watermark(73), id="and by SYSTEM_WATERMARK()"),
-        pytest.param(SOURCES_OWN, None, False, Watermark(69), id="which has ascending times where none is told"),
+        pytest.param(SOURCES_OWN, None, False, Watermark(69), id="which has ascending times where none is emitted"),
         pytest.param(DELAYED, None, True, Watermark(53), id="which may be delayed"),
         pytest.param(DELAYED, None, False, Watermark(49), id="and so may ascending times"),
         pytest.param("", DELAYS, True, Watermark(53), id="by a strategy too"),
@@ -273,7 +275,7 @@ def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spa
     run.push("b", 50)
     first = run.advance()
     assert (emitted(first), first.timestamp) == ({"a": 105, "b": 50}, 50)
-    row = run.step("a", 90, 120, 50)  # ids 3, 4, 5; the table has told 50
+    row = run.step("a", 90, 120, 50)  # ids 3, 4, 5; the table has emitted 50
     assert (emitted(row), row.late) == ({"a": 120, "b": 50}, 1)
     assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
 
@@ -355,7 +357,7 @@ def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
     assert "its rows" not in failed.value.what
     assert run.lake.watermarks.last("clicks").epoch == 1  # type: ignore[union-attr]
     run.strategy = WatermarkStrategy.for_monotonous_timestamps()
-    with pytest.raises(PlanningError, match="something else of table clicks"):
+    with pytest.raises(PlanningError, match="defines table clicks differently"):
         run.advance()
 
 
@@ -438,7 +440,7 @@ GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)
         pytest.param("source.appended", GENERATOR, id="appended, a generator of one's own"),
         pytest.param("source.landed", {"interval": timedelta(0)}, id="landed, punctuated"),
         pytest.param("source.appended", {"watermark": DELAYED}, id="appended, the source's own, delayed"),
-        pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, told, delayed"),
+        pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, emitted, delayed"),
     ],
 )
 def test_a_crash_before_the_log_row_gives_the_same_row(
@@ -461,13 +463,13 @@ def test_a_crash_before_the_log_row_gives_the_same_row(
         run.advance()
         return log_of(run)[:2]
 
-    told = story(tmp_path / "crash", True)
+    crashed = story(tmp_path / "crash", True)
     if repr(how) not in calm:
         calm[repr(how)] = story(tmp_path / "calm", False)
-    assert told == calm[repr(how)]
+    assert crashed == calm[repr(how)]
     if how.get("watermark") == DELAYED:
         ahead = 3 if "options" in how else -1
-        assert [emitted(row) for row in told] == [
+        assert [emitted(row) for row in crashed] == [
             {"a": 110 + ahead - 20, "b": 50 + ahead - 20},
             {"a": 300 + ahead - 20, "b": 50 + ahead - 20},
         ]

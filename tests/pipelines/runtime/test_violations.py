@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table, severest_first
-from tidegate.pipelines.joins.outcome import bits, kept_out_from
+from tidegate.pipelines.joins.outcome import bits, quarantined_from
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.releasing.violations import counted, greatest, samples
 
@@ -31,9 +31,9 @@ def file(path: Path, masks: list[int], **columns: list[object]) -> Location:
 def test_the_severest_has_the_highest_bit() -> None:
     assert [each.name for each in ORDERED] == ["known", "even", "small", "short"]
     assert bits(ORDERED) == {"known": 8, "even": 4, "small": 2, "short": 1}
-    assert kept_out_from(ORDERED) == 4
-    assert kept_out_from(ORDERED[2:]) == 4  # a limit that no row reaches: 2 + 1 is the most
-    assert kept_out_from(ORDERED[:2]) == 1
+    assert quarantined_from(ORDERED) == 4
+    assert quarantined_from(ORDERED[2:]) == 4  # a limit that no row reaches: 2 + 1 is the most
+    assert quarantined_from(ORDERED[:2]) == 1
 
 
 def test_a_row_counts_for_every_constraint_that_it_violates(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_what_a_row_finds(spark: SparkSession, tmp_path: Path) -> None:
     missed: dict[int, str] = {}
     for number, (version, _, order, finds) in enumerate(rows):
         if version:
-            currency, told = CLOCK.sub("", version).split()[:2]
-            deleted = told == "deleted"
-            rate = None if deleted else round(float(told) * 100)
+            currency, value = CLOCK.sub("", version).split()[:2]
+            deleted = value == "deleted"
+            rate = None if deleted else round(float(value) * 100)
             playing.rate(currency, rate, times(version)[0], "-D" if deleted else "+I")
         at = times(order)
         currency = order.split()[-1] if at else "EUR"
@@ -46,9 +46,9 @@ def test_what_a_row_finds(spark: SparkSession, tmp_path: Path) -> None:
     assert (len(found), len(missed)) == (4, 5)
     end = times("11:00")[0]
     assert dict(playing.upto(rates=end, orders=end)) == found
-    assert {number: why.removeprefix("unmatched:").removesuffix("@r") for number, why in playing.kept_out.items()} == (
-        missed
-    )
+    assert {
+        number: why.removeprefix("unmatched:").removesuffix("@r") for number, why in playing.quarantined.items()
+    } == (missed)
 
 
 def test_when_a_row_leaves(spark: SparkSession, tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_what_the_flips_show_compiles_with_the_connectors_that_are_installed(pat
 def test_topics_and_files_have_a_watermark_of_their_own() -> None:
     pipeline = compile_script((ROOT / "tests/fixtures/sql/flip_66.sql").read_text())
     found = [pipeline.table(name).watermark for name in ("preserved", "preserved_since", "behind_the_source")]
-    told = [(spec.source, spec.delay) for spec in found if spec is not None]
-    assert told == [(True, timedelta(0)), (True, timedelta(0)), (True, timedelta(minutes=1))]
+    clocks = [(spec.source, spec.delay) for spec in found if spec is not None]
+    assert clocks == [(True, timedelta(0)), (True, timedelta(0)), (True, timedelta(minutes=1))]
 
 
 SPARK_TYPES = [

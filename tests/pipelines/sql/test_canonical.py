@@ -178,8 +178,8 @@ def test_how_a_connection_is_made_is_no_part_of_a_table() -> None:
 
 def test_every_option_says_what_it_changes() -> None:
     known = [option for each in connectors().values() for option in each.spec.options]
-    told = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
-    identity = {name for name, changes in told.items() if changes == "identity"}
+    by_option = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
+    identity = {name for name, changes in by_option.items() if changes == "identity"}
     assert identity == {
         "path", "hostname", "database-name", "table-name", "topic", "topic-pattern",
         "properties.bootstrap.servers", "seed", "hybrid.sources",

@@ -39,15 +39,15 @@ def watermark(word: str) -> Watermark:
     return Watermark(int(word))
 
 
-def word(told: Watermark) -> str:
+def word(emitted: Watermark) -> str:
     """The word for a watermark; the other way round."""
-    if told.use_processing_time:
-        return "now" if told == PROCESSING_TIME else f"now({told.timestamp})"
-    return str(told.timestamp)
+    if emitted.use_processing_time:
+        return "now" if emitted == PROCESSING_TIME else f"now({emitted.timestamp})"
+    return str(emitted.timestamp)
 
 
 class Recorder:
-    """An output that remembers what it was told since it was last asked."""
+    """An output that remembers what it received since it was last read."""
 
     def __init__(self) -> None:
         self.words: list[str] = []

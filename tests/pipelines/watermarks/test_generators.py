@@ -82,8 +82,8 @@ def test_the_source_s_own_watermark_is_delayed(case):
     names = {"MIN": str(MIN_TIMESTAMP), "MAX": str(MAX_TIMESTAMP)}
     generator = SourceWatermarks(delay=timedelta(milliseconds=case["delay_ms"]))
     for step in case["steps"]:
-        told, _, expected = (names.get(part, part) for part in step.split(" "))
-        assert word_of(generator.delayed(watermark(told))) == expected, step
+        emitted, _, expected = (names.get(part, part) for part in step.split(" "))
+        assert word_of(generator.delayed(watermark(emitted))) == expected, step
 
 
 @example(0, 0, timedelta.max)
@@ -108,8 +108,8 @@ def test_no_row_within_the_delay_is_late(delay, rowtimes):
     for rowtime in rowtimes:
         generator.on_event(None, rowtime, recorder)
     generator.on_periodic_emit(recorder)
-    told = int(recorder.take()[0])
-    assert told < max(rowtimes) - delay <= told + 1
+    emitted = int(recorder.take()[0])
+    assert emitted < max(rowtimes) - delay <= emitted + 1
 
 
 class OnEveryRow:

@@ -58,7 +58,7 @@ def test_processing_time_starts_the_clock() -> None:
     story.now = 30
     story.scheduler.tick()
     assert story.take() == [("b", 30)]
-    story.timers.advance(PROCESSING_TIME)  # told again, started once
+    story.timers.advance(PROCESSING_TIME)  # emitted again, started once
     story.timers.register("late", 5)
     story.scheduler.tick()
     assert story.take() == [("late", 5)]

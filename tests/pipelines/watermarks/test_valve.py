@@ -111,8 +111,8 @@ def test_whatever_is_said(channels, said):
                 assert after.timestamp == min(waited_for)
         if word == "idle":
             assert after.use_processing_time == before.use_processing_time, "idleness opened the gate"
-    told = [int(word) for word in recorder.words if word not in ("idle", "active", "now")]
-    assert told == sorted(set(told))
+    emitted = [int(word) for word in recorder.words if word not in ("idle", "active", "now")]
+    assert emitted == sorted(set(emitted))
     assert recorder.words.count("now") <= 1
 
 

@@ -126,7 +126,7 @@ def test_mysql_tables_go_by_the_lakes_definition(database: Database, spark: Spar
         script.write_text(text)
         result = tidegate(tmp_path, "reconcile", script, "--lake", served.lake)
         assert result.exit_code == 0, result.output
-        assert ("taken by the definition that the lake keeps" in result.output) == bool(said), result.output
+        assert ("is read as the lake defines it" in result.output) == bool(said), result.output
         assert said in result.output
 
 

@@ -39,15 +39,15 @@ def parsed(step: str, count: int) -> Order | Watermark:
     words = step.split()
     if words[0] == "wm":
         return Watermark(number(words[1]))
-    told: dict[str, Any] = {words[place]: number(words[place + 1]) for place in range(0, len(words), 2)}
-    return Order("k", count, **told)
+    arguments: dict[str, Any] = {words[place]: number(words[place + 1]) for place in range(0, len(words), 2)}
+    return Order("k", count, **arguments)
 
 
-def shown(told: tuple) -> str:
+def shown(item: tuple) -> str:
     names = {MIN_TIMESTAMP: "-", MAX_TIMESTAMP: "MAX"}
-    at = names.get(told[3], str(told[3]))
+    at = names.get(item[3], str(item[3]))
     ends = {MIN_TIMESTAMP: "MIN", MAX_TIMESTAMP: "MAX"}
-    return f"r@{at}" if told[1] == "record" else f"t{ends.get(told[2], told[2])}@{at}"
+    return f"r@{at}" if item[1] == "record" else f"t{ends.get(item[2], item[2])}@{at}"
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one epoch", "an epoch each"])
@@ -59,7 +59,7 @@ def test_timers(case: dict[str, Any], apart: bool) -> None:
         arrived.append(Arrived((), word) if isinstance(word, Watermark) else Arrived((word,)))
     epochs = [[item] for item in arrived] if apart else [arrived]
     emitted = [shown(item) for epoch in epochs for item in run.epoch(epoch)[0]]
-    assert emitted == case["told"]
+    assert emitted == case["emitted"]
 
 
 orders = st.builds(
@@ -87,14 +87,14 @@ def test_any_cut_into_epochs_emits_what_plain_python_emits(arrived: list[Arrived
             oracle.record(order)
         if item.watermark is not None:
             oracle.watermark(item.watermark.timestamp)
-    run, told = local(Asking()), defaultdict(list)
+    run, by_key = local(Asking()), defaultdict(list)
     rest = list(arrived)
     while rest:
         size = choice.randint(1, len(rest))
         for item in run.epoch(rest[:size])[0]:
-            told[item[0]].append(item)
+            by_key[item[0]].append(item)
         rest = rest[size:]
-    assert dict(told) == {key: out for key, out in oracle.out.items() if out}
+    assert dict(by_key) == {key: out for key, out in oracle.out.items() if out}
     kept = {key: state.get("timers", []) for key, state in run.state.items() if state.get("timers")}
     wanted = defaultdict(list)
     for time, key in sorted(oracle.timers):

@@ -197,7 +197,7 @@ def test_stored_and_new_elements_stand_in_their_order(tmp_path: Path, seed: int)
 
 
 class Forgetful(Timed):
-    """Clears its list at once, and the rest when it is told to."""
+    """Clears its list at once, and the rest when a record asks for it."""
 
     def process_record(self, record, output, ctx) -> None:
         states = ctx.get_state_manager()
@@ -369,4 +369,4 @@ def test_timers_go_through_state_files(tmp_path: Path, case: dict[str, Any]) -> 
             emitted += epochs.run([], max(epochs.time, word.timestamp), rewrite=count % 4 == 3)
         else:
             emitted += epochs.run([word], epochs.time, rewrite=count % 4 == 3)
-    assert [shown(item) for item in emitted] == case["told"]
+    assert [shown(item) for item in emitted] == case["emitted"]

@@ -87,13 +87,13 @@ rows = st.lists(st.builds(Row, st.sampled_from("ab"), st.integers(0, 60)), max_s
 @searched(200)
 @given(rows, st.sampled_from([tumble(ms(10)), hop(ms(5), ms(15)), cumulate(ms(5), ms(15)), session(ms(6))]))
 def test_every_row_is_counted_in_its_windows(found: list[Row], windows: Windows) -> None:
-    run, (told, late) = local(windows), ([], [])
+    run, (emitted, late) = local(windows), ([], [])
     for start in range(0, len(found), 5):
         one, other = run.epoch([Arrived(found[start : start + 5])])
-        told, late = told + one, late + other
+        emitted, late = emitted + one, late + other
     one, other = run.epoch([Arrived((), Watermark(MAX_TIMESTAMP))])
     assert late + other == []
-    assert sorted(told + one) == expected(found, windows)
+    assert sorted(emitted + one) == expected(found, windows)
     assert run.state == {}
 
 
@@ -108,7 +108,7 @@ def expected(found: list[Row], windows: Windows) -> list[tuple]:
 
 
 def sessions(found: list[Row], gap: int) -> list[tuple]:
-    told = []
+    expected_rows = []
     for key in sorted({row.key for row in found}):
         open_window, count = None, 0
         for time in sorted(row.time for row in found if row.key == key):
@@ -116,11 +116,11 @@ def sessions(found: list[Row], gap: int) -> list[tuple]:
                 open_window, count = Window(open_window.start, time + gap), count + 1
                 continue
             if open_window is not None:
-                told.append((key, *open_window, count))
+                expected_rows.append((key, *open_window, count))
             open_window, count = Window(time, time + gap), 1
         if open_window is not None:
-            told.append((key, *open_window, count))
-    return sorted(told)
+            expected_rows.append((key, *open_window, count))
+    return sorted(expected_rows)
 
 
 def test_a_session_is_compared_with_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,4 +219,4 @@ def test_windows_that_cannot_be() -> None:
     with pytest.raises(InvalidDeclaration, match="multiple of their step"):
         cumulate(ms(4), ms(10))
     with pytest.raises(InvalidDeclaration, match="need an aggregate with `merge`"):
-        WindowFunction(session(ms(1)), Aggregate("BIGINT", int, lambda kept, row: kept, lambda *told: told))
+        WindowFunction(session(ms(1)), Aggregate("BIGINT", int, lambda kept, row: kept, lambda *parts: parts))

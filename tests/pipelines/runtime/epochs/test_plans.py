@@ -169,10 +169,10 @@ def test_what_a_discard_gives_up_is_not_what_was_asked_for() -> None:
 
 
 def test_how_far_what_is_published_is_complete() -> None:
-    now, told = Watermark(MIN_TIMESTAMP, True), Watermark(50)
-    assert [plan.complete_until(told) for plan in (STREAM, IN_TIME, FILL, AGAIN, DISCARD)] == [
-        told, Watermark(20), Watermark(20), told, Watermark(20),
+    now, emitted = Watermark(MIN_TIMESTAMP, True), Watermark(50)
+    assert [plan.complete_until(emitted) for plan in (STREAM, IN_TIME, FILL, AGAIN, DISCARD)] == [
+        emitted, Watermark(20), Watermark(20), emitted, Watermark(20),
     ]  # fmt: skip
     assert replace(IN_TIME, instant=20).complete_until(now) == now
     assert replace(IN_TIME, instant=21).complete_until(now) == Watermark(20)
-    assert PROCESS.complete_until(told) == Watermark(9, True)
+    assert PROCESS.complete_until(emitted) == Watermark(9, True)

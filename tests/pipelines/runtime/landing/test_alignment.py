@@ -104,13 +104,13 @@ def reach(lake: Lake, table: str) -> int | None:
     return group_position(Members(lake, GROUPS), table, GROUP, 0).reach
 
 
-def test_how_far_rows_may_come_is_told_in_rowtimes_and_not_by_the_slowest_itself(lake: Lake) -> None:
+def test_how_far_rows_may_come_is_counted_in_rowtimes_and_not_by_the_slowest_itself(lake: Lake) -> None:
     log(lake, "a", split("0", 100, rowtime=100))
     log(lake, "b", split("0", 103, rowtime=103))
     assert (reach(lake, "a"), reach(lake, "b")) == (113, 110)
     log(lake, "a", split("0", 100, rowtime=400))  # WATERMARK FOR at AS at - 300 ms
     assert (reach(lake, "a"), reach(lake, "b")) == (413, 110)
-    log(lake, "b", split("0", MIN_TIMESTAMP, rowtime=7))  # it has told nothing
+    log(lake, "b", split("0", MIN_TIMESTAMP, rowtime=7))  # it has emitted nothing
     assert reach(lake, "b") == 110
     log(lake, "b", split("0", 0, idle=True))
     assert (reach(lake, "a"), reach(lake, "b")) == (None, 110)
@@ -124,7 +124,7 @@ def test_a_delay_has_rows_go_further_before_any_has_shown_it(lake: Lake) -> None
     assert (reach_of(0), reach_of(300)) == (110, 410)
     log(lake, "a", split("0", 100, rowtime=401))  # a delay of 300 ms, and the ms after the source's own
     assert (reach_of(300), reach_of(0)) == (411, 411)
-    log(lake, "a", split("0", 100, rowtime=50))  # the source has told more than the table's own rows
+    log(lake, "a", split("0", 100, rowtime=50))  # the source has emitted more than the table's own rows
     assert (reach_of(300), reach_of(0)) == (410, 110)
 
 
@@ -157,8 +157,8 @@ def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> Non
     assert (ahead("a"), ahead("b")) == ((), ())
 
 
-def test_who_stands_at_its_limit_is_told_until_the_group_lets_its_next_row_come(lake: Lake) -> None:
-    def told(at: int) -> list[tuple[str, int, int, int | None]]:
+def test_who_stands_at_its_limit_is_reported_until_the_group_lets_its_next_row_come(lake: Lake) -> None:
+    def blocked_at(at: int) -> list[tuple[str, int, int, int | None]]:
         row = lake.watermarks.last("a")
         assert row is not None
         found = group_position_of(lake, row, at)
@@ -168,16 +168,16 @@ def test_who_stands_at_its_limit_is_told_until_the_group_lets_its_next_row_come(
     log(lake, "b", split("0", 100))
     following = {"0": 400, "1": 112, "3": 110}
     log(lake, "a", split("0", 100), split("1", 105), split("2", 120), split("3", 101), at=5, following=following)
-    assert told(9) == [("1", 5, 5, 112), ("2", 5, 20, None)], "0 is the slowest, 3 may go on"
+    assert blocked_at(9) == [("1", 5, 5, 112), ("2", 5, 20, None)], "0 is the slowest, 3 may go on"
     log(lake, "a", split("0", 101), split("1", 105), split("2", 120), split("3", 101), at=20, following={"1": 112})
-    assert told(30)[0] == ("1", 5, 5, 112), "the holder has not moved, so it is since then"
+    assert blocked_at(30)[0] == ("1", 5, 5, 112), "the holder has not moved, so it is since then"
     log(lake, "b", split("0", 101), at=40)
-    assert told(50) == [("1", 5, 4, 112), ("2", 5, 19, None)]
+    assert blocked_at(50) == [("1", 5, 4, 112), ("2", 5, 19, None)]
     log(lake, "b", split("0", 103), at=60)
     log(lake, "c", split("0", 102), at=60)
-    assert told(70)[0][0] == "1", "a's own slowest still is at 101"
+    assert blocked_at(70)[0][0] == "1", "a's own slowest still is at 101"
     log(lake, "a", split("0", 103), split("1", 105), split("2", 120), split("3", 101, ended=True), at=80)
-    assert told(90) == [("2", 5, 18, None)]
+    assert blocked_at(90) == [("2", 5, 18, None)]
 
 
 def test_several_splits_go_as_far_as_the_least_allows(lake: Lake) -> None:
@@ -276,9 +276,9 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     for table in ("a", "b"):
         store(lake, source_row(table, 1, 1, 0, Step({})))
     found = status(lake, clock=lambda: 61_000)
-    told = {source.table: source for source in found.sources}
-    assert told["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")), Blocked("1", 1000, 4, ("b", "0"), 25_000))
-    assert (told["b"].blocked, told["b"].idle_splits) == ((), ("1",))
+    positions = {source.table: source for source in found.sources}
+    assert positions["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")), Blocked("1", 1000, 4, ("b", "0"), 25_000))
+    assert (positions["b"].blocked, positions["b"].idle_splits) == ((), ("1",))
     shown = found.to_json()["sources"][0]["aligned"]
     assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
     assert [item["next_rowtime"] for item in shown["blocked"]] == [None, 25_000]

@@ -195,7 +195,7 @@ def test_a_bounded_phase_is_never_held_back(spark: SparkSession, tmp_path: Path)
 
 
 def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_path: Path) -> None:
-    """Where the source can tell times: the others stand, are told as blocked, and do not fall idle."""
+    """Where the source can tell times: the others stand, are reported as blocked, and do not fall idle."""
     lake = Lake(tmp_path)
     table = (
         "CREATE TABLE {0} (n BIGINT, at AS SYSTEM_ROWTIME(), WATERMARK FOR at AS SYSTEM_WATERMARK()) "

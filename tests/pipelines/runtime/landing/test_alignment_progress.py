@@ -31,7 +31,7 @@ class Split:
     def left(self) -> bool:
         return self.read < len(self.times)
 
-    def told(self, name: str) -> SplitWatermark:
+    def watermark_of(self, name: str) -> SplitWatermark:
         seen = [at for at in self.times[: self.read] if at is not None]
         watermark = max(seen) - self.behind if seen else MIN_TIMESTAMP
         over = self.ends and not self.left
@@ -54,8 +54,8 @@ class Group:
 
     newest_first = rows
 
-    def told(self, source: str) -> list[SplitWatermark]:
-        return [split.told(name) for name, split in self.sources[source].items()]
+    def watermark_of(self, source: str) -> list[SplitWatermark]:
+        return [split.watermark_of(name) for name, split in self.sources[source].items()]
 
     def stands(self, source: str) -> GroupPosition:
         return group_position(Logged(self), source, GROUP, 0)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ class Group:
             while split.left and self.may(split, found.reach, ahead or split.read > first):
                 split.read, moved = split.read + 1, True
         if moved or source not in self.logged:
-            splits = [asdict(split) for split in self.told(source)]
+            splits = [asdict(split) for split in self.watermark_of(source)]
             self.logged[source] = WatermarkRow(source, 1, 1, 0, 0, 0, False, splits=splits)
         return moved
 
@@ -106,10 +106,10 @@ def test_who_holds_the_group_has_read_all_that_it_has(sources: dict[str, dict[st
     for name in sources:
         found = group.stands(name)
         for split_name, split in sources[name].items():
-            told = split.told(split_name)
+            reached = split.watermark_of(split_name)
             if split.left:
                 assert found.minimum is not None
-                assert told.timestamp > found.minimum
+                assert reached.timestamp > found.minimum
                 at = split.times[split.read]
                 assert split_name in {item.split for item in found.blocked} or (at or 0) > (found.reach or 0)
     if all(split.ends for splits in sources.values() for split in splits.values()):
@@ -126,11 +126,11 @@ def test_no_row_of_a_split_that_others_are_behind_is_past_the_limit(sources: dic
     while moving:
         moving = False
         for name in sorted(sources):
-            before = {split_name: split.told(split_name) for split_name, split in sources[name].items()}
+            before = {split_name: split.watermark_of(split_name) for split_name, split in sources[name].items()}
             found = group.stands(name)
             moving = group.turn(name) or moving
             for split_name, split in sources[name].items():
-                after = split.told(split_name)
+                after = split.watermark_of(split_name)
                 if split_name in found.ahead and after.timestamp > before[split_name].timestamp:
                     assert found.minimum is not None
                     assert after.timestamp <= found.minimum + DRIFT

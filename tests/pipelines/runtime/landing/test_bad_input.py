@@ -142,7 +142,7 @@ def killing(database: Database, wanted: str, *, from_point: str) -> Iterator[thr
 
 
 @pytest.mark.thorough
-def test_whatever_goes_wrong_is_told_and_the_next_run_goes_on(
+def test_whatever_goes_wrong_is_reported_and_the_next_run_goes_on(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute(

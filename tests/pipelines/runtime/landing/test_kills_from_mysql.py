@@ -112,7 +112,7 @@ def test_kills_lose_no_change_and_no_click(
     assert play.last_plan() == (f"chunks 4-6 of {CHUNKS}", False)
     assert [split.cut is not None for split in play.lake.splits.rows("user_info")].count(True) == STEP_CHUNKS
 
-    # The flip has been told to the table, and is not in its log.
+    # The source has been notified of the flip, and is not in its log.
     play.change()
     play.dies("source.landed@user_info", after=2)
     assert play.last_plan()[1]

@@ -98,12 +98,12 @@ def test_a_released_probe_keeps_its_generation(hand: HandmadeLake) -> None:
     ],
 )
 def test_an_error_of_a_released_probe_says_another_way(hand: HandmadeLake, advised: Advised, mend: str) -> None:
-    def told(table: str) -> str:
+    def next_command(table: str) -> str:
         with pytest.raises(SourceError) as caught, own_way_out(hand.lake, table):
             raise SourceError("it changed", next_command=advised)
         assert str(caught.value).endswith(caught.value.next_command)
         return caught.value.next_command
 
-    assert told("clicks").startswith(mend)
-    assert "--resnapshot" not in told("clicks")
-    assert told("users") == str(advised)
+    assert next_command("clicks").startswith(mend)
+    assert "--resnapshot" not in next_command("clicks")
+    assert next_command("users") == str(advised)

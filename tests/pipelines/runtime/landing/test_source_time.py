@@ -195,8 +195,8 @@ class Commits:
     def click(self, id: int, *times: int) -> None:
         for at in times:
             self.items += 1
-            told = datetime(1970, 1, 1) + timedelta(milliseconds=BASE + at)
-            self.harness.push("clicks", [{"item": self.items, "id": id, "at": told}])
+            rowtime = datetime(1970, 1, 1) + timedelta(milliseconds=BASE + at)
+            self.harness.push("clicks", [{"item": self.items, "id": id, "at": rowtime}])
             self.probe.add("0", self.items, BASE + at, users=id)
 
     def check(self) -> list[tuple[Any, ...]]:

@@ -140,12 +140,12 @@ def test_a_function_that_fails_in_one_of_several_splits_names_that_one_and_commi
         INSERT INTO sink SELECT id FROM events;
         """
     )
-    told: dict[str, list[dict[str, object]]] = {}
+    rows: dict[str, list[dict[str, object]]] = {}
 
     def run(**ids: tuple[int, ...]) -> Advance:
         for split, more in ids.items():
-            told.setdefault(split, []).extend({"id": id, "path": str(stop), "at_ms": id} for id in more)
-        tape.write(lake, "events", told)
+            rows.setdefault(split, []).extend({"id": id, "path": str(stop), "at_ms": id} for id in more)
+        tape.write(lake, "events", rows)
         with Runner(pipeline, lake, spark=lambda: spark, clock=lambda: NOW, environment={}) as runner:
             return runner.advance("events", max_epochs=1)
 

@@ -17,9 +17,9 @@ from tidegate.pipelines.sql import compile_script
 
 SCRIPT = """
 CREATE TABLE plain (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3),
-    tab STRING METADATA FROM 'table_name', told TIMESTAMP_LTZ(6) METADATA FROM 'op_ts') WITH ({options});
+    tab STRING METADATA FROM 'table_name', changed_at TIMESTAMP_LTZ(6) METADATA FROM 'op_ts') WITH ({options});
 CREATE TABLE computed (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3),
-    tab STRING METADATA FROM 'table_name', told TIMESTAMP_LTZ(6) METADATA FROM 'op_ts', twice AS id * 2
+    tab STRING METADATA FROM 'table_name', changed_at TIMESTAMP_LTZ(6) METADATA FROM 'op_ts', twice AS id * 2
     ) WITH ({options});
 CREATE TABLE timed (id BIGINT PRIMARY KEY NOT ENFORCED, name STRING, at TIMESTAMP(3),
     WATERMARK FOR at AS at) WITH ({options});
@@ -64,7 +64,7 @@ def test_rows_are_the_same_whoever_writes_them(spark: SparkSession, database: Da
     assert (tables.files("plain", OURS), tables.files("plain", SPARKS)) == (4, 0)
     for table in ("computed", "timed", "spelled"):
         assert tables.files(table, OURS) == 0, f"{table} has what only Spark computes"
-    names = ("id", "name", "at", "tab", "told")
+    names = ("id", "name", "at", "tab", "changed_at")
     assert tables.rows("plain", *names) == tables.rows("computed", *names)
     assert len(tables.rows("plain")) == 40
     assert tables.rows("timed", "id", "name", "at") == tables.rows("plain", "id", "name", "at")

@@ -137,7 +137,7 @@ class Halved(TwoOutputEventTimeStreamProcessFunction):
 
 
 class Tallied(TwoOutputEventTimeStreamProcessFunction):
-    """Even numbers to the first output, odd ones to the second, with what their key has come to; that is told to both
+    """Even numbers to the first output, odd ones to the second, with what their key has come to; that goes to both
     once more at a timer. One at a multiple of ten sets another one; `delete` deletes one."""
 
     def uses_states(self):

@@ -69,8 +69,8 @@ def test_the_tasks_know_the_types_as_they_are_declared() -> None:
 
 
 def key_of(*key: str) -> tuple[tuple[str, str], ...]:
-    pipeline = compile_script(SCRIPT).process("told", "events", key, wrapped(fn.Timed()), fn.TIMED_COLUMNS)
-    spec = pipeline.insert("told").process
+    pipeline = compile_script(SCRIPT).process("timed", "events", key, wrapped(fn.Timed()), fn.TIMED_COLUMNS)
+    spec = pipeline.insert("timed").process
     assert spec is not None
     return key_columns(state_columns(pipeline, spec))
 
@@ -85,9 +85,9 @@ def before(key: Any, buckets: int = 4) -> StateBefore:
 
 def test_the_same_key_goes_on() -> None:
     assert key_of("k", "number") == (("k", "string"), ("number", "int64"))
-    check_unchanged("told", StateBefore(Path("state")), 4, key_of("k"))
-    check_unchanged("told", before(key_of("k", "number")), 4, key_of("k", "number"))
-    check_unchanged("told", before(None), 4, key_of("k"))
+    check_unchanged("timed", StateBefore(Path("state")), 4, key_of("k"))
+    check_unchanged("timed", before(key_of("k", "number")), 4, key_of("k", "number"))
+    check_unchanged("timed", before(None), 4, key_of("k"))
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_the_same_key_goes_on() -> None:
 )
 def test_another_key_is_refused(old: list[str], new: list[str], expected: str) -> None:
     with pytest.raises(PlanningError, match=expected):
-        check_unchanged("told", before(key_of(*old)), 4, key_of(*new))
+        check_unchanged("timed", before(key_of(*old)), 4, key_of(*new))
 
 
 def test_another_number_of_buckets_is_refused() -> None:
     with pytest.raises(PlanningError, match="has put its keys into 4 buckets, and is now given 5"):
-        check_unchanged("told", before(key_of("k")), 5, key_of("k"))
+        check_unchanged("timed", before(key_of("k")), 5, key_of("k"))

@@ -29,7 +29,7 @@ ORDER = Side(
 PAYMENT = Side("id BIGINT, paid DECIMAL(10, 2), `time` BIGINT, at TIMESTAMP_LTZ(3)", time=lambda row: row.time)
 
 
-def told(order: Any, payment: Any) -> tuple:
+def paired(order: Any, payment: Any) -> tuple:
     return order.id, order.item, payment and payment.paid
 
 
@@ -38,8 +38,8 @@ def test_joins_go_on_from_epoch_to_epoch(spark: SparkSession, tmp_path: Path) ->
     ten = timedelta(milliseconds=10)
     pipeline = compile_script(SCRIPT)
     for name, function in {
-        "paid": IntervalJoin(ten, timedelta(0), ORDER, PAYMENT, told, outer=True),
-        "at_once": WindowJoin(tumble(ten), ORDER, PAYMENT, told),
+        "paid": IntervalJoin(ten, timedelta(0), ORDER, PAYMENT, paired, outer=True),
+        "at_once": WindowJoin(tumble(ten), ORDER, PAYMENT, paired),
     }.items():
         wrapped = EventTimeExtension.wrap_process_function(function)
         schema = "id BIGINT, item STRING, paid DECIMAL(10, 2)"

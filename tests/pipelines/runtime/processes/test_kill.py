@@ -21,8 +21,8 @@ from tests.pipelines.runtime.processes.test_processes import (
     SCRIPT,
     event,
     play,
+    shown,
     timed,
-    told,
     wrapped,
 )
 from tidegate.pipelines.lake.delta_log import committed
@@ -44,7 +44,7 @@ from pathlib import Path
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tests.pipelines.runtime.processes.test_processes import timed
-Runner(timed(), Lake(Path(sys.argv[1]))).publish("told")
+Runner(timed(), Lake(Path(sys.argv[1]))).publish("timed")
 """
 """No session: publishing is made of commits alone."""
 
@@ -63,33 +63,33 @@ def kill(program: str, root: Path, point: str) -> None:
 
 def test_kill_9_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
     harness = Harness(timed(), spark, tmp_path)
-    state, owner = harness.lake.state_path(harness.pipeline.insert("told")), "insert told"
+    state, owner = harness.lake.state_path(harness.pipeline.insert("timed")), "insert timed"
     for epoch in EPOCHS[:2]:
         play(harness, epoch)
     kill(DRIVE, tmp_path, "insert.written")
     assert harness.lake.staged.rows(owner) == []
     published = sorted(PUBLISHED[1], key=str)
-    assert told(harness.advance()) == published
+    assert shown(harness.advance()) == published
     points = {"insert.quarantined": (0, 0), "process.state": (1, 0), "insert.published": (1, 1)}
     for number, (point, (ahead, out)) in enumerate(points.items(), start=2):
         play(harness, EPOCHS[number])
         before = harness.lake.staged.rows(owner)[-1].epoch
         harness.runner.advance("events")
-        harness.runner.stage("told")
-        harness.runner.judge("told")
+        harness.runner.stage("timed")
+        harness.runner.judge("timed")
         if number == 2:
             harness.runner.maintenance(timedelta(0)).run()  # spares what the staged epoch has written
         harness.runner.close()
         kill(PUBLISH, Path(harness.lake.root), point)
         more = sorted([*published, *PUBLISHED[number]], key=str)
         assert committed(state, harness.lake.application(owner, "state", 1)) == before + ahead, point
-        assert told(harness.published("told")) == (more if out else published), point
-        assert [row.epoch for row in harness.lake.watermarks.rows("told")][-1] == before, point
+        assert shown(harness.published("timed")) == (more if out else published), point
+        assert [row.epoch for row in harness.lake.watermarks.rows("timed")][-1] == before, point
         harness.restart()
         harness.advance()
         published = more
-        assert told(harness.published("told")) == published, point
-        assert [row.epoch for row in harness.lake.watermarks.rows("told")][-1] == before + 1, point
+        assert shown(harness.published("timed")) == published, point
+        assert [row.epoch for row in harness.lake.watermarks.rows("timed")][-1] == before + 1, point
 
 
 def tallied() -> Pipeline:
@@ -159,8 +159,8 @@ class Both:
 
     def tally(self, output: str) -> tuple[Rows, Rows]:
         table, names = self.pipeline.table(output), ("k", "number", "total")
-        kept_out = self.lake.quarantine_path(table, self.pipeline.insert("evens"))
-        return rows(Path(self.lake.target_path(table)), *names), rows(Path(kept_out), *names)
+        quarantined = self.lake.quarantine_path(table, self.pipeline.insert("evens"))
+        return rows(Path(self.lake.target_path(table)), *names), rows(Path(quarantined), *names)
 
     @property
     def ruled(self) -> Rows:
@@ -173,8 +173,8 @@ def whole(epochs: Sequence[Rows]) -> Rows:
 
 def by_key(epochs: Sequence[Rows]) -> tuple[Rows, Rows]:
     """What is published, and what is quarantined: the rows of b."""
-    told = whole(epochs)
-    return [row for row in told if row[0] == "a"], [row for row in told if row[0] == "b"]
+    both = whole(epochs)
+    return [row for row in both if row[0] == "a"], [row for row in both if row[0] == "b"]
 
 
 LANDED = [

@@ -23,23 +23,26 @@ def report(task: int, broadcast: str = "x", closing: str = "") -> dict[str, Any]
 
 
 def test_the_same_everywhere() -> None:
-    same_on_every_task("told", [report(0), report(1), report(2)], 3)
-    same_on_every_task("told", [report(0)], 1)
+    same_on_every_task("timed", [report(0), report(1), report(2)], 3)
+    same_on_every_task("timed", [report(0)], 1)
 
 
 @pytest.mark.parametrize(
     ("reports", "expected"),
     [
-        ([report(0), report(2)], "of 3 tasks of told, 2 have reported what they did"),
-        ([report(0), report(1), report(1)], "of 3 tasks of told, 3 have reported what they did"),
-        ([], "of 3 tasks of told, 0 have reported what they did"),
-        ([report(0), report(1), report(2, "y")], "the tasks of told have come to different broadcast states"),
-        ([report(0), report(1), report(2, closing="y")], "the tasks of told have collected different records in close"),
+        ([report(0), report(2)], "of 3 tasks of timed, 2 have reported what they did"),
+        ([report(0), report(1), report(1)], "of 3 tasks of timed, 3 have reported what they did"),
+        ([], "of 3 tasks of timed, 0 have reported what they did"),
+        ([report(0), report(1), report(2, "y")], "the tasks of timed have come to different broadcast states"),
+        (
+            [report(0), report(1), report(2, closing="y")],
+            "the tasks of timed have collected different records in close",
+        ),
     ],
 )
 def test_what_is_refused(reports: list[dict[str, Any]], expected: str) -> None:
     with pytest.raises(ProcessError, match=expected):
-        same_on_every_task("told", reports, 3)
+        same_on_every_task("timed", reports, 3)
 
 
 # --- what they say of time, epoch after epoch -------------------------------------------------------------------------

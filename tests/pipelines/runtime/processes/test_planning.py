@@ -35,7 +35,7 @@ TIME = EVENT_TIME_WATERMARK_DECLARATION.identifier
 
 
 class Log:
-    """A watermark log, told by hand, and the planner that reads it."""
+    """A watermark log, written by hand, and the planner that reads it."""
 
     def __init__(self, folder: Path, script: str = SCRIPT, function: Any = None) -> None:
         pipeline = compile_script(script).process(
@@ -95,17 +95,17 @@ class Log:
     ) -> StagedRow:
         """The row of an epoch that has written no state, but for a `timer`."""
         buckets = {} if timer is None else {0: (timer, 1)}
-        told = StateFiles(f"g1-e{plan.epoch}-x", (), buckets, 64, ((key, "string"),))
+        files = StateFiles(f"g1-e{plan.epoch}-x", (), buckets, 64, ((key, "string"),))
         row = StagedRow(
             owner=self.on_lake.owner,
             generation=plan.generation,
             epoch=plan.epoch,
             plan_digest=plan.digest,
             staged_at=0,
-            folder=told.folder,
+            folder=files.folder,
             files=[],
             counts={"rows": 0, "to:publish": 0, "to:quarantine": 0},
-            facts={FACT: told.fact(), "watermark": [watermark, False]},
+            facts={FACT: files.fact(), "watermark": [watermark, False]},
         )
         self.lake.staged.settle(row, application=f"stage/{plan.epoch}")
         return row
@@ -165,7 +165,7 @@ IN_PHASES = SCRIPT.replace("'scripted'", "'scripted', 'phases' = 'true', 'signal
         pytest.param(RULES_ARE_FILES, fn.Ruled(), True, id="broadcast"),
         pytest.param(IN_PHASES, fn.Paired(), True, id="phases"),
         pytest.param(RULES_ARE_FILES, fn.Paired(), False, id="neither"),
-        pytest.param(SCRIPT, fn.Ruled(), False, id="without phases, told by hand"),
+        pytest.param(SCRIPT, fn.Ruled(), False, id="without phases, written by hand"),
     ],
 )
 def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
@@ -263,7 +263,7 @@ def test_idleness_alone_is_an_epoch(tmp_path: Path) -> None:
     second = log.plan(first)
     assert second.process.end == 7  # rules alone
     log.landed("rules", 0, 7, idle=True)
-    third = log.plan(second)  # now all of them are, which is told
+    third = log.plan(second)  # now all of them are, which is in the log
     log.landed("rules", 0, 7, idle=True)
     assert isinstance(log.next(third), Waiting)
 

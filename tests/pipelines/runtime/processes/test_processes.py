@@ -36,14 +36,14 @@ def wrapped(function: Any) -> Any:
 
 def timed(script: str = SCRIPT, function: Any = None, **more: Any) -> Pipeline:
     more = {"schema": fn.TIMED_COLUMNS, "buckets": 4, **more}
-    return compile_script(script).process("told", "events", "k", wrapped(function or fn.Timed()), **more)
+    return compile_script(script).process("timed", "events", "k", wrapped(function or fn.Timed()), **more)
 
 
 def event(k: str | None, number: int, name: str = "n") -> dict[str, Any]:
     return {"k": k, "number": number, "name": name}
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple]:
+def shown(rows: list[dict[str, Any]]) -> list[tuple]:
     return sorted(
         ((row["k"], row["at"], row["seen"], row["total"], row["last"], row["names"]) for row in rows), key=str
     )
@@ -91,14 +91,14 @@ def test_state_and_timers_go_from_epoch_to_epoch(spark: SparkSession, tmp_path: 
     harness = Harness(timed(), spark, tmp_path)
     for number, (epoch, published) in enumerate(zip(EPOCHS, PUBLISHED, strict=True)):
         play(harness, epoch)
-        assert told(harness.advance()) == sorted(published, key=str), number
+        assert shown(harness.advance()) == sorted(published, key=str), number
         harness.restart()
     assert harness.advance() == []
-    staged = harness.lake.staged.rows("insert told")
+    staged = harness.lake.staged.rows("insert timed")
     assert [row.late for row in staged] == [0, 0, 0, 1, 0]  # at 6 ms: 5 is late, 6 is not, no rowtime is never
-    log = harness.lake.watermarks.rows("told")
+    log = harness.lake.watermarks.rows("timed")
     assert [(row.rows, row.timestamp) for row in log][1:] == [(1, 4), (1, 6), (2, 8), (3, MAX_TIMESTAMP)]
-    state = lake_rows.read(spark, harness.lake.state_path(harness.pipeline.insert("told")))
+    state = lake_rows.read(spark, harness.lake.state_path(harness.pipeline.insert("timed")))
     newest = state.where("_epoch = 2 AND _live").select("_key_k", "seen", "total", "last", "_timers").collect()
     assert [tuple(row) for row in newest] == [("a", [5, 4], 9, (4, "m"), [5])]
 
@@ -109,8 +109,8 @@ def test_all_at_once_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
     for epoch in EPOCHS:
         play(harness, epoch)
         harness.runner.advance("events")
-    assert told(harness.advance()) == sorted([row for rows in PUBLISHED for row in rows], key=str)
-    assert len(harness.lake.epochs.rows("insert told")) == 1
+    assert shown(harness.advance()) == sorted([row for rows in PUBLISHED for row in rows], key=str)
+    assert len(harness.lake.epochs.rows("insert timed")) == 1
 
 
 @pytest.mark.thorough
@@ -126,12 +126,12 @@ def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> N
     harness.advance()
     numbers = list(range(len(points)))
     wanted = [(number, ",".join(map(str, numbers[: number + 1])), sum(numbers[: number + 1])) for number in numbers]
-    assert [(row["at"], row["seen"], row["total"]) for row in harness.published("told")] == wanted
-    log = harness.lake.watermarks.rows("told")
+    assert [(row["at"], row["seen"], row["total"]) for row in harness.published("timed")] == wanted
+    log = harness.lake.watermarks.rows("timed")
     assert [(row.epoch, row.rows, row.timestamp) for row in log] == [(1, 1, 0), (2, 6, 6)]
 
 
-def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:
+def test_failures_are_reported_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:
     harness = Harness(timed(), spark, tmp_path)
     play(harness, EPOCHS[0])
     harness.advance()
@@ -141,7 +141,7 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
     text = str(raised.value)
     assert "process function Timed failed at key 'a', record Record(k='a', number=4, name='fail', at=None)" in text
     assert "ValueError: this record is not liked (functions.py:" in text
-    assert "where: process told, epoch 2: events, epochs 2 to 2" in text
+    assert "where: process timed, epoch 2: events, epochs 2 to 2" in text
 
     class Mended(fn.Timed):
         def process_record(self, record, output, ctx) -> None:
@@ -149,8 +149,8 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
 
     harness = taken_up(harness, timed(function=Mended()))
     harness.watermark("events", 4)
-    assert told(harness.advance()) == [("a", 4, "5,4", 9, "mended=4", "mended:4 n:5")]
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("told"))
+    assert shown(harness.advance()) == [("a", 4, "5,4", 9, "mended=4", "mended:4 n:5")]
+    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("timed"))
     assert [(item.state, item.plan.supersedes) for item in epochs] == [
         ("published", None),
         ("superseded", None),  # planned for the function that failed
@@ -159,18 +159,18 @@ def test_failures_are_told_and_state_is_never_lost_in_silence(spark: SparkSessio
     ]
     assert [item.plan.process.rows for item in epochs if item.plan.process] == [3, 1, 1, 0]
     assert all(item.problems == () for item in reconcile_all(harness.lake, harness.pipeline))
-    state = harness.lake.state_path(harness.pipeline.insert("told"))
+    state = harness.lake.state_path(harness.pipeline.insert("timed"))
     gone = next(Path(state).glob("g1-e1-*/part-*.parquet"))
     kept = gone.read_bytes()
     gone.unlink()
     harness.push("events", [event("a", 6)])
     harness = taken_up(harness, timed(function=Mended()))
-    with pytest.raises(LakeError, match=r"the state of told is lost: g1-e1-.*is gone"):
+    with pytest.raises(LakeError, match=r"the state of timed is lost: g1-e1-.*is gone"):
         harness.advance()
     gone.write_bytes(kept)
     Path(state / "_delta_log").rename(state / "_elsewhere")
     harness = taken_up(harness, timed(function=Mended()))
-    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of told had put there"):
+    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of timed had put there"):
         harness.advance()
 
 
@@ -184,20 +184,20 @@ def test_state_grows_with_its_declaration_and_is_written_anew(
         harness.advance()
     harness = taken_up(harness, timed(function=Grown()))
     play(harness, EPOCHS[2])
-    assert told(harness.advance()) == [("a", 5, "5,4", 9, "m=4", "m:4 n:5 None")]
+    assert shown(harness.advance()) == [("a", 5, "5,4", 9, "m=4", "m:4 n:5 None")]
     play(harness, EPOCHS[3])
-    assert told(harness.advance()) == [
-        ("a", 2, "5,4,2", 11, "late=2", "late:2 m:4 n:5 told"),
+    assert shown(harness.advance()) == [
+        ("a", 2, "5,4,2", 11, "late=2", "late:2 m:4 n:5 noted"),
         ("b", 7, "7", 7, "n=7", "n:7 None"),
     ]
-    path = harness.lake.state_path(harness.pipeline.insert("told"))
+    path = harness.lake.state_path(harness.pipeline.insert("timed"))
     rows = lake_rows.read(spark, path).where("_live").select("_epoch", "_key_k", "last.more", "note").collect()
     assert sorted(map(tuple, rows), key=str) == [
-        (3, "a", None, "told"),
-        (3, "b", None, None),  # b is told in epoch 4
+        (3, "a", None, "noted"),
+        (3, "b", None, None),  # b is noted in epoch 4
         (3, None, None, None),
-        (4, "a", "late", "told"),
-        (4, "b", None, "told"),
+        (4, "a", "late", "noted"),
+        (4, "b", None, "noted"),
         (4, "c", "n", None),
     ]
     harness = taken_up(harness, timed(function=Retyped()))
@@ -234,7 +234,7 @@ class Grown(Versioned):
 
         note = ctx.get_state_manager().get_state(self.note)
         super().on_event_timer(timestamp, Noted(), ctx)
-        note.update("told")
+        note.update("noted")
 
 
 class Retyped(Versioned):
@@ -274,17 +274,17 @@ def test_a_row_of_broadcast_state_grows_and_a_field_may_be_dropped(spark: SparkS
     def shaped(fields: str) -> Pipeline:
         schema = "k STRING, rule STRING, last STRING"
         return compile_script(SCRIPT).process(
-            "told", ["events", "rules"], "k", wrapped(Shaped(fields)), schema, buckets=2
+            "timed", ["events", "rules"], "k", wrapped(Shaped(fields)), schema, buckets=2
         )
 
-    harness, told = Harness(shaped("n BIGINT"), spark, tmp_path), []
+    harness, released = Harness(shaped("n BIGINT"), spark, tmp_path), []
 
     def epoch(events: list[dict[str, Any]], rules: list[dict[str, Any]]) -> None:
         for table, rows in (("rules", rules), ("events", events)):
             if rows:
                 harness.push(table, rows)
                 harness.runner.advance(table)
-        told.append(sorted((row["k"], row["rule"], row["last"]) for row in harness.advance()))
+        released.append(sorted((row["k"], row["rule"], row["last"]) for row in harness.advance()))
 
     epoch([event("a", 1), event("b", 2)], [{"k": "a", "rule": 10}])
     harness = taken_up(harness, shaped("n BIGINT, more STRING"))
@@ -294,7 +294,7 @@ def test_a_row_of_broadcast_state_grows_and_a_field_may_be_dropped(spark: SparkS
     harness = taken_up(harness, shaped("n BIGINT, more STRING"))
     epoch([event("b", 6)], [])
     wide, narrow = "{{'n': {}, 'more': {}}}".format, "{{'n': {}}}".format
-    assert told == [
+    assert released == [
         [("a", narrow(10), "None"), ("b", "None", "None")],
         [("a", wide(10, None), wide(1, None))],
         [("a", narrow(10), narrow(3)), ("b", narrow(20), narrow(2))],
@@ -320,7 +320,7 @@ class FarAhead(fn.Hears):
 def test_all_timers_fire_at_the_end_of_a_source_and_only_once(spark: SparkSession, tmp_path: Path) -> None:
     now = [1_000_000]
     pipeline = compile_script(BEATS).process(
-        "told", "beats", "number", wrapped(FarAhead()), "what STRING, value BIGINT", buckets=2
+        "timed", "beats", "number", wrapped(FarAhead()), "what STRING, value BIGINT", buckets=2
     )
     harness, found = Harness(pipeline, spark, tmp_path, clock=lambda: now[0]), []
     for seconds in (0, 1, 10, 10):
@@ -328,13 +328,13 @@ def test_all_timers_fire_at_the_end_of_a_source_and_only_once(spark: SparkSessio
         found.append(sorted((row["what"], row["value"]) for row in harness.advance()))
         harness.restart()
     assert found == [[], [], [("timer", 9_000_000_000_000 + number) for number in range(1, 21)], []]
-    assert [row.timestamp for row in harness.lake.watermarks.rows("told")][-2:] == [10, MAX_TIMESTAMP]
+    assert [row.timestamp for row in harness.lake.watermarks.rows("timed")][-2:] == [10, MAX_TIMESTAMP]
     (process,) = reconcile_all(harness.lake, harness.pipeline)
     assert (process.problems, process.counts["rows published"]) == ((), 20)
 
 
 HELD = SCRIPT + (
-    f"CREATE TABLE told ({fn.TIMED_COLUMNS}, CONSTRAINT small EXPECT (total < 100) ON VIOLATION FAIL, "
+    f"CREATE TABLE timed ({fn.TIMED_COLUMNS}, CONSTRAINT small EXPECT (total < 100) ON VIOLATION FAIL, "
     "CONSTRAINT known EXPECT (k <> 'b') ON VIOLATION QUARANTINE) WITH ('connector' = 'scripted');"
 )
 
@@ -344,19 +344,19 @@ def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_
     harness.push("events", [event("a", 5), event("b", 6)])
     harness.watermark("events", 6)
     harness.advance()
-    assert [row["k"] for row in harness.published("told")] == ["a"]
-    assert [(row["k"], row["_reason"]) for row in harness.quarantined("told")] == [("b", "violated:known")]
+    assert [row["k"] for row in harness.published("timed")] == ["a"]
+    assert [(row["k"], row["_reason"]) for row in harness.quarantined("timed")] == [("b", "violated:known")]
     harness.push("events", [event("a", 200)])
     harness.watermark("events", 200)
     with pytest.raises(GateHeld, match="small"):
         harness.advance()
-    harness.runner.resolve_held("told", discard=True)
-    assert [(row["k"], row["_reason"]) for row in harness.quarantined("told")][1:] == [("a", "discarded")]
+    harness.runner.resolve_held("timed", discard=True)
+    assert [(row["k"], row["_reason"]) for row in harness.quarantined("timed")][1:] == [("a", "discarded")]
     harness.push("events", [event("a", -190)])
     harness.watermark("events", 201)
     assert [(row["k"], row["seen"], row["total"]) for row in harness.advance()] == [("a", "5,200,-190", 15)]
     rows = where_rows_are(
-        harness.lake, "told", "events", history_of(harness.lake, harness.pipeline, harness.pipeline.insert("told"))
+        harness.lake, "timed", "events", history_of(harness.lake, harness.pipeline, harness.pipeline.insert("timed"))
     )
     assert (rows.balanced, rows.landed, rows.matched) == (True, 4, 4)
     (added,) = reconcile_all(harness.lake, harness.pipeline)
@@ -365,6 +365,6 @@ def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_
         "rows landed": 4, "rows handled": 4, "rows left out": 0, "rows waiting": 0,
         "rows given": 4, "rows published": 2, "rows quarantined": 2, "rows not having": 0,
     }  # fmt: skip
-    DeltaTable(str(harness.lake.target_path(harness.pipeline.table("told")))).delete("total = 15")
+    DeltaTable(str(harness.lake.target_path(harness.pipeline.table("timed")))).delete("total = 15")
     (added,) = reconcile_all(harness.lake, harness.pipeline)
-    assert added.problems == ("process told: the table of told holds 1 row, by the control tables it should be 2",)
+    assert added.problems == ("process timed: the table of timed holds 1 row, by the control tables it should be 2",)

@@ -1,4 +1,4 @@
-"""What the disk throws while an epoch of a process is published, told as what it is."""
+"""What the disk throws while an epoch of a process is published, as a typed error."""
 
 from __future__ import annotations
 

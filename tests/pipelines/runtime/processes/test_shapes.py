@@ -106,12 +106,12 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     chained = [("a", 4, "4,5,6"), ("a", 5, "4,5,6"), ("a", 6, "4,5,6"), ("b", 7, "7")]
     assert of(found, "chained", "k", "at", "seen") == chained
     odds = lake_rows.read(spark, harness.lake.target_path(harness.pipeline.table("odds"))).select("name", "odd")
-    told = sorted((tuple(row) for row in odds.collect()), key=str)
-    assert told == [("n", 5), ("n", 7), ("watermark", 16), ("watermark", MAX_TIMESTAMP)]
+    emitted = sorted((tuple(row) for row in odds.collect()), key=str)
+    assert emitted == [("n", 5), ("n", 7), ("watermark", 16), ("watermark", MAX_TIMESTAMP)]
     assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
     added = reconcile_all(harness.lake, harness.pipeline)
     assert [item.problems for item in added] == [()] * 5
-    assert added[2].said["the table of odds"] == added[2].tables["the table of odds"] == len(told)
+    assert added[2].said["the table of odds"] == added[2].tables["the table of odds"] == len(emitted)
     assert added[4].said["the table of again"] == 4, "what another process publishes is what it reads"
     tasks = [len(set(_tasks(row))) for row in harness.lake.staged.rows("insert ruled")]
     assert (max(tasks) > 1) == at_once
@@ -119,7 +119,7 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         maintained = {item.path for found in harness.runner.maintenance(timedelta(0)).run() for item in found.tidied}
         second, insert = harness.pipeline.table("odds"), harness.pipeline.insert("evens")
         assert {harness.lake.target_path(second), harness.lake.quarantine_path(second, insert)} <= maintained
-        assert len(lake_rows.read(spark, harness.lake.target_path(second)).collect()) == len(told)
+        assert len(lake_rows.read(spark, harness.lake.target_path(second)).collect()) == len(emitted)
     digests = {row.facts["broadcast"] for row in harness.lake.staged.rows("insert ruled")}
     assert len(digests) == (1 if at_once else 2)
 
@@ -272,10 +272,10 @@ def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
         pipeline.process("x", "events", "k", wrapped(Misspelt()), "k STRING")
     with pytest.raises(SqlError, match="TEXTUAL"):
         pipeline.process("x", "events", "k", wrapped(fn.Timed()), "k TEXTUAL")
-    declared = compile_script(f"{SCRIPT} CREATE TABLE told ({fn.TIMED_COLUMNS}) WITH ('connector' = 'print');")
-    assert declared.process("told", "events", "k", wrapped(fn.Timed()))
+    declared = compile_script(f"{SCRIPT} CREATE TABLE timed ({fn.TIMED_COLUMNS}) WITH ('connector' = 'print');")
+    assert declared.process("timed", "events", "k", wrapped(fn.Timed()))
     with pytest.raises(PlanningError, match="options are given, and no schema"):
-        declared.process("told", "events", "k", wrapped(fn.Timed()), options={"gate.timeout": "1 min"})
+        declared.process("timed", "events", "k", wrapped(fn.Timed()), options={"gate.timeout": "1 min"})
     once = pipeline.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
     with pytest.raises(PlanningError, match="there is a table x already"):
         once.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)

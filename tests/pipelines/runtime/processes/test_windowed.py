@@ -73,7 +73,7 @@ class Row(NamedTuple):
 Epoch = tuple[list[Row], int]
 """Rows that land together, and the watermark behind them."""
 
-Told = list[tuple]
+Emitted = list[tuple]
 
 
 def moment(time: int) -> datetime:
@@ -93,7 +93,7 @@ def epochs() -> list[Epoch]:
             chosen.choice([None, *[chosen.randrange(low, high) for _ in range(9)]]),
         )
 
-    # Of the third one all rows are late, or left out: its windows are told all the same.
+    # Of the third one all rows are late, or left out: its windows are emitted all the same.
     drawn = [(0, 22_000, 40, 14_000), (6_000, 28_000, 40, 33_000), (0, 5_000, 8, 45_000), (22_000, 60_000, 40, None)]
     return [
         ([row(low, high) for _ in range(rows)], MAX_TIMESTAMP if end is None else end) for low, high, rows, end in drawn
@@ -101,8 +101,8 @@ def epochs() -> list[Epoch]:
 
 
 def windows_of(windows: Windows, key: Callable[[Row], Any], taken: Callable[[Row], bool], found: list[Epoch]):
-    """Every told window by epoch, with its rows; and how many rows were left out, and why."""
-    now, waiting, told = MIN_TIMESTAMP, defaultdict(list), []
+    """Every emitted window by epoch, with its rows; and how many rows were left out, and why."""
+    now, waiting, emitted = MIN_TIMESTAMP, defaultdict(list), []
     left_out: dict[str, int] = dict.fromkeys(("where", "time-null", "late"), 0)
     for rows, end in found:
         for row in rows:
@@ -116,9 +116,9 @@ def windows_of(windows: Windows, key: Callable[[Row], Any], taken: Callable[[Row
                 for window in still:
                     waiting[window, key(row)].append(row)
         now = end
-        told.append([(*known, waiting.pop(known)) for known in list(waiting) if known[0].end <= now])
+        emitted.append([(*known, waiting.pop(known)) for known in list(waiting) if known[0].end <= now])
     assert not waiting
-    return told, left_out
+    return emitted, left_out
 
 
 def known(rows: Iterable[Row], column: str) -> list[Any]:
@@ -134,7 +134,7 @@ def mean(values: list[Decimal]) -> Decimal:
     return (sum(values) / len(values)).quantize(Decimal("0.000001"), ROUND_HALF_UP)  # type: ignore[union-attr]
 
 
-def tumbled(told: list[tuple]) -> Told:
+def tumbled(emitted: list[tuple]) -> Emitted:
     return [
         (
             item,
@@ -152,17 +152,18 @@ def tumbled(told: list[tuple]) -> Told:
             whole(rows, "price", mean),
             len(set(known(rows, "n"))),
         )
-        for window, item, rows in told
+        for window, item, rows in emitted
     ]
 
 
-def hopped(told: list[tuple]) -> Told:
-    return [(moment(window.start), len(rows)) for window, _, rows in told if len(rows) > 4]
+def hopped(emitted: list[tuple]) -> Emitted:
+    return [(moment(window.start), len(rows)) for window, _, rows in emitted if len(rows) > 4]
 
 
-def grown(told: list[tuple]) -> Told:
+def grown(emitted: list[tuple]) -> Emitted:
     return [
-        (item, moment(window.end), whole(rows, "price", lambda values: sum(values) * 2)) for window, item, rows in told
+        (item, moment(window.end), whole(rows, "price", lambda values: sum(values) * 2))
+        for window, item, rows in emitted
     ]
 
 
@@ -186,7 +187,7 @@ ORACLE: dict[str, tuple] = {
 }
 
 
-def of(rows: list[dict[str, Any]], target: str) -> Told:
+def of(rows: list[dict[str, Any]], target: str) -> Emitted:
     own = [row for row in rows if row.get("_target", target) == target]
     return sorted((tuple(row[name] for name in row if name not in ("op", "_target")) for row in own), key=str)
 
@@ -194,7 +195,7 @@ def of(rows: list[dict[str, Any]], target: str) -> Told:
 def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path) -> None:
     """NULLs, late rows, rows without a time, and a crash between state and target that a new runner makes good."""
     harness, found = Harness(SCRIPT, spark, tmp_path), epochs()
-    told = {target: windows_of(windows, key, taken, found) for target, (windows, key, taken, _) in ORACLE.items()}
+    emitted = {target: windows_of(windows, key, taken, found) for target, (windows, key, taken, _) in ORACLE.items()}
     for number, (rows, end) in enumerate(found):
         harness.push("clicks", [row.pushed for row in rows])
         harness.watermark("clicks", end)
@@ -202,17 +203,19 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
             crash_at(harness, "process.state")
         published = harness.advance()
         for target, (_, _, _, shown) in ORACLE.items():
-            assert of(published, target) == sorted(shown(told[target][0][number]), key=str), (target, number)
+            assert of(published, target) == sorted(shown(emitted[target][0][number]), key=str), (target, number)
     assert harness.advance() == []
     landed = sum(len(rows) for rows, _ in found)
-    for target, (_, left_out) in told.items():
+    for target, (_, left_out) in emitted.items():
         insert = harness.pipeline.insert(target)
         places = where_rows_are(harness.lake, target, "clicks", history_of(harness.lake, harness.pipeline, insert))
         assert places.dropped == {reason: rows for reason, rows in left_out.items() if rows}, target
         assert places.landed == landed == places.matched + sum(left_out.values())
         assert places.balanced
         assert left_out["late"], "no row was late: the test says less than it should"
-    for added, (target, (_, left_out)) in zip(reconcile_all(harness.lake, harness.pipeline), told.items(), strict=True):
+    for added, (target, (_, left_out)) in zip(
+        reconcile_all(harness.lake, harness.pipeline), emitted.items(), strict=True
+    ):
         assert added.problems == ()
         assert isinstance(added, ProcessReconciliation)
         assert added.rows.left_out == {reason: rows for reason, rows in left_out.items() if rows}
@@ -223,7 +226,7 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
 
 
 def test_the_windows_that_spark_makes_are_those_of_the_python_functions(spark: SparkSession) -> None:
-    """Before 1970 too, with offsets of all sizes; windows that were told are left out."""
+    """Before 1970 too, with offsets of all sizes; windows that were emitted are left out."""
     times = spark.range(-41, 42).selectExpr("id AS _time", "3L AS _now")
     found = [
         open_windows(times, table).selectExpr(f"{number} AS pair", "_time", "_end", f"{table.start('_end')} AS start")
@@ -241,9 +244,9 @@ def test_the_windows_that_spark_makes_are_those_of_the_python_functions(spark: S
 
 VIEWS = """
 CREATE TABLE views (item STRING, n BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE told (item STRING, opened TIMESTAMP(3), moment TIMESTAMP_LTZ(3), total BIGINT)
+CREATE TABLE counted (item STRING, opened TIMESTAMP(3), moment TIMESTAMP_LTZ(3), total BIGINT)
     WITH ('connector' = 'scripted');
-INSERT INTO told SELECT item, window_start, window_time, SUM(n)
+INSERT INTO counted SELECT item, window_start, window_time, SUM(n)
 FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(p), INTERVAL '10' SECONDS))
 GROUP BY window_start, window_end, window_time, item;
 """
@@ -273,37 +276,37 @@ def test_windows_that_overlap_by_processing_time(spark: SparkSession, tmp_path: 
     now[0] = 120_000
     rows = harness.advance()
 
-    def told(target: str) -> Told:
+    def windows_in(target: str) -> Emitted:
         seconds = [[int((time - moment(0)).total_seconds()) for time in row[:2]] for row in of(rows, target)]
         return sorted((*times, row[2]) for times, row in zip(seconds, of(rows, target), strict=True))
 
-    assert told("hopped") == [(95, 105, 2), (100, 110, 2), (105, 115, 1), (110, 120, 1)]
-    assert told("grown") == [(100, 105, 2), (100, 110, 2), (110, 115, 1), (110, 120, 1)]
+    assert windows_in("hopped") == [(95, 105, 2), (100, 110, 2), (105, 115, 1), (110, 120, 1)]
+    assert windows_in("grown") == [(100, 105, 2), (100, 110, 2), (110, 115, 1), (110, 120, 1)]
 
 
 def test_the_same_windows_by_processing_time_and_a_changed_statement(spark: SparkSession, tmp_path: Path) -> None:
     now = [100_000]
     harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
 
-    def at(time: int, *rows: tuple[str, int]) -> Told:
+    def at(time: int, *rows: tuple[str, int]) -> Emitted:
         now[0] = time
         if rows:
             harness.push("views", [{"item": item, "n": n} for item, n in rows])
-        return of(harness.advance(), "told")
+        return of(harness.advance(), "counted")
 
     assert at(101_000, ("tea", 2**62), ("cup", 1)) == []  # before the table has flipped
     harness.end_of_snapshot("views")
     assert at(109_999, ("tea", 1)) == []
     end = datetime(1970, 1, 1, 0, 1, 49, 999_000, tzinfo=UTC).replace(tzinfo=None)
-    told = at(112_000, ("tea", 5))
-    assert [(item, opened, moment.replace(tzinfo=None), n) for item, opened, moment, n in told] == [
+    emitted = at(112_000, ("tea", 5))
+    assert [(item, opened, moment.replace(tzinfo=None), n) for item, opened, moment, n in emitted] == [
         ("cup", datetime(1970, 1, 1, 0, 1, 40), end, 1),
         ("tea", datetime(1970, 1, 1, 0, 1, 40), end, 2**62 + 1),
     ]
     harness.runner.close()
     changed = Harness(VIEWS.replace("SUM(n)", "MAX(n)"), spark, tmp_path, clock=lambda: now[0])
     changed.push("views", [{"item": "tea", "n": 7}])
-    with pytest.raises(PlanningError, match="something else of insert told"):
+    with pytest.raises(PlanningError, match="defines insert counted differently"):
         changed.advance()
     changed.runner.close()
     harness = Harness(VIEWS, spark, tmp_path, clock=lambda: now[0])
@@ -327,4 +330,4 @@ def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSess
     harness.restart()
     with pytest.raises(Exception, match=r"overflow|OVERFLOW|out of range"):
         harness.advance()
-    assert harness.published("told") == []
+    assert harness.published("counted") == []

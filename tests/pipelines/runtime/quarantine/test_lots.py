@@ -1,4 +1,4 @@
-"""What plans say of quarantined rows, told from control tables alone: no Spark."""
+"""What plans say of quarantined rows, read from control tables alone: no Spark."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def made(tmp_path: Path) -> HandmadeLake:
     return made
 
 
-def kept(made: HandmadeLake) -> list[QuarantinedRows]:
+def quarantined_rows(made: HandmadeLake) -> list[QuarantinedRows]:
     return quarantined_in(history_of(made.lake, made.pipeline, made.insert))
 
 
 def lots(made: HandmadeLake, request: FromQuarantine) -> tuple[Lot, ...]:
-    return lots_of(chosen("enriched", kept(made), request), kept(made))
+    return lots_of(chosen("enriched", quarantined_rows(made), request), quarantined_rows(made))
 
 
 def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int) -> ReleasePlan:
@@ -60,7 +60,7 @@ def taken(made: HandmadeLake, epoch: int, request: FromQuarantine, **found: int)
 
 
 def states(made: HandmadeLake) -> list[tuple[int, str, int, str]]:
-    return [(item.epoch, item.short, item.rows, item.state) for item in kept(made)]
+    return [(item.epoch, item.short, item.rows, item.state) for item in quarantined_rows(made)]
 
 
 def test_wholes_that_follow_one_another_are_one_lot(made: HandmadeLake) -> None:
@@ -100,7 +100,7 @@ def test_what_is_taken_is_counted_where_it_is(made: HandmadeLake) -> None:
     assert (rows.landed, rows.matched, rows.waiting, rows.balanced) == (40, 8 + 7 + 6 + 5 + 3, 0, True)
     assert rows.quarantined == {"key-absent@u": 9, "discarded": 2}
     assert rows.released_again == {"key-absent@u": 4, "deleted@u": 1}
-    assert rows.kept_out == 16
+    assert rows.in_quarantine == 16
     # What is left is taken once, and leaves out what somebody has decided.
     assert lots(made, FromQuarantine(discards=True)) == (Lot(ABSENT, 3, 5, 9, 0, 4),)
     assert lots(made, FromQuarantine(discards=False, epochs=(1, 2))) == ()

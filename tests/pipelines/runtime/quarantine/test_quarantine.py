@@ -63,7 +63,7 @@ def out(harness: Harness) -> list[tuple[Any, ...]]:
     return sorted((row["user_id"], row["gender"]) for row in harness.published("enriched"))
 
 
-def kept(harness: Harness) -> dict[int, str]:
+def in_quarantine(harness: Harness) -> dict[int, str]:
     return {row["user_id"]: row["_reason"] for row in harness.quarantined("enriched")}
 
 
@@ -92,11 +92,11 @@ def test_rows_leave_quarantine_once_they_match(spark: SparkSession, tmp_path: Pa
     click(harness, 4)
     users(harness, 2, 4, gender="m")
     harness.advance()
-    assert kept(harness) == dict.fromkeys((2, 3, 4), "unmatched:key-absent@u")
+    assert in_quarantine(harness) == dict.fromkeys((2, 3, 4), "unmatched:key-absent@u")
     [done] = take(harness, FromQuarantine(discards=False, epochs=(1,)))
     assert (done.epoch, done.rows, done.quarantined) == (3, 1, 1)
     assert out(harness) == [(1, "f"), (2, "m")]
-    assert kept(harness) == dict.fromkeys((3, 4), "unmatched:key-absent@u")
+    assert in_quarantine(harness) == dict.fromkeys((3, 4), "unmatched:key-absent@u")
     assert states(harness) == [
         (1, "key-absent@u", 2, "released"),
         (2, "key-absent@u", 1, "open"),
@@ -111,7 +111,7 @@ def test_rows_leave_quarantine_once_they_match(spark: SparkSession, tmp_path: Pa
     [done] = take(harness)
     assert done.plan.lots[0].rows == 2
     assert out(harness) == [(1, "f"), (2, "m"), (4, "m"), (5, "f")]
-    assert kept(harness) == {3: "unmatched:key-absent@u"}
+    assert in_quarantine(harness) == {3: "unmatched:key-absent@u"}
     users(harness, 3)
     click(harness, 6)
     take(harness, FromQuarantine(discards=False, reasons=("key-absent",)))
@@ -140,7 +140,7 @@ def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, t
     assert take(harness, FromQuarantine(discards=False, epochs=(1,))) == ()
     take(harness)
     assert out(harness) == [(1, "f"), (4, "f")]
-    assert kept(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
+    assert in_quarantine(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
     taken = quarantined_in(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0]))[0].taken
     assert taken is not None
     assert taken.from_quarantine is not None
@@ -181,7 +181,7 @@ def test_an_abort_at_any_point_is_recovered_from(
         take(harness, request_)
         expected += [(number, "f")] if not request_.discards else []
         assert out(harness) == expected, point
-        assert len(kept(harness)) == (number - 1 if request_.discards else (number - 1) // 2), point
+        assert len(in_quarantine(harness)) == (number - 1 if request_.discards else (number - 1) // 2), point
     places = prove(harness)
     reason = "discarded" if request_.discards else "key-absent@u"
     assert places.quarantined == {reason: 2 * len(points) - len(expected) + 1}
@@ -195,13 +195,13 @@ def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_p
     users(harness, 3, gender="x")
     harness.end_of_snapshot("users")
     click(harness, 1, 2, 3, 4)
-    assert kept(harness) == {2: "violated:known", 3: "violated:known", 4: "unmatched:key-absent@u"}
+    assert in_quarantine(harness) == {2: "violated:known", 3: "violated:known", 4: "unmatched:key-absent@u"}
     harness.runner.close()
     # The script may be mended meanwhile: rows are joined by what it says now.
     harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f', 'm'", "QUARANTINE"))
     take(harness, FromQuarantine(discards=False, reasons=("violated:known",)))
     assert out(harness) == [(1, "f"), (2, "m")]
-    assert kept(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
+    assert in_quarantine(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
     harness.runner.close()
     harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "FAIL"))
     with pytest.raises(GateHeld, match="constraint known") as caught:
@@ -215,7 +215,7 @@ def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_p
         take(harness)
     harness.runner.resolve_held("enriched", discard=True)
     assert out(harness) == [(1, "f"), (2, "m")]
-    assert kept(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
+    assert in_quarantine(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
     users(harness, 3, gender="f")
     users(harness, 4, gender="x")
     harness.advance()
@@ -225,7 +225,7 @@ def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_p
     harness.runner.advance("users")
     harness.runner.resolve_held("enriched")
     assert out(harness) == [(1, "f"), (2, "m"), (3, "f"), (4, "f")]
-    assert kept(harness) == {}
+    assert in_quarantine(harness) == {}
 
 
 def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -235,12 +235,12 @@ def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: Spar
     with pytest.raises(GateHeld):
         click(harness, 1, 2)
     harness.runner.resolve_held("enriched", discard=True)
-    assert kept(harness) == {1: "discarded", 2: "discarded"}
+    assert in_quarantine(harness) == {1: "discarded", 2: "discarded"}
     assert take(harness) == take(harness, DISCARD) == ()
     # A row that still has no match goes back: it is no reason to hold the INSERT.
     [done] = take(harness, FromQuarantine(discards=False, reasons=("discarded",)))
     assert (done.rows, done.quarantined, done.plan.on_unmatched) == (1, 1, "quarantine")
-    assert (out(harness), kept(harness)) == ([(1, "f")], {2: "unmatched:key-absent@u"})
+    assert (out(harness), in_quarantine(harness)) == ([(1, "f")], {2: "unmatched:key-absent@u"})
     prove(harness)
 
 
@@ -252,9 +252,9 @@ def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) 
     text = CLICKS.format(policy="quarantine", constraints="").replace("clicks", "presses")
     harness = Harness(text, spark, tmp_path)
     harness.push("presses", [{"user_id": 1, "item_id": 1}])
-    with pytest.raises(PlanningError, match="something else of insert enriched"):
+    with pytest.raises(PlanningError, match="defines insert enriched differently"):
         harness.runner.advance("presses")
-    with pytest.raises(PlanningError, match="something else of insert enriched"):
+    with pytest.raises(PlanningError, match="defines insert enriched differently"):
         take(harness)
 
 
@@ -277,7 +277,7 @@ def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) 
         (2, 500),
         (4, 600),
     ]
-    assert play.kept_out == {0: "unmatched:before-first@r", 3: "time-null"}
+    assert play.quarantined == {0: "unmatched:before-first@r", 3: "time-null"}
     play.order(5, "EUR", 35)
     assert play.upto(orders=50, rates=50) == [(5, 100)]
     play.prove()
@@ -296,7 +296,7 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSess
     land(play, 300, 300)
     [done] = take(play.harness)  # rows 1 and 3, of epochs 1 and 2; only 3 finds its version
     assert (done.rows, done.quarantined) == (1, 1)
-    assert play.kept_out == {1: "unmatched:before-first@r", 5: "unmatched:key-absent@r"}
+    assert play.quarantined == {1: "unmatched:before-first@r", 5: "unmatched:key-absent@r"}
     play.rate("USD", 400, 15)
     land(play, 300, 300)
     filled = fill(play, 100, 200).published[0]
@@ -304,13 +304,13 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSess
     # Epoch 2 and what it became; row 1, which came with it, is taken out of the quarantine of epoch 1 again.
     assert filled.plan.backfill.replaces == ((2, 2), (5, 5))
     assert (filled.plan.backfill.rows_again, filled.rows, filled.quarantined) == (3, 3, 0)
-    assert play.kept_out == {5: "unmatched:key-absent@r"}
+    assert play.quarantined == {5: "unmatched:key-absent@r"}
     rows = sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
     assert rows == [(0, 100), (1, 400), (2, 100), (3, 500), (4, 100)]
     prove(play.harness)
     fill(play, 0, 300)  # all of it anew: what was discarded as well
     assert [row["id"] for row in play.harness.published("converted")].count(5) == 1
-    assert play.kept_out == {}
+    assert play.quarantined == {}
     assert prove(play.harness).quarantined == {}
 
 

@@ -78,7 +78,7 @@ def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], be
     return found
 
 
-def told(item: SplitPass) -> tuple[str, int, int, int]:
+def shown(item: SplitPass) -> tuple[str, int, int, int]:
     return item.split, item.rows, item.late, item.watermark.timestamp
 
 
@@ -99,10 +99,10 @@ def test_sql_says_what_the_generator_says(
         offset += len(rows)
         found = builtin.scan(frame(spark, rows), generator, gap, mine)
         expected = by_hand(generator, gap, rows, theirs)
-        told = [
+        outcomes = [
             (item.split, item.rows, item.late, item.watermark) for item in sorted(found, key=lambda item: item.split)
         ]
-        assert told == [(item.split, item.rows, item.late, item.watermark) for item in expected]
+        assert outcomes == [(item.split, item.rows, item.late, item.watermark) for item in expected]
         if rows:
             counted = on_the_way(frame(spark, rows), generator, gap, mine)
             assert counted == found or (counted is None and (gap == 3 or len(found) > 1))

@@ -19,7 +19,7 @@ FLIPPED = SplitsBefore({"a": SplitWatermark("a", 5, False)}, floor=5)
 
 @dataclass
 class Exits:
-    """Calls sys.exit where it is told to."""
+    """Calls sys.exit where its options say so."""
 
     where: str
 
@@ -84,11 +84,11 @@ class Pulse:
 
 def test_rows_are_counted_across_epochs_whatever_the_generator_remembers() -> None:
     strategy, before = WatermarkStrategy.for_generator(Pulse).with_emission_on_event(3), SplitsBefore()
-    told = []
+    emitted = []
     for offset, at in enumerate((10, 20, 30, 40)):
         active = GeneratorRun(strategy, "a", before, 100)
         active.row({}, offset, at, at)
         item = active.end()
-        told.append(item.watermark.timestamp)
-        before = SplitsBefore({"a": SplitWatermark("a", told[-1], False, state=item.state)})
-    assert told == [MIN_TIMESTAMP, MIN_TIMESTAMP, 30, 30]
+        emitted.append(item.watermark.timestamp)
+        before = SplitsBefore({"a": SplitWatermark("a", emitted[-1], False, state=item.state)})
+    assert emitted == [MIN_TIMESTAMP, MIN_TIMESTAMP, 30, 30]

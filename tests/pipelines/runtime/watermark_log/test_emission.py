@@ -1,4 +1,4 @@
-"""tests/fixtures/watermarks/emission.toml, told by the generators themselves and by the SQL that stands for them."""
+"""tests/fixtures/watermarks/emission.toml, emitted by the generators themselves and by the SQL that stands for them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ CASES = cases("emission")
 
 class Row(NamedTuple):
     """A row of a table's case. `place` counts the rows of its split. What has to be true once it was read: its split
-    has told `told` so far, and `late` of the rows of this epoch were late."""
+    has emitted `emitted` so far, and `late` of the rows of this epoch were late."""
 
     place: int
     value: int | None
     rowtime: int | None
-    told: int
+    emitted: int
     late: int
 
 
 @dataclass
 class Epoch:
-    """The rows of each split, and what each of them has told at the end."""
+    """The rows of each split, and what each of them has emitted at the end."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
+    emitted: dict[str, int] = field(default_factory=dict)
 
 
 def number(word: str) -> int | None:
@@ -49,18 +49,18 @@ def number(word: str) -> int | None:
 
 def epochs(case: Mapping[str, Any]) -> list[Epoch]:
     """What a case gives and expects."""
-    found, told, places = [Epoch()], {}, Counter[str]()
+    found, emitted, places = [Epoch()], {}, Counter[str]()
     for split, word, expected, _ in steps(dict(case)):
         if split == "*":
-            told |= {name: int(at) for name, _, at in (end.partition("=") for end in expected)}
-            found[-1].told = dict(told)
+            emitted |= {name: int(at) for name, _, at in (end.partition("=") for end in expected)}
+            found[-1].emitted = dict(emitted)
             found.append(Epoch())
             continue
         own = found[-1].rows.setdefault(split, [])
-        told[split] = max([told.get(split, MIN_TIMESTAMP), *(int(at) for at in expected if at != "late")])
+        emitted[split] = max([emitted.get(split, MIN_TIMESTAMP), *(int(at) for at in expected if at != "late")])
         value, _, rowtime = word.partition("@")
         late = ("late" in expected) + (own[-1].late if own else 0)
-        own.append(Row(places[split], number(value), number(rowtime or value), told[split], late))
+        own.append(Row(places[split], number(value), number(rowtime or value), emitted[split], late))
         places[split] += 1
     assert not found.pop().rows, "the last epoch has no end"
     return found
@@ -101,9 +101,9 @@ def test_the_generator_says_so(case: dict[str, Any]) -> None:
                 at = MIN_TIMESTAMP if row.rowtime is None else row.rowtime
                 run.row({} if bounded else row.value, row.place, at, at)  # type: ignore[arg-type]
                 if strategy.gap is not None:  # the end of an epoch tells nothing then
-                    assert outcome(run.end()) == (row.told, row.late), (split, row)
+                    assert outcome(run.end()) == (row.emitted, row.late), (split, row)
             passes.append(run.end())
-            assert outcome(passes[-1]) == (epoch.told[split], rows[-1].late), split
+            assert outcome(passes[-1]) == (epoch.emitted[split], rows[-1].late), split
         before = after(before, iter(passes))
 
 
@@ -124,8 +124,8 @@ def cuts(case: Mapping[str, Any], epoch: Epoch) -> Iterator[Cut]:
     """The whole epoch of each split; where it is punctuated, what it is after each of its rows too."""
     for split, rows in epoch.rows.items():
         for stop in range(1, len(rows)) if "gap" in case else ():
-            yield Cut(case["name"], split, tuple(rows[:stop]), (rows[stop - 1].told, rows[stop - 1].late))
-        yield Cut(case["name"], split, tuple(rows), (epoch.told[split], rows[-1].late))
+            yield Cut(case["name"], split, tuple(rows[:stop]), (rows[stop - 1].emitted, rows[stop - 1].late))
+        yield Cut(case["name"], split, tuple(rows), (epoch.emitted[split], rows[-1].late))
 
 
 def alike(case: Mapping[str, Any]) -> tuple[int, int, int, bool]:
@@ -146,26 +146,28 @@ def test_the_sql_says_so(spark: SparkSession, group: list[dict[str, Any]]) -> No
     generator = strategy_of(group[0]).generator_factory()
     assert isinstance(generator, builtin.BuiltIn)
     stories = {case["name"]: epochs(case) for case in group}
-    standing: dict[tuple[str, str], SplitWatermark] = {}
+    reached: dict[tuple[str, str], SplitWatermark] = {}
     for turn in range(max(map(len, stories.values()))):
-        told = [cut for case in group for epoch in stories[case["name"]][turn : turn + 1] for cut in cuts(case, epoch)]
-        known = {cut.name: standing[cut[:2]] for cut in told if cut[:2] in standing}
+        chosen = [
+            cut for case in group for epoch in stories[case["name"]][turn : turn + 1] for cut in cuts(case, epoch)
+        ]
+        known = {cut.name: reached[cut[:2]] for cut in chosen if cut[:2] in reached}
         before = SplitsBefore(known, before.floor)
         data = frame(
             spark,
             [
                 (cut.name, row.place, None if row.rowtime is None else row.rowtime * 10, row.value)
-                for cut in told
+                for cut in chosen
                 for row in reversed(cut.rows)  # it is their offsets that order them
             ],
         )
         found = {item.split: item for item in builtin.scan(data, generator, gap, before)}
-        assert {name: outcome(item) for name, item in found.items()} == {cut.name: cut.expected for cut in told}
+        assert {name: outcome(item) for name, item in found.items()} == {cut.name: cut.expected for cut in chosen}
         if gap is None or gap == 1:
             counts = (F.count(F.lit(1)).alias("rows"), *builtin.tally(before, gap), *builtin.ends_of_rows())
             valued = builtin.valued(data, generator)
             for row in valued.groupBy("_split").agg(*counts).collect():
                 assert builtin.counted(row.asDict(), gap, before) == [found[row["_split"]]]
-        for cut in told:  # of each split the longest is the last
+        for cut in chosen:  # of each split the longest is the last
             item = found[cut.name]
-            standing[cut[:2]] = SplitWatermark(cut.name, item.watermark.timestamp, False, state=item.state)
+            reached[cut[:2]] = SplitWatermark(cut.name, item.watermark.timestamp, False, state=item.state)

@@ -181,10 +181,10 @@ def test_spark_says_so(spark: SparkSession, tmp_path: Path, own: bool) -> None:
     while going := [story for story in going if story.epoch < len(story.steps)]:
         for story in going:
             story.next()
-        told = {(item.split.split("/")[0], item.split.split("/")[1]): item for item in scanned(spark, going)}
+        by_split = {(item.split.split("/")[0], item.split.split("/")[1]): item for item in scanned(spark, going)}
         for number, story in enumerate(going):
             passes = [
-                replace(told[str(number), item.split], split=item.split, late=item.late) for item in by_hand(story)
+                replace(by_split[str(number), item.split], split=item.split, late=item.late) for item in by_hand(story)
             ]
             assert story.lands(passes) == story.expected, f"{story.name}: {story.step}"
 

@@ -81,18 +81,18 @@ def heard(row: WatermarkRow) -> dict[str, tuple[int, bool]]:
 
 
 def test_what_a_source_emits_is_delayed_as_the_table_asks_for_it() -> None:
-    told = [
+    own = [
         ("a", Watermark(100)),
         ("b", Watermark(MIN_TIMESTAMP)),
         ("c", Watermark(MAX_TIMESTAMP)),
         ("d", Watermark(7, True)),
     ]
     strategy = WatermarkStrategy.from_source(delay=timedelta(milliseconds=30))
-    found = EpochTime(TABLE, strategy, None, 0).with_own_watermarks(Landed(watermarks=told, splits=frozenset("abcd")))
-    assert found == Landed(watermarks=[("a", Watermark(70)), *told[1:]], splits=frozenset("abcd"))
+    found = EpochTime(TABLE, strategy, None, 0).with_own_watermarks(Landed(watermarks=own, splits=frozenset("abcd")))
+    assert found == Landed(watermarks=[("a", Watermark(70)), *own[1:]], splits=frozenset("abcd"))
     assert EpochTime(TABLE, strategy, None, 0).with_own_watermarks(Landed()) == Landed()
     # Scripted tables tell their time by the test's word alone: it is not what another strategy delays.
-    assert EpochTime(TABLE, STRATEGY, None, 0).with_own_watermarks(Landed(watermarks=told)).watermarks == told
+    assert EpochTime(TABLE, STRATEGY, None, 0).with_own_watermarks(Landed(watermarks=own)).watermarks == own
 
 
 _said = st.dictionaries(st.sampled_from("abc"), st.integers(-100, 100), max_size=3)
@@ -144,8 +144,8 @@ def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
 
 
 def test_idle_beside_processing_time_never_opens_the_gate() -> None:
-    told = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
-    row = land(None, {}, flips=True, landed=told)
+    landed = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
+    row = land(None, {}, flips=True, landed=landed)
     assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
     row = land(row, {}, now=5, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
     assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
@@ -200,7 +200,7 @@ def test_the_end_of_input_is_the_end_of_time() -> None:
     assert (row.timestamp, row.idle) == (1, False)
     row = land(row, {"b": 3}, landed=Landed(ended=frozenset("b")))
     assert (row.timestamp, row.idle) == (MAX_TIMESTAMP, False)
-    assert heard(row) == {"a": (5, False), "b": (3, False)}  # what each of them has told stands
+    assert heard(row) == {"a": (5, False), "b": (3, False)}  # what each of them has emitted stays
 
 
 def test_what_counts() -> None:
@@ -228,15 +228,15 @@ def test_a_build_that_does_not_delegate_emits_before_its_first_record_and_shows_
     assert second.splits == first.splits
 
 
-def told(*words: tuple[str, Watermark]) -> Landed:
+def emitting(*words: tuple[str, Watermark]) -> Landed:
     return Landed(watermarks=words)
 
 
 def test_a_source_s_own_watermarks_never_go_back() -> None:
     row = land(None, {"a": 10, "b": 20}, flips=True)
-    row = land(row, {}, landed=told(("a", Watermark(5))))
+    row = land(row, {}, landed=emitting(("a", Watermark(5))))
     assert (row.timestamp, heard(row)) == (10, {"a": (10, False), "b": (20, False)})
-    row = land(None, {}, flips=True, landed=told(("a", Watermark(10)), ("a", Watermark(5))))
+    row = land(None, {}, flips=True, landed=emitting(("a", Watermark(10)), ("a", Watermark(5))))
     assert (row.timestamp, heard(row)) == (10, {"a": (10, False)})
 
 
@@ -247,7 +247,9 @@ NOW = Watermark(10_000, True)
     ("before", "words", "cause"),
     [
         pytest.param((), (NOW,), ProcessingTimeBehind, id="its timestamp is in the future"),
-        pytest.param((Watermark(5000),), (PROCESSING_TIME,), ProcessingTimeBehind, id="what it told is in the future"),
+        pytest.param(
+            (Watermark(5000),), (PROCESSING_TIME,), ProcessingTimeBehind, id="what it emitted is in the future"
+        ),
         pytest.param((PROCESSING_TIME,), (Watermark(25),), ProcessingTimeRevoked, id="true, then false"),
         pytest.param((), (PROCESSING_TIME, Watermark(25)), ProcessingTimeRevoked, id="the same in one epoch"),
     ],
@@ -255,20 +257,20 @@ NOW = Watermark(10_000, True)
 def test_what_a_source_must_not_emit_names_its_split(
     before: tuple[Watermark, ...], words: tuple[Watermark, ...], cause: type[Exception]
 ) -> None:
-    first = land(None, {}, flips=True, now=100, landed=told(("b", Watermark(1)), *(("a", word) for word in before)))
+    first = land(None, {}, flips=True, now=100, landed=emitting(("b", Watermark(1)), *(("a", word) for word in before)))
     with pytest.raises(SourceError, match=r"the source's watermark of split 'a'") as caught:
-        land(first, {}, now=100, landed=told(("b", Watermark(2)), *(("a", word) for word in words)))
+        land(first, {}, now=100, landed=emitting(("b", Watermark(2)), *(("a", word) for word in words)))
     assert isinstance(caught.value.__cause__, cause)
     assert "generation 1, epoch 2" in caught.value.where
     if cause is ProcessingTimeBehind:  # an epoch that waits for its watermark gets it once the clock is right
-        later = land(first, {}, now=10_000, landed=told(*(("a", word) for word in words)))
+        later = land(first, {}, now=10_000, landed=emitting(*(("a", word) for word in words)))
         assert [split["use_processing_time"] for split in later.splits] == [True, False]
 
 
 def test_a_source_s_own_watermark_ends_its_split_s_idleness() -> None:
     row = land(None, {}, flips=True, landed=Landed(watermarks=[("a", Watermark(5))], idle={"a": True}))
     assert heard(row) == {"a": (5, True)}
-    assert heard(land(row, {}, landed=told(("a", Watermark(3))))) == {"a": (5, False)}
+    assert heard(land(row, {}, landed=emitting(("a", Watermark(3))))) == {"a": (5, False)}
 
 
 class Delegates:

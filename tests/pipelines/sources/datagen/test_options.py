@@ -28,7 +28,7 @@ def spec(flink, **options):
         ("DOUBLE", -1.7976931348623157e308, 1.7976931348623157e308),
     ],
 )
-def test_random_numbers_span_their_type_unless_told_otherwise(flink, low, high):
+def test_random_numbers_span_their_type_unless_options_say_otherwise(flink, low, high):
     assert (spec(flink).low, spec(flink).high) == (low, high)
 
 

@@ -53,7 +53,7 @@ def test_rows_that_are_due_at_the_start_flip_the_table():
     assert run.steps[1].step.summary == "rows 501-510 of 510"
 
 
-def test_what_is_due_and_not_made_is_told_without_making_it():
+def test_what_is_due_and_not_made_is_counted_without_making_it():
     run = bench(rows_per_second="10", number_of_rows="30")
     assert run.source().unread(run.position) is None, "nothing is planned yet"
     run.now += 1000
@@ -190,7 +190,7 @@ def test_a_large_step_is_read_by_several_tasks(spark):
         ({"fields.proctime.null-rate": "1"}, "no field proctime that could be generated"),
     ],
 )
-def test_wrong_options_are_told_at_planning(options, words):
+def test_wrong_options_are_refused_at_planning(options, words):
     wrong = table(COLUMNS, "datagen", options, more=[PROCTIME])
     assert any(words in error for error in CONNECTOR.spec.check(wrong))
 

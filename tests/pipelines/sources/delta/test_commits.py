@@ -73,7 +73,7 @@ def test_the_commits_own_time_counts(log):
     assert (log.commit(2).timestamp, log.commit(2).effect) == (12_000, "nothing")
 
 
-def test_a_commit_that_was_cleaned_up_is_told(log):
+def test_a_commit_that_was_cleaned_up_is_an_error(log):
     with pytest.raises(SourceError, match="version 9 of the Delta table is gone") as error:
         log.commit(9)
     assert "--resnapshot rates" in str(error.value)

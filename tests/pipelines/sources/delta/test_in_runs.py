@@ -152,5 +152,5 @@ def test_a_delay_that_is_longer_than_the_drift_stops_nobody(spark: SparkSession,
         one.add(*range(60, 661, 60))
         two.add(650)
         assert [advance.rows for advance in active.run().advances] == [11, 1]
-        # Up to five minutes past what two has told, which is an hour before its rows: not a commit at a time.
+        # Up to five minutes past what two has emitted, which is an hour before its rows: not a commit at a time.
         assert spans(lake, "one") == [(1, 5), (6, 11)]

@@ -271,9 +271,9 @@ def test_rows_that_the_declaration_excludes(spark, tmp_path):
     source = bench.source()
     with pytest.raises(PySparkException) as caught:
         source.read(spark, bench.steps[0]).collect()
-    told = source.explain(caught.value, bench.steps[0])
-    assert told is not None
-    assert told.what.startswith("t: version 0 of the Delta table: column ")
+    error = source.explain(caught.value, bench.steps[0])
+    assert error is not None
+    assert error.what.startswith("t: version 0 of the Delta table: column ")
     kept_apart = Options({**bench.table.options, "format.on-error": "quarantine"})
     bench.table = replace(bench.table, options=kept_apart)
     DeltaTable(path).delete("k = 2")
@@ -308,11 +308,11 @@ def test_files_that_vacuum_took(spark, tmp_path, mode):
     source = bench.source()
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:
         source.read(spark, bench.steps[number]).collect()
-    told = source.explain(caught.value, bench.steps[number])
-    assert told is not None
-    assert gone.name in told.what
-    assert "is gone" in told.what
-    assert "--resnapshot t" in told.next_command
+    error = source.explain(caught.value, bench.steps[number])
+    assert error is not None
+    assert gone.name in error.what
+    assert "is gone" in error.what
+    assert "--resnapshot t" in error.next_command
 
 
 def test_a_version_whose_log_was_cleaned_up(spark, tmp_path):
@@ -329,6 +329,6 @@ def test_a_version_whose_log_was_cleaned_up(spark, tmp_path):
     source = bench.source()
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:
         source.read(spark, bench.steps[0]).collect()
-    told = source.explain(caught.value, bench.steps[0])
-    assert told is not None, str(caught.value)
-    assert "is gone, which snapshot of version 0 needs" in told.what
+    error = source.explain(caught.value, bench.steps[0])
+    assert error is not None, str(caught.value)
+    assert "is gone, which snapshot of version 0 needs" in error.what

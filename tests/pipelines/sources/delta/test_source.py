@@ -275,7 +275,7 @@ def test_only_inside_of_the_allowed_folders_where_they_are_named(lake, monkeypat
         lake.bench().source()
 
 
-def test_another_table_in_the_same_place_is_told(lake):
+def test_another_table_in_the_same_place_is_refused(lake):
     lake.append(1)
     lake.append(2)
     bench = lake.bench()
@@ -315,7 +315,7 @@ def test_lag_is_since_the_first_commit_that_is_not_read(lake):
     assert bench.source().unread(bench.position) == Unread(2, "version", int(written * 1000))
 
 
-def test_what_is_unread_is_told_without_reading_it(lake):
+def test_what_is_unread_is_counted_without_reading_it(lake):
     lake.append(1)
     bench = lake.bench()
     assert bench.source().unread(bench.position) is None, "nothing is planned yet"

@@ -8,8 +8,12 @@ from tidegate.pipelines.sql import SqlError, compile_script, show_create_table
 
 
 def table(columns: str, **options: str) -> str:
-    given = {"connector": "filesystem", "path": "x", **{name.replace("_", "."): told for name, told in options.items()}}
-    written = ", ".join(f"'{name}' = '{told}'" for name, told in given.items())
+    given = {
+        "connector": "filesystem",
+        "path": "x",
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+    written = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
     return f"CREATE TABLE t ({columns}) WITH ({written})"
 
 

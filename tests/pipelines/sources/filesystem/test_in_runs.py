@@ -116,21 +116,21 @@ def test_aborts_lose_no_line_and_repeat_none(spark: SparkSession, root: Path) ->
     users.write("1.csv", "".join(f"{n},name {n}\n" for n in range(4)))
     points = [point for point in faults.POINTS if point.startswith("source.")]
     harness = Harness(SCRIPT.format(root=root), spark, root / "lake")
-    aborted = told = 0
+    aborted = pushed = 0
     for turn, wanted in enumerate(points * 2):
         passes = chance.randint(1, 3)
         # Two files are more than an epoch holds, so each full one is an epoch: the abort always comes.
         sizes = [chance.randint(2, 4) for _ in range(passes)] + [0] * chance.randint(0, 2)
         for number, size in enumerate(chance.sample(sizes, len(sizes))):
-            probes.write(f"{chance.randrange(100)}-{turn}-{number}.json", clicks(told, told + size))
-            told += size
+            probes.write(f"{chance.randrange(100)}-{turn}-{number}.json", clicks(pushed, pushed + size))
+            pushed += size
         with may_die(wanted, passes=passes) as died:
             harness.run()
         aborted += len(died)
         harness.restart()
     harness.advance()
     assert aborted == 2 * len(points)
-    assert Counter(row["n"] for row in harness.published("shown")) == Counter(range(told))
+    assert Counter(row["n"] for row in harness.published("shown")) == Counter(range(pushed))
     assert {row["name"] for row in harness.published("shown") if row["n"] % 4 == 3} == {"name 3"}
 
 

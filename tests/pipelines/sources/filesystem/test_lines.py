@@ -28,9 +28,9 @@ def expected(data: bytes) -> list[tuple[bytes, int]]:
 
 
 def read(path: Path, range_bytes: int = lines.RANGE_BYTES) -> list[tuple[bytes, int]]:
-    told = path.stat()
+    stat = path.stat()
     found = []
-    for task in packed([(7, str(path), told.st_size, told.st_mtime_ns)], range_bytes):
+    for task in packed([(7, str(path), stat.st_size, stat.st_mtime_ns)], range_bytes):
         for part in task:
             for batch in read_range(part):
                 assert set(batch["_file"].to_pylist()) == {7}
@@ -71,16 +71,16 @@ def test_compressed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> Non
 
 
 def test_small_files_share_a_task() -> None:
-    told = [(number, f"/f{number}", size, 0) for number, size in enumerate((40, 50, 20, 0, 250))]
-    tasks = [[(part.number, part.start, part.stop) for part in task] for task in packed(told, 100)]
+    files = [(number, f"/f{number}", size, 0) for number, size in enumerate((40, 50, 20, 0, 250))]
+    tasks = [[(part.number, part.start, part.stop) for part in task] for task in packed(files, 100)]
     assert tasks == [[(0, 0, 40), (1, 0, 50)], [(2, 0, 20), (3, 0, 0)], [(4, 0, 100)], [(4, 100, 200)], [(4, 200, 250)]]
 
 
 def test_a_file_that_is_not_as_it_was_planned(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a\nb\n")
-    told = path.stat()
-    part = Range(0, str(path), told.st_size, told.st_mtime_ns, 0, told.st_size)
+    stat = path.stat()
+    part = Range(0, str(path), stat.st_size, stat.st_mtime_ns, 0, stat.st_size)
     reading = read_range(part)
     assert next(reading)["_value"].to_pylist() == [b"a", b"b"]
     os.utime(path, (1, 1))
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_as_it_was_planned(tmp_path: Path) -> None:
         next(read_range(part))
 
 
-def test_a_line_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
     path = tmp_path / "file"

@@ -231,8 +231,8 @@ def test_parquet_and_a_key_that_is_a_folder(spark: SparkSession, files: Files) -
     bench.table = compile_script(script).table("t")
     bench.plan()
     rows = bench.source().read(spark, bench.steps[0]).orderBy("n").collect()
-    told = [(row["n"], row["dt"], row["hour"], row["kind"]) for row in rows]
-    assert told == [(n, datetime.date(2026, 1, 1), 3, "a b") for n in (1, 2)]
+    found = [(row["n"], row["dt"], row["hour"], row["kind"]) for row in rows]
+    assert found == [(n, datetime.date(2026, 1, 1), 3, "a b") for n in (1, 2)]
 
 
 def test_a_truncate_has_no_row_and_a_change_of_key_needs_no_folder(spark: SparkSession, files: Files) -> None:
@@ -248,5 +248,5 @@ def test_a_truncate_has_no_row_and_a_change_of_key_needs_no_folder(spark: SparkS
     bench.table = replace(made, role="build")
     bench.plan()
     rows = bench.source().read(spark, bench.steps[0]).orderBy("_offset").collect()
-    told = [(row["_op"], row["n"], row["kind"]) for row in rows]
-    assert told == [("d", 1, "a"), ("c", 2, "a"), ("t", None, None)]
+    found = [(row["_op"], row["n"], row["kind"]) for row in rows]
+    assert found == [("d", 1, "a"), ("c", 2, "a"), ("t", None, None)]

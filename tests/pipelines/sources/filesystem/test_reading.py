@@ -222,8 +222,8 @@ def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Fil
     bench.plan()
     found = bench.source().read(spark, bench.steps[0]).collect()
     assert [row["id"] for row in found if row[REJECTED] is None] == [1]
-    told = sorted(row[REJECTED]["reason"].removeprefix(f"{files.path}/") for row in found if row[REJECTED])
-    assert [reason[:70] for reason in told] == [
+    reasons = sorted(row[REJECTED]["reason"].removeprefix(f"{files.path}/") for row in found if row[REJECTED])
+    assert [reason[:70] for reason in reasons] == [
         "half.parquet, row 0: the file half.parquet has column id as halffloat, the script as INT"[:70],
         "no.parquet, row 0: the file no.parquet is no Parquet file: Parquet fil"[:70],
         "twice.parquet, row 0: the file twice.parquet has columns that differ i"[:70],
@@ -277,7 +277,7 @@ def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
     assert "the archive is cut or damaged" in rows[-1][REJECTED]["reason"]
 
 
-def test_what_is_no_parquet_file_is_told(files: Files) -> None:
+def test_what_is_no_parquet_file_is_an_error(files: Files) -> None:
     files.write("a.parquet", "id\n1\n")
     bench = files.bench(format="parquet")
     bench.plan()
@@ -292,15 +292,15 @@ def test_changes_of_a_build_and_of_a_probe(spark, files: Files) -> None:
         '{"op": "d", "before": {"id": 1, "v": "b"}}',
     ]
     files.write("a.json", "\n".join(changes))
-    told = {}
+    by_role = {}
     for role in ("build", "probe"):
         bench = files.bench(role, {"id": "INT", "v": "STRING"}, format="debezium-json")
         bench.plan()
         rows = read(spark, bench)
-        told[role] = [(row["_op"], row["id"], row["v"]) for row in rows]
+        by_role[role] = [(row["_op"], row["id"], row["v"]) for row in rows]
         assert [row["_rowtime"] for row in rows[:2]] == [at(5), at(LONG_AGO + 1)]
-    assert told["build"] == [("c", 1, "a"), ("u", 1, "b"), ("d", 1, "b")]
-    assert told["probe"] == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")]
+    assert by_role["build"] == [("c", 1, "a"), ("u", 1, "b"), ("d", 1, "b")]
+    assert by_role["probe"] == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")]
 
 
 def test_metadata_of_the_format_beside_that_of_the_file(spark, files: Files) -> None:
@@ -345,7 +345,7 @@ FIT_AND_MISFIT = {
 
 
 @pytest.mark.parametrize("kind", FIT_AND_MISFIT)
-def test_a_line_that_does_not_fit_is_told_apart_with_its_file_and_byte(spark, files: Files, kind: str) -> None:
+def test_a_line_that_does_not_fit_is_set_apart_with_its_file_and_byte(spark, files: Files, kind: str) -> None:
     good, bad, words = FIT_AND_MISFIT[kind]
     lines_of = [good.encode(), bad.encode("latin-1"), b"", good.encode()]
     path = files.write("a é.txt", b"\r\n".join(lines_of))
@@ -356,9 +356,9 @@ def test_a_line_that_does_not_fit_is_told_apart_with_its_file_and_byte(spark, fi
     assert frame.schema[REJECTED].dataType.simpleString() == rejected.simpleString()
     fine, wrong, last = sorted(frame.collect(), key=lambda row: row["_offset"])
     assert [(row["id"], row["_op"], row[REJECTED]) for row in (fine, last)] == [(1, "+I", None)] * 2
-    told = wrong[REJECTED]
-    assert told["reason"].startswith(f"{path}, the line at byte {len(good) + 2}: {words}")
-    assert (told["value"], told["key"], told["headers"]) == (lines_of[1], None, None)
+    broken = wrong[REJECTED]
+    assert broken["reason"].startswith(f"{path}, the line at byte {len(good) + 2}: {words}")
+    assert (broken["value"], broken["key"], broken["headers"]) == (lines_of[1], None, None)
     assert (wrong["_split"], wrong["_offset"], wrong["_rowtime"]) == ("0", len(good) + 2, at(LONG_AGO + 1))
 
 

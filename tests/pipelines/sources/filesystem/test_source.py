@@ -188,17 +188,17 @@ def test_a_table_that_others_are_behind_gets_no_file_past_the_limit(files: Files
     assert [stop for _, stop, _ in spans(bench)][-1] == held + 1
 
 
-def test_a_file_that_changed_is_told_at_the_next_run(files: Files) -> None:
+def test_a_file_that_changed_is_an_error_of_the_next_run(files: Files) -> None:
     files.write("a.json", ROW)
     bench = files.bench()
     bench.plan()
     with (files.path / "a.json").open("a") as opened:
         opened.write('{"id": 2}\n')
-    with pytest.raises(SourceError, match="taken up: 10 bytes then, 20 now") as told:
+    with pytest.raises(SourceError, match="taken up: 10 bytes then, 20 now") as raised:
         bench.source().ends(bench.position)
-    assert told.value.what.startswith("t: the file a.json changed after it")
-    assert "--resnapshot t" in told.value.next_command
-    assert told.value.where.endswith("a.json")
+    assert raised.value.what.startswith("t: the file a.json changed after it")
+    assert "--resnapshot t" in raised.value.next_command
+    assert raised.value.where.endswith("a.json")
 
 
 def test_a_file_that_was_read_may_go_one_that_was_not_may_not(files: Files) -> None:
@@ -226,9 +226,9 @@ def test_a_time_in_the_future_is_refused_and_nothing_is_taken_up(files: Files) -
     files.write("a.json", ROW)
     files.write("b.json", ROW, age=-7200)
     bench = files.bench()
-    with pytest.raises(SourceError, match=r"t: the file b\.json has a time in the future, \d{4}-") as told:
+    with pytest.raises(SourceError, match=r"t: the file b\.json has a time in the future, \d{4}-") as raised:
         bench.plan()
-    assert told.value.next_command.startswith(f"touch {files.path}/b.json")
+    assert raised.value.next_command.startswith(f"touch {files.path}/b.json")
     assert bench.splits.rows() == []
     files.touch("b.json", time.time() - 5)
     bench.plan()
@@ -246,9 +246,9 @@ def test_a_file_that_was_read_is_not_read_again_under_another_name(files: Files,
     moved = files.path / name
     moved.parent.mkdir(exist_ok=True)
     path.rename(moved)
-    with pytest.raises(SourceError, match=rf"the file {name} is a\.json, which was taken up already") as told:
+    with pytest.raises(SourceError, match=rf"the file {name} is a\.json, which was taken up already") as raised:
         bench.plan()
-    assert told.value.next_command.startswith(f"mv {moved} {path}")
+    assert raised.value.next_command.startswith(f"mv {moved} {path}")
     moved.rename(path)
     assert bench.plan() is None
     path.unlink()
@@ -315,15 +315,15 @@ def test_only_inside_of_the_root(files: Files) -> None:
         files.bench(path="/").source()
 
 
-def test_what_a_task_threw_is_told(files: Files) -> None:
+def test_what_a_task_threw_becomes_an_error(files: Files) -> None:
     files.write("a.json", ROW)
     bench = files.bench()
     bench.plan()
     step: StoredStep = bench.steps[0]
     source: Any = bench.source()
     path = files.path / "a.json"
-    told = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
-    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {told} y")
+    message = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
+    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {message} y")
     assert source.explain(threw, step).what == f"t: {path}, the line at byte 7: no"
     threw = RuntimeError(f"x\nRuntimeError: tidegate: a file is not as it was planned: {path}\n at y")
     assert source.explain(threw, step).what == "t: the file a.json changed, or was taken away, while it was read"

@@ -28,10 +28,10 @@ AS_PROBE = {"c": "+I", "r": "+I", "d": "-D", "t": "t"}
 
 def expected(message: dict[str, Any], role: str) -> Any:
     """The rows [(op, row), …], or the text of the error."""
-    told = message.get(role, message["build"])
-    if told.startswith("!"):
-        return told[1:].strip()
-    rows = python(told)
+    written = message.get(role, message["build"])
+    if written.startswith("!"):
+        return written[1:].strip()
+    rows = python(written)
     return rows if role in message else [(AS_PROBE[op], row) for op, row in rows]
 
 
@@ -48,14 +48,14 @@ def test_messages_become_changes_or_errors(spark, case: dict[str, Any], role: st
     wants = wanted(case["columns"], case.get("options"), role=role)
     found = decoded(spark, case["format"], [message["value"].encode() for message in messages], wants)
     for message, rows in zip(messages, found, strict=True):
-        told, given = expected(message, role), message["value"]
-        if isinstance(told, str):
+        rows_or_error, given = expected(message, role), message["value"]
+        if isinstance(rows_or_error, str):
             (row,) = rows
-            assert told in (row["_error"] or f"no error: {row}"), given
+            assert rows_or_error in (row["_error"] or f"no error: {row}"), given
             assert (row["_op"], row["_fields"]) == (None, None), given
             continue
-        assert [row["_error"] for row in rows] == [None] * len(told), given
-        assert [(row["_op"], values(row["_fields"])) for row in rows] == told, given
+        assert [row["_error"] for row in rows] == [None] * len(rows_or_error), given
+        assert [(row["_op"], values(row["_fields"])) for row in rows] == rows_or_error, given
         assert [row["_sub"] for row in rows] == sorted({row["_sub"] for row in rows}), given
         if "time" in message:
             at = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=message["time"])

@@ -180,11 +180,11 @@ def test_whatever_it_takes_is_what_python_reads(seed: int) -> None:
     for text in messages:
         (row,) = read(ROWS, text)
         if row is not None:
-            told = dict.fromkeys("tndsfbw") | json.loads(text, parse_float=Decimal, parse_constant=refused)
-            assert [row[name] for name in "tnsb"] == [told[name] for name in "tnsb"], text
+            expected = dict.fromkeys("tndsfbw") | json.loads(text, parse_float=Decimal, parse_constant=refused)
+            assert [row[name] for name in "tnsb"] == [expected[name] for name in "tnsb"], text
             for name in "dw":
-                assert row[name] == (None if told[name] is None else Decimal(told[name])), text
-            assert row["f"] == (None if told["f"] is None else float(told["f"])), text
+                assert row[name] == (None if expected[name] is None else Decimal(expected[name])), text
+            assert row["f"] == (None if expected["f"] is None else float(expected["f"])), text
     together = read(ROWS, *messages)
     alone = [row for text in messages for row in read(ROWS, text)]
     assert all(row is None or row == itself for row, itself in zip(together, alone, strict=True))

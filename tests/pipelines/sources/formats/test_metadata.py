@@ -34,7 +34,7 @@ def at(ms: int) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
 
 
-def told(
+def decoded(
     spark: Any, name: str, messages: list[Any], keys: tuple[str, ...], options: dict[str, str] | None = None
 ) -> Any:
     """Per row: its op, its error, and the metadata by key; all of the format's where `keys` is empty."""
@@ -64,7 +64,7 @@ def test_debezium(spark) -> None:
     }  # fmt: skip
     nothing = dict.fromkeys(expected)
     messages = [message, {"op": "c", "after": {"id": 1}}]
-    assert told(spark, "debezium-json", messages, ()) == [
+    assert decoded(spark, "debezium-json", messages, ()) == [
         ("-U", None, expected),
         ("+U", None, expected),
         ("+I", None, nothing),
@@ -74,7 +74,7 @@ def test_debezium(spark) -> None:
 def test_debezium_with_its_schema_and_without_all_properties(spark) -> None:
     message = {"schema": SCHEMA, "payload": {"op": "c", "after": {"id": 1}, "ts_ms": 7, "source": SOURCE}}
     keys = ("schema", "ingestion-timestamp", "source.table", "source.timestamp")
-    ((op, error, found),) = told(spark, "debezium-json", [message], keys, {"debezium-json.schema-include": "true"})
+    ((op, error, found),) = decoded(spark, "debezium-json", [message], keys, {"debezium-json.schema-include": "true"})
     assert (op, error) == ("+I", None)
     assert json.loads(found.pop("schema")) == SCHEMA
     assert found == {"ingestion-timestamp": at(7), "source.table": "t", "source.timestamp": at(5)}
@@ -91,7 +91,7 @@ def test_canal(spark) -> None:
     }  # fmt: skip
     messages = [message, {"type": "DELETE", "data": [{"id": "1"}], "pkNames": None}]
     nothing = ("-D", None, dict.fromkeys(expected))
-    assert told(spark, "canal-json", messages, ()) == [("+I", None, expected)] * 2 + [nothing]
+    assert decoded(spark, "canal-json", messages, ()) == [("+I", None, expected)] * 2 + [nothing]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_canal(spark) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_where_it_is_asked_for(spark, name: str, message: Any, error: str) -> None:
-    ((op, said, _),) = told(spark, name, [message], ())
+def test_what_does_not_fit_is_an_error_where_it_is_asked_for(spark, name: str, message: Any, error: str) -> None:
+    ((op, said, _),) = decoded(spark, name, [message], ())
     assert (op, said) == (None, error)
-    ((op, said, _),) = told(spark, name, [message], ("ingestion-timestamp",))
+    ((op, said, _),) = decoded(spark, name, [message], ("ingestion-timestamp",))
     assert (op, said) == ("+I", None)

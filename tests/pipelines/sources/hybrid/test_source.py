@@ -43,7 +43,7 @@ def bench(root: Path, sources: str) -> Bench:
     return Bench(CONNECTOR, table, str(root / "scratch" / "t"), now=int(time.time() * 1000), splits=MemorySplits())
 
 
-def told(bench: Bench) -> list[tuple[Any, ...]]:
+def planned(bench: Bench) -> list[tuple[Any, ...]]:
     return [(step.step.ranges["part"], step.step.summary, step.step.phase, step.step.flips) for step in bench.steps]
 
 
@@ -57,7 +57,7 @@ def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
     ends = table.source().ends(table.position)
     while table.plan(ends):
         assert len(table.steps) < 10
-    assert told(table) == [
+    assert planned(table) == [
         (0, "one: file 1: a.json", "bounded", False),
         (1, "two: file 1: b.json", "bounded", True),
         (2, "live: rows 1-5", "unbounded", False),
@@ -66,7 +66,7 @@ def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
     one.write("later.json", [{"id": 3}])
     table.now += 1000
     table.plan()
-    assert told(table)[3:] == [(2, "live: rows 6-15", "unbounded", False)]
+    assert planned(table)[3:] == [(2, "live: rows 6-15", "unbounded", False)]
     assert list(table.source().ends(table.position)["parts"]) == ["2"]
 
 
@@ -78,8 +78,8 @@ def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
     table.max_rows = 1
     for _ in range(5):  # a new source for every plan
         table.plan()
-    assert [part for part, *_ in told(table)] == [0, 0, 0, 1, 1]
-    assert [flips for *_, flips in told(table)] == [False, False, True, False, False]
+    assert [part for part, *_ in planned(table)] == [0, 0, 0, 1, 1]
+    assert [flips for *_, flips in planned(table)] == [False, False, True, False, False]
     assert [step.step.ranges["step"].get("from") for step in table.steps] == [0, 1, 2, 0, 1]
     first = table.steps[3]
     assert table.steps[4].step.ranges["first"] == {
@@ -87,7 +87,7 @@ def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
     }  # fmt: skip
 
 
-def test_splits_have_their_parts_name_and_only_those_of_the_last_are_told(root: Path) -> None:
+def test_splits_have_their_parts_name_and_only_those_of_the_last_are_reported(root: Path) -> None:
     """Those of the others are of the bounded phase: passed over once others go on."""
     Files(root / "one").write("a.json", [{"id": 1}])
     table = bench(root, "one, live")
@@ -186,7 +186,7 @@ def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
     one.touch("b.json", time.time() - 5)
     table.plan()
     table.plan()
-    assert told(table) == [
+    assert planned(table) == [
         (0, "one: file 1: a.json", "bounded", False),
         (0, "one: file 2: b.json", "bounded", True),
         (1, "live: rows 1-5", "unbounded", False),

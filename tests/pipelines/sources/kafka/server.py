@@ -258,8 +258,8 @@ def _run(command: list[str]) -> None:
 
 def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    told = next((line for line in lines if "Exception" in line or "ERROR" in line or "error" in line), None)
-    return (told or (lines[-1] if lines else "it said nothing"))[:300]
+    reason = next((line for line in lines if "Exception" in line or "ERROR" in line or "error" in line), None)
+    return (reason or (lines[-1] if lines else "it said nothing"))[:300]
 
 
 def _answers(host: str, port: int) -> bool:

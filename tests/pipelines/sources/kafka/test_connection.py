@@ -65,11 +65,11 @@ def test_a_plan_of_spark_shows_no_secret(
     )
     step = source.plan(PlanRequest(ends=source.ends(SourcePosition()), instant=0)).step
     assert step is not None
-    told = source.read(spark, StoredStep(step, 1, 1, 0))._jdf.queryExecution().toString()
+    plan = source.read(spark, StoredStep(step, 1, 1, 0))._jdf.queryExecution().toString()
     source.close()
-    assert topic in told
+    assert topic in plan
     secrets = [PASSWORD, "hidden-Kx"]
-    assert [secret for secret in secrets if secret in told] == []
+    assert [secret for secret in secrets if secret in plan] == []
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert kept
     assert [path for path in kept if any(secret.encode() in path.read_bytes() for secret in secrets)] == []

@@ -89,7 +89,7 @@ def test_updates_and_tombstones_of_a_build_side(
         topics.send(topic, written(user, (number, name)), key=written(KEY, (number,)))
     topics.send(topic, None, key=written(KEY, (2,)))
     play = Play.build(given(broker.bootstrap, topic, key__format="avro", value__format="avro"), spark, tmp_path)
-    landed, published, kept_out = play.joined(1, 2, 3)
+    landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
         ("u", 1, "anne"),
@@ -98,7 +98,7 @@ def test_updates_and_tombstones_of_a_build_side(
         ("d", 2, None),
     ]
     assert published == [(1, "anne"), (3, None)]
-    assert kept_out == ["unmatched:deleted@u"]
+    assert quarantined == ["unmatched:deleted@u"]
 
 
 def test_csv(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_raw(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_pat
 
 def test_canal_json_as_a_build(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create()
-    told = {"database": "shop", "table": "users", "isDdl": False, "es": 1_700_000_000_000, "ts": 1_700_000_000_500}
+    common = {"database": "shop", "table": "users", "isDdl": False, "es": 1_700_000_000_000, "ts": 1_700_000_000_500}
     topics.send(
         topic,
-        {**told, "type": "INSERT", "data": [{"id": "1", "name": "ann"}, {"id": "2", "name": "bob"}], "old": None},
-        {**told, "type": "UPDATE", "data": [{"id": "1", "name": "anne"}], "old": [{"name": "ann"}]},
-        {**told, "type": "DELETE", "data": [{"id": "2", "name": "bob"}], "old": None},
+        {**common, "type": "INSERT", "data": [{"id": "1", "name": "ann"}, {"id": "2", "name": "bob"}], "old": None},
+        {**common, "type": "UPDATE", "data": [{"id": "1", "name": "anne"}], "old": [{"name": "ann"}]},
+        {**common, "type": "DELETE", "data": [{"id": "2", "name": "bob"}], "old": None},
     )
     play = Play.build(given(broker.bootstrap, topic, format="canal-json"), spark, tmp_path, connector="kafka")
     landed, published, reasons = play.joined(1, 2, 3)

@@ -92,7 +92,7 @@ def event(op: str, id: int, second: int) -> dict[str, object]:
     ("history", "overlap", "expected"),
     at_length(
         [
-            # The file is younger than all records, and the delete is told by it: neither counts.
+            # The file is younger than all records, and it holds the delete: neither counts.
             ([event("+I", 1, 10), event("-D", 1, 10)], "", [1, 1, 13, 14]),
             ([event("+I", 1, 10)], ", 'hybrid.switch.overlap' = '4 s'", [1, 12, 13, 14]),
             ([], "", [11, 12, 13, 14]),
@@ -144,12 +144,12 @@ def test_a_topic_is_counted(
     harness = Harness(load_script(EXAMPLE / "pipeline.py"), spark, tmp_path)
     harness.runner.environment = {"NEWS_TOPIC": topic, "KAFKA": broker.bootstrap}
     end = events[-1]
-    told = []
+    released = []
     for part in (events[:300], events[300:-1], [end]):
         for place, (kind, news, time) in enumerate(part):
             topics.send(topic, {"type": kind, "news_id": news, "timestamp": time}, partition=place % 2)
         if part[-1] is end:  # both partitions have come to the end
             topics.send(topic, {"type": "RELEASE", "news_id": news + 1, "timestamp": time}, partition=1)
-        told += shown(harness.advance())
-    assert sorted(told) == counted(events, end[2] - DISORDER)
-    assert len(told) == 100
+        released += shown(harness.advance())
+    assert sorted(released) == counted(events, end[2] - DISORDER)
+    assert len(released) == 100

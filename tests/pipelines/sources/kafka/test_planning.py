@@ -63,8 +63,8 @@ def test_steps_come_to_the_ends_and_none_goes_past_them(found, most) -> None:
 
 
 def test_ends_are_read_back() -> None:
-    told = ends({A: 5, B: 3, Partition("z", 11): 0})
-    assert ends_of(json.loads(json.dumps(told.to_json()))) == told
+    stored = ends({A: 5, B: 3, Partition("z", 11): 0})
+    assert ends_of(json.loads(json.dumps(stored.to_json()))) == stored
 
 
 def test_ends_of_before_a_partition_came_leave_it_where_it_is() -> None:
@@ -77,9 +77,9 @@ def test_a_topic_that_is_followed_no_more_leaves_its_place_empty() -> None:
     spans = {0: Span(0, 5)}
     topics = {name: TopicSpans(f"id of {name}", place, spans) for place, name in enumerate("abc")}
     step = KafkaStep(topics)
-    told = replace(ends({Partition("b", 0): 7, Partition("d", 0): 1}), left=("a",))
-    assert ends_of(json.loads(json.dumps(told.to_json()))) == told
-    over = told.over(step)
+    stored = replace(ends({Partition("b", 0): 7, Partition("d", 0): 1}), left=("a",))
+    assert ends_of(json.loads(json.dumps(stored.to_json()))) == stored
+    over = stored.over(step)
     assert over.stops == {Partition("b", 0): 7, Partition("c", 0): 5, Partition("d", 0): 1}
     after = next_step(step, {partition: 0 for partition in over.stops}, over)
     assert {name: topic.ordinal for name, topic in after.topics.items()} == {"b": 1, "c": 2, "d": 3}

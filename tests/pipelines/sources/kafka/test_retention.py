@@ -1,4 +1,4 @@
-"""How long a topic still has what was not read: told by the cluster while an epoch lands."""
+"""How long a topic still has what was not read: as the cluster says while an epoch lands."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_it_is_in_the_log_of_what_landed(
     play = Play.probe(options, spark, tmp_path / "deleted")
     play.now = now
     play.advance(max_epochs=1)
-    told = play.log()[-1].kept
-    assert told is not None
-    assert now + 900_000 - STEP <= told["until"] <= now + 900_000
+    kept = play.log()[-1].kept
+    assert kept is not None
+    assert now + 900_000 - STEP <= kept["until"] <= now + 900_000
     play.advance()
     assert play.log()[-1].kept == vars(Kept(now + KEPT, KEPT))
     topics.send(compacted, {"id": 1}, key={"id": 1}, at=now)

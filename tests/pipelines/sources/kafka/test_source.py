@@ -155,7 +155,7 @@ def test_a_topic_that_is_gone_is_named_and_a_lake_s_table_keeps_its_topics(
     play.harness.runner.close()
     fewer = given(broker.bootstrap, one, format="json")
     play = Play.probe(fewer, spark, tmp_path)
-    with pytest.raises(PlanningError, match="something else of table"):
+    with pytest.raises(PlanningError, match="the script defines table"):
         play.advance()
     play.harness.runner.close()
     play = Play.probe(fewer, spark, tmp_path / "another")
@@ -276,7 +276,7 @@ def test_metadata_columns_and_the_record_time(
     place BIGINT METADATA FROM 'offset',
     headers MAP<STRING, BYTES> METADATA,
     raw BYTES METADATA FROM 'key',
-    told TIMESTAMP(3) METADATA FROM 'timestamp',
+    stamped TIMESTAMP(3) METADATA FROM 'timestamp',
     stamp STRING METADATA FROM 'timestamp',
     parts BIGINT METADATA FROM 'partition',
     digit CHAR(2) METADATA FROM 'partition',
@@ -296,10 +296,10 @@ def test_metadata_columns_and_the_record_time(
     assert [(row["topic"], row["part"], row["place"]) for row in found] == [(topic, 1, 0), (topic, 1, 1)]
     assert [row["headers"] for row in found] == [{"a": b"3", "b": b"2"}, {}]
     assert [row["raw"] for row in found] == [b"k", None]
-    assert found[0]["told"] == datetime(2023, 11, 14, 22, 13, 20, 123_000)
+    assert found[0]["stamped"] == datetime(2023, 11, 14, 22, 13, 20, 123_000)
     assert [row["stamp"] for row in found] == ["2023-11-14 22:13:20.123", "2023-11-14 22:13:20.124"]
     assert [(row["parts"], row["digit"], row["begins"]) for row in found] == [(1, "1 ", "topic"), (1, "1 ", "topic")]
-    assert dict(rows.dtypes)["told"] == "timestamp_ntz"
+    assert dict(rows.dtypes)["stamped"] == "timestamp_ntz"
 
 
 def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:

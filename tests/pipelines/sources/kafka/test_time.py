@@ -118,8 +118,8 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
     topics.send(fast, {"id": 6}, at=80_000)
     play.harness.runner.advance("fast")
     topics.send(slow, {"id": 4}, at=200_000)
-    (told,) = play.harness.runner.advance("slow").epochs
-    assert (told.rows, told.summary) == (0, "no rows: at the limit of its group")
+    (epoch,) = play.harness.runner.advance("slow").epochs
+    assert (epoch.rows, epoch.summary) == (0, "no rows: at the limit of its group")
     assert play.harness.runner.advance("slow").epochs == (), "the log knows it"
     assert at_limit(play) == {"slow": [(f"{slow}-0", 200_000)], "fast": []}
 
@@ -204,42 +204,42 @@ def test_rows_meet_the_versions_of_their_own_time_over_epochs_and_a_restart(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     """A topic probes by its records' times a debezium-json and an upsert-kafka table."""
-    told = Topical(broker, topics)
-    play = Play(told.script, spark, tmp_path)
+    topical = Topical(broker, topics)
+    play = Play(topical.script, spark, tmp_path)
 
     def released() -> list[tuple[Any, ...]]:
         return sorted((row["item"], row["name"], row["mayor"]) for row in play.harness.advance())
 
-    told.user(1, 0, "one", snapshot="first")
-    told.user(2, 0, "two", snapshot="true")
-    told.round(10_000, users=False)
-    assert (released(), told.join.release()) == ([], []), "no mark has told the end of the snapshot"
-    told.user(3, 0, "three", snapshot="last")
-    told.users_build.land()
-    told.users_build.flipped = True
+    topical.user(1, 0, "one", snapshot="first")
+    topical.user(2, 0, "two", snapshot="true")
+    topical.round(10_000, users=False)
+    assert (released(), topical.join.release()) == ([], []), "no mark has marked the end of the snapshot"
+    topical.user(3, 0, "three", snapshot="last")
+    topical.users_build.land()
+    topical.users_build.flipped = True
     everything: list[tuple[Any, ...]] = []
     for number in range(1, 4):
-        told.round(10_000 + number * 10_000)
+        topical.round(10_000 + number * 10_000)
         found = released()
-        assert found == told.join.release(), f"round {number}"
+        assert found == topical.join.release(), f"round {number}"
         everything += found
         if number == 2:
             play.harness.restart()
     assert len(everything) > 30
     assert any(name is None for _, name, _ in everything)
     assert any(mayor is None for _, _, mayor in everything)
-    for name, part in {"clicks": told.probe, **told.join.builds}.items():
+    for name, part in {"clicks": topical.probe, **topical.join.builds}.items():
         assert sum(row.late or 0 for row in play.log(name)) == part.late, name
         assert play.log(name)[-1].timestamp == part.watermark, name
-    assert told.users_build.late > 0
+    assert topical.users_build.late > 0
 
 
 SCRIPT = """
 CREATE TABLE fast (id BIGINT, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', WATERMARK FOR at AS at) WITH (
     'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'nowhere:1', 'format' = 'json',
     'format.on-error' = 'quarantine', 'scan.startup.mode' = 'earliest-offset');
-CREATE TABLE told (id BIGINT, at TIMESTAMP_LTZ(3)) WITH ('connector' = 'delta');
-INSERT INTO told SELECT id, at FROM fast;
+CREATE TABLE copied (id BIGINT, at TIMESTAMP_LTZ(3)) WITH ('connector' = 'delta');
+INSERT INTO copied SELECT id, at FROM fast;
 """
 READ = 2
 """Messages that earlier epochs have read."""

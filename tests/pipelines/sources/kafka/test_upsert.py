@@ -24,7 +24,7 @@ def test_updates_and_tombstones_join_as_they_stand(
     topics.send(topic, {"id": 2, "name": "bob"}, None, key={"id": 2})
     topics.send(topic, {"id": 3, "name": "cy"}, key={"id": 3})
     play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
-    landed, published, kept_out = play.joined(1, 2, 3)
+    landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
         ("u", 1, "anne"),
@@ -33,7 +33,7 @@ def test_updates_and_tombstones_join_as_they_stand(
         ("u", 3, "cy"),
     ]
     assert published == [(1, "anne"), (3, "cy")]
-    assert kept_out == ["unmatched:deleted@u"]
+    assert quarantined == ["unmatched:deleted@u"]
 
     topics.send(topic, {"id": 1, "name": "annie"}, key={"id": 1})
     play.harness.push("clicks", [{"user_id": 1, "item": 4}])

@@ -96,8 +96,8 @@ class Topics:
     def commit_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
         """What a consumer group would have committed."""
         at = self.jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
-        told = {self.partition(name, number): at(offset) for number, offset in offsets.items()}
-        self.admin.alterConsumerGroupOffsets(group, self.map(told)).all().get()
+        committed = {self.partition(name, number): at(offset) for number, offset in offsets.items()}
+        self.admin.alterConsumerGroupOffsets(group, self.map(committed)).all().get()
 
     # --- messages ------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class MemorySplits:
 
 
 class Crash(Exception):
-    """The driver was told to stop here."""
+    """The driver stops here."""
 
 
 class Driver:
@@ -102,8 +102,8 @@ class Driver:
         self.splits = MemorySplits()
         self.steps: list[StoredStep] = []
         self.landed: list[Landed] = []
-        self.told: list[int] = []
-        """Epochs at whose landing the source told its watermark."""
+        self.emitted: list[int] = []
+        """Epochs at whose landing the source emitted its watermark."""
 
     def context(self) -> SourceContext:
         return SourceContext(
@@ -172,7 +172,7 @@ class Driver:
             source.close()
 
     def _land(self, source: Source, stored: StoredStep, crash: Callable[[str, StoredStep], bool]) -> None:
-        assert source.delegate_watermark_periodic_emit(lambda: self.told.append(stored.epoch))
+        assert source.delegate_watermark_periodic_emit(lambda: self.emitted.append(stored.epoch))
         folder = self.directory / f"epoch={stored.epoch}"
         if not folder.exists():
             temporary = self.directory / f"_{stored.epoch}"
@@ -204,7 +204,7 @@ class Driver:
         return self._read(*folders)
 
     def _read(self, *folders: str) -> DataFrame:
-        """With its schema told, as the lake has it: a step without rows may have no file."""
+        """With its schema given, as the lake has it: a step without rows may have no file."""
         columns = {**LAKE_COLUMNS, **{column.name: column.spark_type for column in self.table.physical_columns}}
         return self.spark.read.schema(struct_type(columns)).parquet(*folders)
 

@@ -109,9 +109,9 @@ def assert_read_by_a_range(database: Database, planned: Planned) -> None:
         middle = planned.chunks[len(planned.chunks) // 2]
         cursor.execute(f"EXPLAIN SELECT * FROM t{key.hint} WHERE {middle.predicate(key)}")
         names = [column[0] for column in cursor.description or ()]
-        told = dict(zip(names, cursor.fetchone() or (), strict=True))
-    assert (told["type"], told["key"]) == ("range", key.index)
-    assert int(told["rows"]) < 500
+        explained = dict(zip(names, cursor.fetchone() or (), strict=True))
+    assert (explained["type"], plan["key"]) == ("range", key.index)
+    assert int(explained["rows"]) < 500
 
 
 TRICKY = [

@@ -1,4 +1,4 @@
-"""What a person is told of a failed read: each kind of error with a next command that can mend it.
+"""What an error says of a failed read: each kind of error with a next command that can mend it.
 
 And how they are found again behind Spark's.
 """

@@ -112,7 +112,7 @@ MARIADB = Server("mariadb", (11, 4), {}, "''@''")
         ("varbinary", None, None),
     ],
 )
-def test_what_the_server_takes_for_one_key_is_told(kind: str, collation: str | None, says: str | None) -> None:
+def test_what_the_server_takes_for_one_key_is_named(kind: str, collation: str | None, says: str | None) -> None:
     table = declare({}, {"k": "STRING", "v": "STRING"}, ["k"])
     column = SourceColumn("k", kind, f"{kind}(9)", charset="utf8mb4" if collation else None)
     notes = list(preflight.collation_notes(described(column, collation), MARIADB, table))
@@ -124,9 +124,9 @@ def test_what_the_server_takes_for_one_key_is_told(kind: str, collation: str | N
         assert "COLLATE utf8mb4_0900_bin" in of_mysql
 
 
-def test_a_person_is_told_once(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_once(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     database.execute("CREATE TABLE t (k VARCHAR(9) PRIMARY KEY)")
-    table = declare(database.options("t"), {"k": "STRING"}, ["k"], name=f"told_{database.name}")
+    table = declare(database.options("t"), {"k": "STRING"}, ["k"], name=f"warned_{database.name}")
     context = SourceContext(
         table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch=str(tmp_path),
         clock=system_clock,
@@ -135,5 +135,5 @@ def test_a_person_is_told_once(database: Database, tmp_path: Path, caplog: pytes
         source.preflight(SourcePosition())
         source.preflight(SourcePosition())
     assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == [
-        f"told_{database.name}: the server compares the key column k"
+        f"warned_{database.name}: the server compares the key column k"
     ]

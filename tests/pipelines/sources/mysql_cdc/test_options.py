@@ -1,4 +1,4 @@
-"""Options are named as flink-cdc names them; what cannot be right is told before anything runs."""
+"""Options are named as flink-cdc names them; what cannot be right is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_time_limits_of_the_script_are_for_those_that_read_chunks() -> None:
     assert (usual.connect_timeout, usual.read_timeout) == (30.0, 900.0)
     given = {"jdbc.properties.connectTimeout": "1500", "jdbc.properties.socketTimeout": "5000"}
     options = parse(GOOD | given)
-    told = reader(options, "tx_isolation").server
-    assert (told.connect_timeout, told.read_timeout) == (1.5, 5.0)
+    server = reader(options, "tx_isolation").server
+    assert (server.connect_timeout, server.read_timeout) == (1.5, 5.0)
     assert options.server.connect_timeout == 30.0
 
 
@@ -139,7 +139,7 @@ def test_properties_that_no_row_depends_on_are_taken() -> None:
 def test_metadata_as_flink_cdc_declares_it() -> None:
     options = ", ".join(f"'{key}' = '{value}'" for key, value in GOOD.items())
     script = f"""CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, db STRING METADATA FROM 'database_name' VIRTUAL,
-        op_ts TIMESTAMP_LTZ(3) METADATA VIRTUAL, told TIMESTAMP_LTZ(6) METADATA FROM 'op_ts') WITH ({options});
+        op_ts TIMESTAMP_LTZ(3) METADATA VIRTUAL, changed_at TIMESTAMP_LTZ(6) METADATA FROM 'op_ts') WITH ({options});
         CREATE TABLE c (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen');
         CREATE TABLE s (id INT) WITH ('connector' = 'print');
         INSERT INTO s SELECT c.id FROM c LEFT JOIN t FOR SYSTEM_TIME AS OF c.p ON c.id = t.id"""

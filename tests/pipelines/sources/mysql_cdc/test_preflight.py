@@ -183,7 +183,7 @@ def test_missing_grants_are_named_and_can_be_typed_as_they_stand(database: Datab
     database.execute("DROP USER 'li''m'@'127.0.0.1'")
 
 
-def test_a_wrong_password_is_told_without_it(database: Database) -> None:
+def test_a_wrong_password_is_an_error_without_it(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     error = refusal(declare(database.options("t") | {"password": "guessed-secret"}, {"id": "INT"}, ["id"]))
     assert "refuses the user" in error.what

@@ -79,7 +79,7 @@ def test_two_servers_on_one_directory(tmp_path: Path, monkeypatch: pytest.Monkey
         assert first.execute("SELECT 1") == ((1,),)
 
 
-def test_no_space_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = shutil.disk_usage(tmp_path)._replace(free=10 * 2**20)
     monkeypatch.setattr(server_install.shutil, "disk_usage", lambda _: full)
     with pytest.raises(ServerUnavailable, match="10 MB free"):
@@ -103,7 +103,7 @@ def test_the_log_is_explained(log: str, expected: str) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_bad_option_is_told_from_the_log(tmp_path: Path) -> None:
+def test_a_bad_option_is_quoted_from_the_log(tmp_path: Path) -> None:
     with pytest.raises(ServerUnavailable, match=r"no.such.option"):
         EmbeddedMariaDb(tmp_path, options={"no_such_option": 1}).start()
 

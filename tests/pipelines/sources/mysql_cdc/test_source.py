@@ -67,7 +67,7 @@ def test_beside_writers_the_flip_is_exact_and_the_end_is_the_servers_table(
         driver.run()
     flip = driver.flip_epoch
     assert flip == len(driver.steps)
-    assert driver.told == [flip]
+    assert driver.emitted == [flip]
     end = driver.steps[-1].step.ranges["span"]["end"]
     cuts = [(number(split["cut"]["file"]), split["cut"]["position"]) for split in driver.splits.rows()]
     place = (number(end["file"]), end["position"])
@@ -76,7 +76,7 @@ def test_beside_writers_the_flip_is_exact_and_the_end_is_the_servers_table(
     assert driver.state(flip) == wanted
     driver.run()
     assert driver.state() == {(row[0],): row for row in database.execute("SELECT k, v, s FROM t")}
-    assert driver.told == [flip]
+    assert driver.emitted == [flip]
     # The epochs before the flip are not a state that any moment had: that is why nothing may be released before it.
     assert not any(stored.step.flips for stored in driver.steps[:-2])
 
@@ -132,14 +132,14 @@ def test_a_step_that_ends_amid_a_file_has_got_as_far_as_its_newest_change(
         driver.max_rows = 1
         driver.run(max_steps=2)
     assert [landed.lag_ms for landed in drivers[0].landed[-2:]] == [59_000, 58_000]
-    told = [landed.lag_ms for landed in drivers[1].landed[-2:]]
-    assert told == [60_000, 60_000], "its rowtime is not when it was committed: the run before got as far as the end"
+    lags = [landed.lag_ms for landed in drivers[1].landed[-2:]]
+    assert lags == [60_000, 60_000], "its rowtime is not when it was committed: the run before got as far as the end"
     for driver in drivers:
         driver.run()
         assert driver.landed[-1].lag_ms == 0
 
 
-def test_what_is_unread_is_told_without_reading_it(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_what_is_unread_is_counted_without_reading_it(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     table = small(database, rows=3)
     drivers = [Driver(spark, tmp_path / mode, with_options(table, {"scan.startup.mode": mode}))
                for mode in ("initial", "snapshot")]  # fmt: skip
@@ -170,7 +170,7 @@ def test_an_empty_table_flips_too(spark: SparkSession, database: Database, tmp_p
     driver = Driver(spark, tmp_path, _empty(database))
     driver.run()
     assert driver.flip_epoch == 2
-    assert driver.told == [2]
+    assert driver.emitted == [2]
     assert driver.state() == {}
     assert driver.splits.rows()[0]["cut"] is not None
 
@@ -204,7 +204,7 @@ def test_the_log_is_read_in_bounded_pieces_and_only_the_last_one_flips(
 
     driver.run(crash=change)
     assert [flips for _, _, flips in summaries(driver)] == [False, False, False, True]
-    assert driver.told == [4]
+    assert driver.emitted == [4]
     assert driver.state() == on_server(database)
 
 
@@ -224,7 +224,7 @@ def test_after_a_crash_the_stored_step_is_run_again(
     driver.run()
     assert driver.steps[: len(planned)] == planned
     assert driver.flip_epoch == 3
-    assert set(driver.told) == {3}
+    assert set(driver.emitted) == {3}
     assert driver.state() == on_server(database)
 
 
@@ -253,7 +253,7 @@ def test_latest_offset_flips_at_once_and_reads_what_comes(
     database.execute("UPDATE t SET v = 9 WHERE k = 1")
     driver.run()
     assert driver.state() == {(1,): (1, 9)}
-    assert driver.told == [1]
+    assert driver.emitted == [1]
 
 
 def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_rows_of_both_phases_have_one_shape(spark: SparkSession, database: Datab
     assert str(one[4]) == "2024-03-31 03:30:00.125000"
 
 
-def test_a_declared_column_that_is_dropped_reads_null_and_is_told(
+def test_a_declared_column_that_is_dropped_reads_null_and_is_noted(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, w INT)", "INSERT INTO t VALUES (1, 10, 100)")

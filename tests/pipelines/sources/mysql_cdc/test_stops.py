@@ -1,4 +1,4 @@
-"""When reading stops: the table, the position, the state and the next command are told; the next run goes on."""
+"""When reading stops, the error names the table, the position, the state and the next command; the next run goes on."""
 
 from __future__ import annotations
 
@@ -181,8 +181,8 @@ def test_a_column_that_is_added_while_the_snapshot_is_read(
     monkeypatch.setattr(reading, "select", late)
     with pytest.raises(ViewTooOld, match="chunk-0000002 of") as failed:
         list(work.read(0))
-    told = source.explain(failed.value, driver.steps[-1])
-    assert told.next_command == AGAIN
+    error = source.explain(failed.value, driver.steps[-1])
+    assert error.next_command == AGAIN
     driver.run()
     assert len(driver.steps) == 3
     assert driver.flip_epoch == 3

@@ -31,7 +31,7 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     assert len(described) == len(all_types.COLUMNS) + 1
     types = {found.name: found.canonical.spark for found in described}
     drivers = {}
-    # Connections take the zone that the server has when they come about; the values are told in UTC.
+    # Connections take the zone that the server has when they come about; the values are given in UTC.
     with time_zone(database, "+05:30"):
         assert database.execute("SELECT @@SESSION.time_zone") == (("+05:30",),)
         latest = {"scan.startup.mode": "latest-offset"}

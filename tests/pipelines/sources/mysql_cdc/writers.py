@@ -14,7 +14,7 @@ import pymysql
 from tests.conftest import Database
 
 _LOST_RACES = {1062, 1213, 1205, 1020}
-"""Duplicate key, deadlock, lock wait: what writers that get in each other's way are told."""
+"""Duplicate key, deadlock, lock wait: the errors of writers that get in each other's way."""
 
 
 class Writers:

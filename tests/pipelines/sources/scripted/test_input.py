@@ -29,7 +29,7 @@ TABLE = table(
 )
 
 
-def told(directory):
+def events_in(directory):
     """The rows and words so far, in short."""
     return [
         (event.op, event.table.to_pylist()) if isinstance(event, Rows) else (event.watermark, event.idle)
@@ -43,7 +43,7 @@ def test_where_rows_tell_the_time_a_watermark_is_refused(tmp_path):
         hand.watermark(5)
     assert raised.value.next_command == "append a row that is later"
     hand.watermark(MIN_TIMESTAMP, use_processing_time=True)
-    assert told(tmp_path) == [(Watermark(MIN_TIMESTAMP, True), False)]
+    assert events_in(tmp_path) == [(Watermark(MIN_TIMESTAMP, True), False)]
 
 
 def test_rows_keep_their_values_exactly_and_missing_keys_are_null(tmp_path):
@@ -54,7 +54,7 @@ def test_rows_keep_their_values_exactly_and_missing_keys_are_null(tmp_path):
     }
     ScriptedInput(tmp_path, TABLE).rows([row, {"user_id": 2}, {}], "+U")
     ScriptedInput(tmp_path, TABLE).rows([])
-    assert told(tmp_path) == [("+U", [row, {"user_id": 2, "price": None, "at": None}, dict.fromkeys(COLUMNS)])]
+    assert events_in(tmp_path) == [("+U", [row, {"user_id": 2, "price": None, "at": None}, dict.fromkeys(COLUMNS)])]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_the_table_does_not_have_is_refused_by_name(tmp_path, rows, op, wor
         ScriptedInput(tmp_path, TABLE).rows(rows, op)
     for word in (*words, "t", "nothing of this call was appended"):
         assert word in str(error.value)
-    assert told(tmp_path) == []
+    assert events_in(tmp_path) == []
 
 
 def test_a_target_takes_no_rows(tmp_path):
@@ -90,7 +90,7 @@ def test_watermarks_pass_the_guard_whatever_object_tells_them(tmp_path):
     ScriptedInput(tmp_path, TABLE).watermark(7, use_processing_time=True)
     with pytest.raises(ProcessingTimeRevoked):
         ScriptedInput(tmp_path, TABLE).watermark(10)
-    assert told(tmp_path) == [
+    assert events_in(tmp_path) == [
         (Watermark(5), False),
         (Watermark(9), False),
         (Watermark(MIN_TIMESTAMP, True), False),
@@ -98,12 +98,12 @@ def test_watermarks_pass_the_guard_whatever_object_tells_them(tmp_path):
     ]
 
 
-def test_processing_time_is_not_behind_what_was_told(tmp_path):
+def test_processing_time_is_not_behind_what_was_emitted(tmp_path):
     ScriptedInput(tmp_path, TABLE, clock=lambda: 100).watermark(101)
     with pytest.raises(ProcessingTimeBehind):
         ScriptedInput(tmp_path, TABLE, clock=lambda: 100).watermark(MIN_TIMESTAMP, True)
     ScriptedInput(tmp_path, TABLE, clock=lambda: 101).watermark(MIN_TIMESTAMP, True)
-    assert [watermark for watermark, _ in told(tmp_path)] == [Watermark(101), Watermark(MIN_TIMESTAMP, True)]
+    assert [watermark for watermark, _ in events_in(tmp_path)] == [Watermark(101), Watermark(MIN_TIMESTAMP, True)]
 
 
 def test_idleness_ends_with_the_next_watermark_even_one_that_is_not_sent(tmp_path):
@@ -114,7 +114,7 @@ def test_idleness_ends_with_the_next_watermark_even_one_that_is_not_sent(tmp_pat
     hand.watermark(4)
     hand.idle()
     hand.watermark(6)
-    assert told(tmp_path) == [
+    assert events_in(tmp_path) == [
         (Watermark(5), False),
         (None, True),
         (None, False),
@@ -129,7 +129,7 @@ def test_idleness_ends_with_the_next_row(tmp_path):
     hand.idle()
     hand.rows([{"user_id": 1}])
     hand.idle()
-    assert [event[1] for event in told(tmp_path)][::2] == [True, True]
+    assert [event[1] for event in events_in(tmp_path)][::2] == [True, True]
 
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -210,10 +210,10 @@ def test_a_test_tells_what_the_connectors_would_have(spark: SparkSession, tmp_pa
 def test_a_process_of_a_python_file_is_played_too(spark: SparkSession, tmp_path: Path) -> None:
     harness = Harness(EXAMPLES / "news_clicks" / "pipeline.py", spark, tmp_path, scripted=True)
     release = 1_800_000_000_000
-    told = [("RELEASE", 1, release), ("CLICK", 1, release + 1_000), ("CLICK", 1, release + 100_000)]
+    both_times = [("RELEASE", 1, release), ("CLICK", 1, release + 1_000), ("CLICK", 1, release + 100_000)]
     later = [("CLICK", 2, release + 7_200_000)]
     counts = []
-    for events in (told, later):
+    for events in (both_times, later):
         harness.push("news_events", [{"type": what, "news_id": news, "timestamp": at} for what, news, at in events])
         counts.append({row["time_after_release"]: row["click_number"] for row in harness.advance()})
     assert counts == [{60_000: 1}, {300_000: 2, 600_000: 2, 1_800_000: 2, 3_600_000: 2}]

@@ -97,7 +97,7 @@ def landed(bench: Bench, number: int) -> Landed:
     return bench.source().landed(bench.steps[number], None)
 
 
-def test_landed_tells_what_was_told_within_the_step(tmp_path):
+def test_landed_reports_what_was_emitted_within_the_step(tmp_path):
     hand, bench = hand_and_bench(tmp_path, PROCESSING)
     hand.watermark(5)
     hand.idle()
@@ -246,7 +246,7 @@ def test_events_outlive_the_object_that_wrote_them(tmp_path):
     assert log.watermark_events(2) == [(2, IDLE)]
 
 
-def test_nothing_was_told_yet(tmp_path):
+def test_nothing_was_emitted_yet(tmp_path):
     log = EventLog(tmp_path / "t")
     assert (len(log), log.read(0), log.last_watermark_event()) == (0, [], (WatermarkEvent(None), False))
 

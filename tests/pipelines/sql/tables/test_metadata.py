@@ -20,13 +20,13 @@ CASES: list[dict[str, Any]] = FIXTURE["column"]
 
 
 def script(declared: str) -> str:
-    return f"""CREATE TABLE t (a INT, m {declared} METADATA FROM 'told') WITH ('connector' = 'scripted');
+    return f"""CREATE TABLE t (a INT, m {declared} METADATA FROM 'noted') WITH ('connector' = 'scripted');
         CREATE TABLE s (a INT) WITH ('connector' = 'scripted');
         INSERT INTO s SELECT a FROM t;"""
 
 
 def compiled(of: str, declared: str) -> Table:
-    connectors = {**CONNECTORS, "scripted": replace(CONNECTORS["scripted"], metadata={"told": of})}
+    connectors = {**CONNECTORS, "scripted": replace(CONNECTORS["scripted"], metadata={"noted": of})}
     table = compile_script(script(declared), connectors=connectors).table("t")
     again = f"{show_create_table(table)};{script(declared).partition(';')[2]}"
     assert compile_script(again, connectors=connectors).table("t") == table
@@ -52,5 +52,5 @@ def test_what_would_lose_something_is_refused_with_the_type_to_declare(case: dic
         compiled(case["of"], case["declared"])
     error = refused.value
     assert (error.line, error.column) == (1, script("").index("(a INT, m ") + len("(a INT, m ") + 1)
-    assert error.what == f"type clash: metadata `told` of scripted is {case['of']}, not {case['declared']}"
+    assert error.what == f"type clash: metadata `noted` of scripted is {case['of']}, not {case['declared']}"
     assert error.hint == f"declare m {case['of']} METADATA"

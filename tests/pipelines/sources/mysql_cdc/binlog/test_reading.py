@@ -447,10 +447,10 @@ def test_old_formats_of_time_are_refused_with_the_fix(own: Database) -> None:
 # --- what cannot be followed ----------------------------------------------------------------------------------------
 
 
-def test_columns_that_come_and_go_are_followed_and_told(database: Database) -> None:
+def test_columns_that_come_and_go_are_followed_and_noted(database: Database) -> None:
     table = people(database)
     start = position(database)
-    told: list[str] = []
+    notes: list[str] = []
     database.execute(
         "INSERT INTO people VALUES (1, 'a', 1)",
         "ALTER TABLE people ADD COLUMN age INT NOT NULL DEFAULT 3 FIRST",
@@ -458,9 +458,9 @@ def test_columns_that_come_and_go_are_followed_and_told(database: Database) -> N
         "ALTER TABLE people DROP COLUMN name",
         "INSERT INTO people (id, score) VALUES (3, 3)",
     )
-    rows = read(database, table, start, on_change=lambda table, place, note: told.append(note))
+    rows = read(database, table, start, on_change=lambda table, place, note: notes.append(note))
     assert changes(rows, "id", "name", "score") == [("c", 1, "a", 1.0), ("c", 2, "b", 2.0), ("c", 3, None, 3.0)]
-    assert told == [
+    assert notes == [
         "column age was added and is not declared: passed over",
         "column name was dropped: it reads NULL from here on",
     ]

@@ -35,10 +35,10 @@ def transaction(log: Log, name: bytes, table_id: int, events: int = 1) -> int:
 def found(chunks: list[Chunk], name: TableName = T, end: BinlogPosition = FAR) -> list[tuple[int, int]]:
     """(where it begins, row events) of what `chunks` have of the table, one entry a transaction and chunk."""
     stream, running = EventStream(START, verify=False), Running(name, end)
-    told = [running.of(events) for chunk in chunks for events in stream.feed(chunk)]
+    touched = [running.of(events) for chunk in chunks for events in stream.feed(chunk)]
     return [
         (int(position), int(events))
-        for item in told
+        for item in touched
         if item is not None
         for position, events in zip(item.borders.positions, item.events, strict=True)
     ]

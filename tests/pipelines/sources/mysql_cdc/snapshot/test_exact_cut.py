@@ -73,6 +73,6 @@ def check(driver: Driver, replay: Replay) -> int:
         for state in replay.states(cuts[name]):
             empty |= {other for other in without_rows - empty if not any(key in state for key in keys[other])}
         wanted = {key: (row["v"], row["s"]) for key, row in replay.state.items() if key in keys[name]}
-        told = f"{name} at {cuts[name]}, seed {SEED}"
-        assert found[name] == wanted if name in found else name in empty, told
+        where = f"{name} at {cuts[name]}, seed {SEED}"
+        assert found[name] == wanted if name in found else name in empty, where
     return len(set(cuts.values()))

@@ -1,4 +1,4 @@
-"""Values of a result set in their canonical types; what cannot be of the column is told, never misread.
+"""Values of a result set in their canonical types; a value that cannot be of the column is an error, never misread.
 
 Values of rows, in lockstep, against the values that the rows were made of.
 """
@@ -162,7 +162,7 @@ def test_a_value_of_16_mb_and_its_length_of_8_bytes() -> None:
     assert [shown(each) for each in found] == [[value], [b"\x05"]]
 
 
-def test_rows_of_another_shape_are_told() -> None:
+def test_rows_of_another_shape_are_refused() -> None:
     columns = [ResultColumn("n", Type.LONG), ResultColumn("t", PLAIN_TEXT)]
     good = row([struct.pack("<i", 7), sized(b"abc")])
     assert values_of(piece_of([good]), columns)

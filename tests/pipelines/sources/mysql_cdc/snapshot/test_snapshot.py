@@ -124,20 +124,20 @@ def test_metadata_columns_and_wider_types(spark: SparkSession, database: Databas
     assert [tuple(row) for row in got] == [(1, datetime.datetime(2024, 2, 29), database.name, "t", None)]
 
 
-def test_steps_are_bounded_and_progress_is_told(
+def test_steps_are_bounded_and_progress_is_reported(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     monkeypatch.setattr(snapshot, "STEP_CHUNKS", 4)
     database.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_100")
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
 
     class Recording(Task):
         def __init__(self, name: str) -> None:
             self.name = name
 
         def advance(self, amount: int = 1, note: str = "") -> None:
-            told.append((self.name, f"{amount} {note.split()[-1] if note else ''}".strip()))
+            reported.append((self.name, f"{amount} {note.split()[-1] if note else ''}".strip()))
 
         def total(self, total: int) -> None: ...
 
@@ -145,7 +145,7 @@ def test_steps_are_bounded_and_progress_is_told(
 
     class Bars:
         def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
-            told.append((name, f"of {total} {unit}"))
+            reported.append((name, f"of {total} {unit}"))
             return Recording(name)
 
     driver = Driver(
@@ -157,7 +157,7 @@ def test_steps_are_bounded_and_progress_is_told(
         "chunks 5-8 of 10",
         "chunks 9-10 of 10",
     ]
-    assert told == [
+    assert reported == [
         ("build snapshot", "of 10 chunks"),
         ("build snapshot", "4 rows/s"),
         ("build snapshot", "4 rows/s"),
@@ -181,9 +181,9 @@ def test_the_password_is_in_no_plan_and_no_error(
     database.execute("DROP TABLE t")
     with pytest.raises(PySparkException, match="doesn't exist") as failed:
         rows.collect()
-    told = capfd.readouterr()
-    assert "MapInArrow" in told.out
-    assert database.password not in told.out + told.err
+    output = capfd.readouterr()
+    assert "MapInArrow" in output.out
+    assert database.password not in output.out + output.err
     assert database.password not in str(failed.value)
     assert database.password not in repr(vars(source))
     assert database.password not in str(stored) + str(driver.splits.rows())
