@@ -268,7 +268,8 @@ class Joining:
             )
             columns = {**columns, **self._of_join(number)}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
-        settled = not open_after and len(numbers) == len(insert.joins)
+        missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
+        missed = None if open_after or len(numbers) < len(insert.joins) else missed
         instant = self.release.instant if self._asks_instant else None
         tested, asked = self._tested(numbers), self._asked
         gone = {*tested}
@@ -277,7 +278,7 @@ class Joining:
             gone |= flats - set(self._plain.values()) | {"_instant"}
         shown = [name for name in columns if name in asked or name in tested]
         handed_on = [name for name in columns if name not in gone]
-        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, settled), columns
+        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, missed), columns
 
     def _read(
         self, spark: SparkSession, probe: Probe, work: Pass, columns: Columns, writer: Writer | None = None

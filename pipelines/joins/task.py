@@ -3,8 +3,8 @@ row meets.
 
 Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
-                                                             last three may be NULL where a row cannot be quarantined
-                                                             any more
+                                                             last three are left out where no row of the frame can be
+                                                             quarantined any more
     _probe                                                   its columns, a STRUCT, of a table whose files alone do not
                                                              tell its rows; else they are found when they are asked for
     _probe_time                                              in event time: us, UTC
@@ -39,8 +39,9 @@ Frame = dict[str, pa.Array]
 AT_ONCE, BYTES_AT_ONCE = 1 << 20, 64 << 20
 """So many rows, of about so many bytes, are joined at once, at most."""
 
-BATCH, PACKED_BYTES = 1 << 16, 8 << 20
-"""So many rows are handed to Spark at once, at most, and of about so many bytes that are packed."""
+BATCH, PACKED_BYTES = 1 << 16, 256 << 10
+"""So many rows are handed to Spark at once, at most, and of about so many bytes that are packed: for the sake of arrays
+of half a megabyte Java's collector looks through its whole heap, and Spark holds a row in up to twice its size."""
 
 PACKED = "_packed"
 """The columns that Spark is not shown: in the first row of a batch those of all its rows, as an Arrow stream; NULL in
@@ -158,6 +159,9 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
+        if held and batch.schema != held[0].schema:
+            yield _one(held)
+            held, rows, size = [], 0, 0
         if batch.num_rows:
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
@@ -289,15 +293,15 @@ class Pass:
     """What is done to each frame: the joins, then `columns` of it are handed on. To Spark, `shown` are; the `columns`
     beside them packed.
 
-    `instant`: ms, UTC; None where nobody asks. `settled`: a row that all joins have given a version is published or
-    dropped, whatever comes, so that nobody will ask for its place.
+    `instant`: ms, UTC; None where nobody asks. `missed`: the columns that say of which rows a version is missing that
+    they are quarantined for, where no other row can be quarantined but one without a time; else None.
     """
 
     meetings: tuple[Meeting, ...]
     columns: tuple[str, ...]
     shown: tuple[str, ...] = ()
     instant: int | None = None
-    settled: bool = False
+    missed: tuple[str, ...] | None = None
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         width = max(sum(meeting.width for meeting in self.meetings), 1.0)
@@ -309,25 +313,20 @@ class Pass:
             if self.instant is not None:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)
-            if self.settled:
-                self._without_places(frame, rows)
-            yield {name: frame[name] for name in dict.fromkeys((*self.columns, *self.shown))}
+            nameless = PLACE if self._all_leave(frame) else ()
+            yield {name: frame[name] for name in dict.fromkeys((*self.columns, *self.shown)) if name not in nameless}
 
-    def _without_places(self, frame: Frame, rows: int) -> None:
-        open_rows = np.zeros(rows, bool)
-        for meeting in self.meetings:
-            open_rows |= flags(frame[f"_why{meeting.number}"].is_valid())
-        if "_probe_time" in frame and frame["_probe_time"].null_count:
-            open_rows |= flags(frame["_probe_time"].is_null())
-        if not open_rows.any():
-            for name in PLACE:
-                frame[name] = pa.nulls(rows, frame[name].type)
+    def _all_leave(self, frame: Frame) -> bool:
+        """Whether no row can be quarantined, so that nobody asks for its place."""
+        if self.missed is None or any(frame[name].null_count < len(frame[name]) for name in self.missed):
+            return False
+        return "_probe_time" not in frame or not frame["_probe_time"].null_count
 
     def batches(self, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
         """The rows for Spark."""
         for frame in self.over(frames):
             shown = {name: _for_spark(frame[name]) for name in self.shown}
-            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in self.columns})
+            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in self.columns if name in frame})
             rows = min(BATCH, PACKED_BYTES * rest.num_rows // max(rest.nbytes, 1) + 1)
             for start in range(0, rest.num_rows, rows):
                 some = {name: column.slice(start, rows) for name, column in shown.items()}

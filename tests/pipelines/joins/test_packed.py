@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.joins.task import PACKED, PACKED_BYTES, Pass, frames_of, packed
+from tidegate.pipelines.joins.task import PACKED, PACKED_BYTES, PLACE, Pass, frames_of, packed
 
 ROWS = 10
 
@@ -58,5 +58,34 @@ def test_a_dictionary_is_packed_as_far_as_a_batch_needs_it() -> None:
 def test_batches_are_of_few_rows_where_rows_are_large() -> None:
     frame = {"shown": pa.array(range(2_000)), "text": pa.array(["x" * 10_000] * 2_000)}
     batches = list(Pass((), ("text",), ("shown",)).batches([frame]))
-    assert [batch.num_rows for batch in batches] == [839, 839, 322]
+    assert [batch.num_rows for batch in batches[:2]] == [27, 27]
+    assert sum(batch.num_rows for batch in batches) == 2_000
     assert max(batch[PACKED].nbytes for batch in batches) < PACKED_BYTES + 20_000
+
+
+@pytest.mark.parametrize(
+    ("missed", "why", "time", "left_out"),
+    [
+        (("_why0",), [None, None], [1, 2], True),
+        (("_why0",), [None, 1], [1, 2], False),
+        ((), [None, 1], [1, 2], True),
+        ((), [None, 1], [1, None], False),
+        (None, [None, None], [1, 2], False),
+    ],
+)
+def test_which_row_one_was_is_left_out_where_none_can_be_quarantined(
+    missed: tuple[str, ...] | None, why: list[int | None], time: list[int | None], left_out: bool
+) -> None:
+    columns = {"_why0": pa.array(why, pa.int8()), "_probe_time": pa.array(time, pa.int64())}
+    places = {name: pa.array([1, 2]) for name in PLACE}
+    work = Pass((), (*columns, *places), ("_why0",), missed=missed)
+    (frame,) = work.over([{**columns, **places}])
+    assert (PLACE[0] not in frame) == left_out
+    (back,) = frames_of(work.batches([{**columns, **places}]))
+    assert set(back) == set(frame)
+
+
+def test_batches_with_other_columns_are_frames_of_their_own() -> None:
+    one, other = pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), pa.RecordBatch.from_pydict({"a": [3]})
+    found = [{name: column.to_pylist() for name, column in frame.items()} for frame in frames_of([one, one, other])]
+    assert found == [{"a": [1, 1], "b": [2, 2]}, {"a": [3]}]
