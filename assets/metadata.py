@@ -23,7 +23,7 @@ from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
-from tidegate.pipelines.runtime.landing.split_store import Splits, of_a_file
+from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant

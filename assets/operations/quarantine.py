@@ -20,8 +20,7 @@ from tidegate.pipelines.watermarks.watermark import instant
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.epochs import FromQuarantine
-    from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows
-    from tidegate.pipelines.runtime.quarantine.rows import QuarantinedRow
+    from tidegate.pipelines.runtime.quarantine import QuarantinedRow, QuarantinedRows
     from tidegate.pipelines.runtime.releasing.insert_runner import Published
 
 
@@ -112,7 +111,7 @@ def _taken(
 ) -> Sequence[Published]:
     """Do it, and report it in the metadata of the op's output."""
     from tidegate.assets.metadata import table_rows
-    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, quarantined_by_epoch
+    from tidegate.pipelines.runtime.quarantine import as_shown, chosen, quarantined_by_epoch
 
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
     insert = _insert(pipeline, config.target)
@@ -235,8 +234,7 @@ class QuarantineListConfig(OperationConfig):
 
 def _show(started: Started, config: QuarantineListConfig) -> int:
     from tidegate.pipelines.runtime.nearest import nearest_keys
-    from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
-    from tidegate.pipelines.runtime.quarantine.rows import rows_of
+    from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, rows_of
 
     lake, pipeline = started.runner.lake, started.runner.pipeline
     lots: list[tuple[str, QuarantinedRows]] = []
@@ -309,7 +307,7 @@ def _json(values: Mapping[str, Any]) -> str:
 
 
 def _wanted(item: QuarantinedRows, config: QuarantineListConfig) -> bool:
-    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for
+    from tidegate.pipelines.runtime.quarantine import asked_for
 
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
 

@@ -99,7 +99,7 @@ def list_(
     """
     from tidegate.orchestration.console.quarantined import listing, of_listing
     from tidegate.pipelines.runtime.accounting import sums_of
-    from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
+    from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -130,8 +130,13 @@ def show(
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine.quarantined import asked_for, quarantined_by_epoch, removed, removed_upto
-    from tidegate.pipelines.runtime.quarantine.rows import rows_of
+    from tidegate.pipelines.runtime.quarantine import (
+        asked_for,
+        quarantined_by_epoch,
+        removed,
+        removed_upto,
+        rows_of,
+    )
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -222,7 +227,7 @@ def _take(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
     from tidegate.orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from tidegate.pipelines.runtime.quarantine.quarantined import as_shown, chosen, quarantined_by_epoch, refuse_process
+    from tidegate.pipelines.runtime.quarantine import as_shown, chosen, quarantined_by_epoch, refuse_process
 
     pipeline, folder = _opened(script, lake)
     found = _insert(pipeline, insert)

@@ -36,8 +36,7 @@ from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.lost_commits import is_lost
-from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
-from tidegate.pipelines.runtime.retention import Retained, Retention
+from tidegate.pipelines.runtime.retention import QuarantineRetention, Retained, Retention
 from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert

@@ -19,8 +19,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location, dataset_of
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
-from tidegate.pipelines.runtime.quarantine.quarantined import UNMATCHED
-from tidegate.pipelines.runtime.quarantine.rows import PROBE_PLACE, QuarantinedRow
+from tidegate.pipelines.runtime.quarantine import PROBE_PLACE, UNMATCHED, QuarantinedRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert

@@ -34,8 +34,7 @@ from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
-from tidegate.pipelines.runtime.landing.jobs import Steps, one_job
-from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
+from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, one_job
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.processes.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published

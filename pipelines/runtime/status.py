@@ -15,8 +15,7 @@ from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
-from tidegate.pipelines.runtime.landing.split_store import of_a_file
-from tidegate.pipelines.runtime.splits import counting, stored_splits
+from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:

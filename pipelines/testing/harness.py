@@ -27,10 +27,10 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_by_epoch
+from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch
 from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
-from tidegate.pipelines.runtime.verifying.report import VerifyReport
+from tidegate.pipelines.runtime.verifying.provable import VerifyReport
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sources.scripted import ScriptedInput, only_grows, played

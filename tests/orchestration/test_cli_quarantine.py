@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tests.orchestration.test_cli import SCRIPT
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.quarantined import listing
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedSum
+from tidegate.pipelines.runtime.quarantine import QuarantinedSum
 from tidegate.pipelines.testing import Harness
 
 

@@ -44,7 +44,7 @@ from tidegate.orchestration.demo.verdict import verdict_lines
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import SilentProgress
-from tidegate.pipelines.runtime.landing.split_store import Splits
+from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.text import WHY
 

@@ -1,4 +1,13 @@
-"""What the epochs of a process have done with rows, added up: what a checkpoint stores of it."""
+"""What the epochs of a process have done with rows, added up, as a checkpoint stores it; and where the rows are,
+counted from control tables alone:
+
+    of each input     landed = taken + waiting
+    of all inputs     taken  = handled + left out
+    of each output    given  = published + quarantined + not having
+
+What a function does with the rows that it has handled is not counted: how many of them are in its state, and which of
+its output rows they became. For SQL's windows, `left out` is WHERE, rows without a time, and late rows.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.process.spec import ProcessSpec
 
 _LEFT_OUT = "dropped:"
 
@@ -29,7 +43,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Given:
-    """What published epochs have given to one output, as in `processing.accounting.OutputRows`."""
+    """What published epochs have given to one output, as in `OutputRows`."""
 
     given: int = 0
     published: int = 0
@@ -47,7 +61,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Processed:
-    """What epochs of a process have done with rows, as in `processing.accounting.ProcessRows`; `taken` by input,
+    """What epochs of a process have done with rows, as in `ProcessRows`; `taken` by input,
     `given` by output, in the function's order. Nothing of any other INSERT."""
 
     read: int = 0
@@ -99,3 +113,73 @@ def _given(counted: Mapping[str, int], emitted: int | None, not_having: int) -> 
     places = counted["to:publish"], counted["to:quarantine"]
     # Epochs of before the second output's rows were counted by the tasks have no number of what was given.
     return Given(sum(places) if emitted is None else emitted, *places, not_having)
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """The rows of one input: those of a generation that have `landed`, up to epoch `upto` of it, by the watermark log;
+    and those that published epochs have `taken`, by their plans."""
+
+    table: str
+    generation: int
+    upto: int
+    landed: int
+    taken: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class OutputRows:
+    """The rows that published epochs have given to one output, as the tasks have counted them, and where they went."""
+
+    table: str
+    given: int
+    published: int
+    quarantined: int
+    not_having: int = 0
+
+
+@dataclass(frozen=True)
+class ProcessRows:
+    """All of a process. `read`: rows that its published epochs saw, by their own count; `handled` were handed to the
+    function or aggregated, `left_out` were not, by reason."""
+
+    insert: str
+    inputs: tuple[InputRows, ...]
+    outputs: tuple[OutputRows, ...]
+    read: int
+    handled: int
+    left_out: Mapping[str, int]
+
+    @property
+    def taken(self) -> int:
+        return sum(item.taken for item in self.inputs)
+
+
+def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) -> ProcessRows:
+    """Count the rows of a process, whose epochs have `done` so much. What lands meanwhile is waiting."""
+    given = [*done.given, *[Given()] * len(spec.outputs)][: len(spec.outputs)]
+    return ProcessRows(
+        insert=insert,
+        inputs=tuple(_input(lake, item.table, done.taken.get(item.table, Taken())) for item in spec.inputs),
+        outputs=tuple(OutputRows(name, **vars(each)) for name, each in zip(spec.outputs, given, strict=True)),
+        read=done.read,
+        handled=done.handled if spec.windowed else done.read,
+        left_out=done.left_out,
+    )
+
+
+def _input(lake: Lake, table: str, taken: Taken) -> InputRows:
+    newest = Stream(lake, table).newest
+    generation = taken.generation or (newest.generation if newest else 1)
+    own = Stream(lake, table).generation(generation)
+    last = own.last
+    upto = last.epoch if last else 0
+    return InputRows(
+        table=table,
+        generation=generation,
+        upto=upto,
+        landed=own.landed(0, upto),
+        taken=taken.rows,
+        waiting=own.landed(taken.upto, upto),
+    )

@@ -1,12 +1,17 @@
-"""A source opened for work on one generation of its table, and how far that has come; or asked beside its runs, of what
-it knows itself: how long it keeps its log, how much of it has not landed. No Spark; who asks needs no lease."""
+"""A source opened for one generation of its table, and how far that has come; or queried outside of its runs: how long
+it keeps its log, how much has not landed. Needs neither Spark nor a lease.
+
+`Mask` keeps the values of `${VAR}` in WITH options out of errors, which show the variable's name instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.protocol import (
@@ -21,15 +26,63 @@ from tidegate.pipelines.connectors.protocol import (
 )
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.split_store import Splits
-from tidegate.pipelines.runtime.masking import Mask
+from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.sql.options import resolve_options
 from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
+
+LEAST = 4
+"""Characters of a value that is looked for everywhere; a shorter one (`1`) only where it is in quotes."""
+
+
+class MaskedCause(Exception):
+    """What caused a typed error, where its own text held a value of the environment."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Puts `${VAR}` in the place of the values of variables."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, tables: Iterable[Table], environment: Mapping[str, str] | None = None) -> Mask:
+        """For the variables that the WITH options of `tables` name."""
+        known = os.environ if environment is None else environment
+        names = sorted({name for table in tables for name in table.options.variables()})
+        return cls({name: known[name] for name in names if known.get(name)})
+
+    def text(self, text: str) -> str:
+        """`text` without the values."""
+        for name, value in sorted(self.values.items(), key=lambda item: -len(item[1])):
+            edge = ("'", "'") if len(value) < LEAST else (r"(?<!\w)", r"(?!\w)")
+            named = f"'${{{name}}}'" if len(value) < LEAST else f"${{{name}}}"
+            text = re.sub(f"{edge[0]}{re.escape(value)}{edge[1]}", lambda _, named=named: named, text)
+        return text
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """Mask every typed error that passes, and what it says of its cause."""
+        try:
+            yield
+        except TidegateError as error:
+            error.reword(self.text)
+            cause = error.__cause__ or error.__context__
+            if cause is not None and any(self.text(each) != each for each in _chain(cause)):
+                shown = " <- ".join(self.text(each) for each in _chain(cause))
+                raise error from MaskedCause(shown).with_traceback(cause.__traceback__)
+            raise
+
+
+def _chain(error: BaseException | None) -> Iterator[str]:
+    while error is not None:
+        yield f"{type(error).__name__}: {error}"
+        error = error.__cause__ or error.__context__
 
 
 def context_of(

@@ -14,6 +14,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
+from tidegate.pipelines.runtime.processes.inputs import ProcessTables
 from tidegate.pipelines.runtime.processes.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processes.outputs import (
     PROCESSED,
@@ -24,9 +25,7 @@ from tidegate.pipelines.runtime.processes.outputs import (
     state_files,
 )
 from tidegate.pipelines.runtime.processes.state import FACT, StateBefore, StateFiles, merged, published_rows
-from tidegate.pipelines.runtime.processes.tables import ProcessTables
-from tidegate.pipelines.runtime.processes.windowed import LATE
-from tidegate.pipelines.runtime.processes.writing import EpochOutputs
+from tidegate.pipelines.runtime.processes.writing import LATE, EpochOutputs
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 
 Reports = Sequence[Mapping[str, Any]]

@@ -18,7 +18,7 @@ from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, Relea
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
-from tidegate.pipelines.runtime.quarantine.quarantined import (
+from tidegate.pipelines.runtime.quarantine import (
     first_landed,
     lots_of,
     quarantined_in,

@@ -31,7 +31,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_insert,
     refuse_lost_rows,
 )
-from tidegate.pipelines.runtime.quarantine.quarantined import refuse_process
+from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
 from tidegate.pipelines.sql.canonical import computed

@@ -36,7 +36,7 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.indexes import Indexed
-from tidegate.pipelines.runtime.quarantine.rows import PROBE
+from tidegate.pipelines.runtime.quarantine import PROBE
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted as count

@@ -23,7 +23,7 @@ from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, Notify
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner

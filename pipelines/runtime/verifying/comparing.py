@@ -15,6 +15,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
+from tidegate.pipelines.runtime.verifying.provable import Difference
 from tidegate.pipelines.runtime.verifying.recompute import (
     VIOLATION,
     Views,
@@ -24,7 +25,6 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     recompute_sql,
     release_rows,
 )
-from tidegate.pipelines.runtime.verifying.report import Difference
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.types import quoted

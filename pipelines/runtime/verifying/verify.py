@@ -19,10 +19,16 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.verifying.comparing import Comparison
-from tidegate.pipelines.runtime.verifying.provable import Counts, Provable, Unproved
-from tidegate.pipelines.runtime.verifying.report import Difference, EpochReport, VerifyReport
+from tidegate.pipelines.runtime.verifying.provable import (
+    Counts,
+    Difference,
+    EpochReport,
+    Provable,
+    Unproved,
+    VerifyReport,
+)
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore, rowtime_ms
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore, rowtime_ms
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import (
     BEGINNING,

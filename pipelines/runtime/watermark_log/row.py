@@ -16,9 +16,9 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.splits import counting, folded, stored_splits
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass
 from tidegate.pipelines.runtime.watermark_log.custom import Recorder, guarded
 from tidegate.pipelines.runtime.watermark_log.epoch import EpochTime
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass
 from tidegate.pipelines.watermarks import (
     BEGINNING,
     MAX_TIMESTAMP,

@@ -69,10 +69,9 @@ from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
-from tidegate.pipelines.runtime.landing.split_store import Splits
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Compaction, Maintenance
-from tidegate.pipelines.runtime.quarantine.quarantined import (
+from tidegate.pipelines.runtime.quarantine import (
     QuarantinedSum,
     quarantined_by_epoch,
     removal,
@@ -82,6 +81,7 @@ from tidegate.pipelines.runtime.quarantine.quarantined import (
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.work import JoinWork
 from tidegate.pipelines.runtime.retention import Retention
+from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.runtime.verifying.provable import Provable

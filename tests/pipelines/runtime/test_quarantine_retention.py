@@ -22,13 +22,13 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime import quarantine_retention
+from tidegate.pipelines.runtime import retention
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.quarantine.quarantined import chosen, lots_of, quarantined_in, removed, removed_upto
-from tidegate.pipelines.runtime.quarantine_retention import QuarantineRetention
+from tidegate.pipelines.runtime.quarantine import chosen, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
+from tidegate.pipelines.runtime.retention import QuarantineRetention
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile
@@ -182,7 +182,7 @@ def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:
 def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(tmp_path: Path, before: bool) -> None:
     kept = Kept(tmp_path)
     kept.take(5, reasons=("key-absent",))
-    with killed(quarantine_retention, "replace", before=before):
+    with killed(retention, "replace", before=before):
         kept.remove()
     assert (len(kept.there), kept.upto) == ((8, 0) if before else (4, 5))
     assert kept.remove() == ((8, "") if before else (0, EMPTY))

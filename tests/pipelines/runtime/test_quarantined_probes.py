@@ -24,8 +24,7 @@ from tidegate.pipelines.lake.releasable import Releasable, released
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
-from tidegate.pipelines.runtime.quarantine.rows import rows_of
+from tidegate.pipelines.runtime.quarantine import quarantined_in, rows_of
 from tidegate.pipelines.runtime.releasing import staging
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.testing import Harness

@@ -36,7 +36,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position
-from tidegate.pipelines.runtime.quarantine.quarantined import may_match
+from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script

@@ -24,7 +24,7 @@ from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.continuous import Continuous
 from tidegate.pipelines.runtime.landing.advances import Advance
-from tidegate.pipelines.runtime.landing.jobs import alone
+from tidegate.pipelines.runtime.landing.source_runner import alone
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness

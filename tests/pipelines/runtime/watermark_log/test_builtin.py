@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from tests.cases import at_length
 from tidegate.pipelines.lake import SplitWatermark
 from tidegate.pipelines.runtime.watermark_log import builtin
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore
 from tidegate.pipelines.runtime.watermark_log.custom import GeneratorRun
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitsBefore
 from tidegate.pipelines.runtime.watermark_log.custom import GeneratorRun
-from tidegate.pipelines.runtime.watermark_log.passes import SplitsBefore
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, GeneratorError, Watermark, WatermarkStrategy
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()

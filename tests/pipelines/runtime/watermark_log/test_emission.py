@@ -17,8 +17,8 @@ from tests.pipelines.runtime.watermark_log.test_builtin import frame
 from tests.pipelines.watermarks.tables import cases, steps
 from tidegate.pipelines.lake import SplitWatermark
 from tidegate.pipelines.runtime.watermark_log import builtin
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore
 from tidegate.pipelines.runtime.watermark_log.custom import GeneratorRun
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, WatermarkStrategy
 
 CASES = cases("emission")

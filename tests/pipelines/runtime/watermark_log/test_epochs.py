@@ -19,8 +19,8 @@ from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import Members, group_position
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, builtin, custom, watermark_row
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore
 from tidegate.pipelines.runtime.watermark_log.custom import GeneratorRun
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass, SplitsBefore
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
-from tidegate.pipelines.runtime.watermark_log.passes import SplitPass
+from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,

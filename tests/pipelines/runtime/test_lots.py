@@ -12,7 +12,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import QuarantinedRows, chosen, lots_of, quarantined_in
+from tidegate.pipelines.runtime.quarantine import QuarantinedRows, chosen, lots_of, quarantined_in
 
 ABSENT, DELETED = "unmatched:key-absent@u", "unmatched:deleted@u"
 

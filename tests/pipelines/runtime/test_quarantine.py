@@ -19,7 +19,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.quarantine.quarantined import quarantined_in
+from tidegate.pipelines.runtime.quarantine import quarantined_in
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
