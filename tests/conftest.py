@@ -24,8 +24,7 @@ from pymysql.connections import Connection
 from pyspark.sql import SparkSession
 
 from tests import cases
-from tidegate.pipelines.sources.embedded import WatchedProcess
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb, WatchedProcess
 from tidegate.pipelines.testing import spark_session
 
 if TYPE_CHECKING:

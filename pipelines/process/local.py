@@ -15,8 +15,8 @@ from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.engine.epoch import Entries, KeyedRecord, KeyState, TaskRun
 from tidegate.pipelines.process.engine.steps import LandedStep, steps_of
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
-from tidegate.pipelines.process.state.cells import Known, cell_of, plain
 from tidegate.pipelines.process.state.declared import state_types
+from tidegate.pipelines.process.state.stores import Known, cell_of, plain
 from tidegate.pipelines.process.watermarks.declarations import GeneralizedWatermark, WatermarkDeclaration
 from tidegate.pipelines.watermarks import BEGINNING, Watermark
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
 from tidegate.pipelines.connectors.table import Options, Table
-from tidegate.pipelines.functions import UserFunction, used_in
-from tidegate.pipelines.functions.reading import load
+from tidegate.pipelines.functions import UserFunction, load, used_in
 from tidegate.pipelines.paths import placed, problem
 from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.identity import definition_of

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from tidegate.pipelines.process.engine.epoch import KeyState
 from tidegate.pipelines.process.engine.rows import conformed, list_values, python_values
 from tidegate.pipelines.process.errors import WrongValue
-from tidegate.pipelines.process.state.cells import Cell, ListCell, MapCell, ValueCell, cell_of
 from tidegate.pipelines.process.state.declared import KeyedStateDeclaration
+from tidegate.pipelines.process.state.stores import Cell, ListCell, MapCell, ValueCell, cell_of
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 RowGroup = tuple[str, int]

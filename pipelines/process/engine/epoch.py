@@ -18,7 +18,7 @@ from tidegate.pipelines.process.engine.binding import Binding, Calls, described,
 from tidegate.pipelines.process.engine.steps import Moves, Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
-from tidegate.pipelines.process.state.cells import Cells, fresh
+from tidegate.pipelines.process.state.stores import Cells, fresh
 from tidegate.pipelines.process.watermarks.combining import by_identifier, combined
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION, GeneralizedWatermark
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

@@ -14,7 +14,7 @@ from tidegate.pipelines.commands import NextCommand, advice, remedy
 from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
-from tidegate.pipelines.functions.reading import failure
+from tidegate.pipelines.functions import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Generation
 from tidegate.pipelines.runtime.epochs import stored_plan

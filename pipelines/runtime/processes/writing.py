@@ -22,8 +22,7 @@ from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTE
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT, WINDOW_END, WindowedQuery, WindowTable
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
 from tidegate.pipelines.runtime.processes.columns import record_columns
-from tidegate.pipelines.runtime.processes.frames import InputRows, processed, task_rows
-from tidegate.pipelines.runtime.processes.inputs import EpochInputs, EpochSteps
+from tidegate.pipelines.runtime.processes.inputs import EpochInputs, EpochSteps, InputRows, processed, task_rows
 from tidegate.pipelines.runtime.processes.outputs import PROCESSED, counts, staged_rows
 from tidegate.pipelines.syntax.types import quoted
 

@@ -23,7 +23,7 @@ from tidegate.pipelines import paths
 from tidegate.pipelines.commands import Advised
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.formats.text import precision
+from tidegate.pipelines.sources.formats.shape import precision
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, FlinkType, Kind
 

@@ -118,11 +118,11 @@ class FilesystemSource:
         if not path.exists():
             return 0
         if self._format == PARQUET:
-            from tidegate.pipelines.sources.filesystem import parquet
+            from tidegate.pipelines.sources.filesystem.rows import misfits, rows_of
 
-            if parquet.misfits(self._folder, [file], ()):
+            if misfits(self._folder, [file], ()):
                 return 0
-            return parquet.rows_of(str(path))
+            return rows_of(str(path))
         with path.open("rb") as opened:
             sample = opened.read(SAMPLE_BYTES)
         return max(sample.count(b"\n"), 1) * max(file.size, 1) // max(len(sample), 1)
@@ -140,7 +140,7 @@ class FilesystemSource:
         return f"files {start + 1}-{stop} of {len(self._catalog)}"
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from tidegate.pipelines.sources.filesystem import parquet, rows
+        from tidegate.pipelines.sources.filesystem import rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         files = self._catalog.checked(start, stop)
@@ -152,9 +152,9 @@ class FilesystemSource:
         options, columns = self._context.options, self._table.message_columns
         misfits: dict[str, str] = {}
         if rows.keeps_misfits(options):
-            misfits = parquet.misfits(self._folder, files, columns)
+            misfits = rows.misfits(self._folder, files, columns)
         else:
-            parquet.check(self._folder, files, columns)
+            rows.check(self._folder, files, columns)
         return rows.of_parquet(spark, chosen, self._table, options, misfits)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import shape, text
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, inside, map_keys, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
@@ -189,7 +189,7 @@ def _untimely(wanted: Wanted) -> list[str]:
 
 
 def _in_ms(of: FlinkType) -> bool:
-    return text.precision(of) <= 3
+    return shape.precision(of) <= 3
 
 
 def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
@@ -220,7 +220,7 @@ def _broken(columns: Sequence[Column]) -> str:
 def _leaf(wire: str, of: FlinkType) -> str:
     """SQL of a scalar; NULL where it does not fit its type."""
     if of.kind in STRINGS:
-        return f"IF(is_valid_utf8({wire}), {text.within(wire, of)}, NULL)"
+        return f"IF(is_valid_utf8({wire}), {shape.within(wire, of)}, NULL)"
     if of.kind is Kind.BOOLEAN:
         return f"CASE {wire} WHEN X'01' THEN true WHEN X'00' THEN false END"
     if of.kind in INTEGERS:
@@ -230,7 +230,7 @@ def _leaf(wire: str, of: FlinkType) -> str:
         return _between(wire, _DAYS, f"date_from_unix_date(CAST({wire} AS INT))")
     if of.kind in TIMESTAMPS:
         return _timestamp(wire, of)
-    return f"try_cast({wire} AS {of.spark})" if of.kind is Kind.DECIMAL else text.within(wire, of)
+    return f"try_cast({wire} AS {of.spark})" if of.kind is Kind.DECIMAL else shape.within(wire, of)
 
 
 def _timestamp(wire: str, of: FlinkType) -> str:
@@ -238,7 +238,7 @@ def _timestamp(wire: str, of: FlinkType) -> str:
     digits = 3 if _in_ms(of) else 6
     unit = 10 ** (digits - 3)
     moment = f"{'timestamp_millis' if digits == 3 else 'timestamp_micros'}({wire})"
-    finer = 10 ** (digits - text.precision(of))
+    finer = 10 ** (digits - shape.precision(of))
     exact = f"IF({wire} % {finer}L = 0, CAST({moment} AS {of.spark}), NULL)"
     return _between(wire, (_MS[0] * unit, (_MS[1] + 1) * unit - 1), exact)
 

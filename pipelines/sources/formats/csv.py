@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import shape, text
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, ignore_option, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
@@ -193,7 +193,7 @@ def _wire(name: str, of: FlinkType, wanted: Wanted) -> str:
 
 
 def _leaf(sql: str, of: FlinkType) -> str:
-    return text.value(sql if of.kind in STRINGS else f"trim({sql})", of)
+    return shape.scalar(sql if of.kind in STRINGS else f"trim({sql})", of)
 
 
 FORMAT = CsvFormat()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
-from tidegate.pipelines.sources.formats import changes, json_text, shape, text
+from tidegate.pipelines.sources.formats import changes, json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
     Wanted,
@@ -77,7 +77,7 @@ class Encoding:
         if of.kind is Kind.BOOLEAN:
             return f"CASE {sql} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
         if of.kind is Kind.DATE:
-            days = text.matched(sql, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({sql} AS INT))")
+            days = shape.matched(sql, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({sql} AS INT))")
             return f"coalesce({days}, {self.plain(sql, of)})"
         if of.kind in TIMESTAMPS:
             return f"coalesce({self._number(sql, of, field)}, {self.plain(sql, of)})"
@@ -87,21 +87,21 @@ class Encoding:
 
     def _number(self, sql: str, of: FlinkType, field: str | None) -> str:
         """A timestamp that is a number: ms up to three digits of a second, else us, unless the schema says so."""
-        usual = text.since_epoch(sql, of, 3 if text.precision(of) <= 3 else 6)
+        usual = shape.since_epoch(sql, of, 3 if shape.precision(of) <= 3 else 6)
         if field is None:
             return usual
         cases = " ".join(
-            f"WHEN {spark_string(name)} THEN {text.since_epoch(sql, of, digits)}" for name, digits in _DIGITS.items()
+            f"WHEN {spark_string(name)} THEN {shape.since_epoch(sql, of, digits)}" for name, digits in _DIGITS.items()
         )
         return f"CASE {field}.name {cases} ELSE {usual} END"
 
     def _decimal(self, sql: str, of: FlinkType, field: str | None) -> str:
         if field is not None:
             scale = f"{field}.parameters['scale']"
-            return f"IF({field}.name <=> '{_DECIMAL}', {unscaled(sql, of, scale)}, {text.decimal(sql, of)})"
+            return f"IF({field}.name <=> '{_DECIMAL}', {unscaled(sql, of, scale)}, {shape.decimal(sql, of)})"
         if self.decimals == "precise":
             return unscaled(sql, of, str(of.scale or 0))
-        return text.decimal(sql, of)
+        return shape.decimal(sql, of)
 
 
 def unscaled(sql: str, of: FlinkType, scale: str) -> str:
@@ -118,7 +118,7 @@ def unscaled(sql: str, of: FlinkType, scale: str) -> str:
     # The sign as text: Spark's unary minus rounds to 34 digits.
     number = f"try_add({number}, CAST(IF({negative}, 1, 0) AS DECIMAL(38, 0)))"
     written = f"concat(IF({negative}, '-', ''), CAST({number} AS STRING), 'E-', {scale})"
-    return f"IF(length({digits}) BETWEEN 2 AND 32, {text.decimal(written, of)}, NULL)"
+    return f"IF(length({digits}) BETWEEN 2 AND 32, {shape.decimal(written, of)}, NULL)"
 
 
 SCHEMA = OptionSpec(

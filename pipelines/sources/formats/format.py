@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Role, Table
-from tidegate.pipelines.sources.formats import text
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
@@ -116,13 +116,13 @@ class Format(Protocol):
         ...
 
 
-def timestamp_option(name: str, default: str = text.DEFAULT_STANDARD) -> OptionSpec:
+def timestamp_option(name: str, default: str = shape.DEFAULT_STANDARD) -> OptionSpec:
     """How timestamps are written."""
     return OptionSpec(
         name,
         "choice",
         default=default,
-        choices=text.STANDARDS,
+        choices=shape.STANDARDS,
         doc="How timestamps are written. SQL: 2026-01-31 23:59:59.123; ISO-8601: 2026-01-31T23:59:59.123. A "
         "TIMESTAMP_LTZ ends with its offset: Z or +01:00.",
         changes="rows",

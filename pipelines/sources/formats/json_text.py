@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import shape
-from tidegate.pipelines.sources.formats import text as scalar
 from tidegate.pipelines.sources.formats.format import VALUE, other_columns
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, spark_string
 
@@ -89,7 +88,7 @@ def leaf(standard: str) -> shape.Leaf:
 
     def read(sql: str, of: FlinkType) -> str:
         clean = document(sql) if of.kind in STRINGS else plain(sql)
-        return scalar.value(clean, of, scalar.standard(standard))
+        return shape.scalar(clean, of, shape.standard(standard))
 
     return read
 

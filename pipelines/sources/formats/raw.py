@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.sources.formats import text
+from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import BINARIES, STRINGS, FlinkType, Kind, spark_string
@@ -58,7 +58,7 @@ class RawFormat:
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others, column = other_columns(messages), wanted.columns[0]
         of = parse_type(column.type)
-        value = f"CAST({text.within(_value(of, wanted), of)} AS {column.spark_type})"
+        value = f"CAST({shape.within(_value(of, wanted), of)} AS {column.spark_type})"
         read = messages.selectExpr(
             *others, f"{VALUE} IS NULL AS _null", f"length({VALUE}) AS _length", f"{value} AS _read"
         )

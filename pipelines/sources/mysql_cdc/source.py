@@ -60,8 +60,14 @@ from tidegate.pipelines.sources.mysql_cdc.plan import (
     step_of,
 )
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, preflight, refused
-from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import MysqlCutRule, cut_rule, status_position
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery, Work, reader
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
+    MysqlCutRule,
+    SnapshotQuery,
+    Work,
+    cut_rule,
+    reader,
+    status_position,
+)
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
 from tidegate.pipelines.watermarks import Watermark
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.sql.functions import collections, conditions, numbers, text, times
+from tidegate.pipelines.sql.functions import conditions, numbers, text, times
 from tidegate.pipelines.sql.functions.function import Call, Function
 
 FUNCTIONS: dict[str, Function] = {
     name: function
-    for module in (conditions, numbers, text, times, collections)
+    for module in (conditions, numbers, text, times)
     for function in module.FUNCTIONS
     for name in function.names
 }

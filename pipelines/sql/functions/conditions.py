@@ -1,10 +1,46 @@
-"""COALESCE, IF, NULLIF, …"""
+"""COALESCE, IF, NULLIF, …; ARRAY_CONTAINS, MAP_KEYS, and the constructors MAP[…] and ROW(…)."""
 
 from __future__ import annotations
 
-from tidegate.pipelines.sql.coercion import cast_to_one, common, comparable, converted
-from tidegate.pipelines.sql.functions.function import ANY, TRUTH, Call, Function
-from tidegate.pipelines.syntax.types import BOOLEAN, FlinkType
+from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
+from tidegate.pipelines.sql.functions.function import ANY, COLLECTION, DICTIONARY, LIST, TRUTH, Call, Function
+from tidegate.pipelines.syntax.types import BOOLEAN, INT, Field, FlinkType, Kind, spark_string
+
+
+def _row_type(call: Call) -> FlinkType:
+    return FlinkType(Kind.ROW, fields=tuple(Field(f"EXPR${place}", of) for place, of in enumerate(call.types)))
+
+
+def _row(call: Call) -> str:
+    parts = [f"{spark_string(f'EXPR${place}')}, {sql}" for place, sql in enumerate(call.sqls)]
+    return f"named_struct({', '.join(parts)})"
+
+
+def _map_types(call: Call) -> tuple[FlinkType, FlinkType]:
+    if not call.arguments or len(call.arguments) % 2:
+        call.refuse("a MAP has pairs of a key and a value", "MAP['a', 1, 'b', 2]")
+    key, value = common(call.types[::2]), common(call.types[1::2])
+    if key is None or value is None:
+        hint = "CAST them to one type" if all(cast_to_one(call.types[first::2]) for first in (0, 1)) else None
+        call.refuse("type clash: the keys, or the values, of the MAP have different types", hint)
+    return key, value
+
+
+def _map(call: Call) -> str:
+    key, value = _map_types(call)
+    pairs = [
+        converted(argument.sql, argument.type, value if place % 2 else key)
+        for place, argument in enumerate(call.arguments)
+    ]
+    return f"map({', '.join(pairs)})"
+
+
+def _contains(call: Call) -> str:
+    array, wanted = call.types
+    if not comparable(array.element, wanted):
+        hint = "CAST the value" if castable(wanted, array.element) else None
+        call.refuse(f"type clash: an {array} holds no {wanted}", hint, 1)
+    return f"array_contains({call.sqls[0]}, {converted(call.sqls[1], wanted, array.element)})"
 
 
 def one_type(call: Call, first: int = 0) -> FlinkType:
@@ -59,4 +95,32 @@ FUNCTIONS = (
     Function(("IF",), (TRUTH, ANY, ANY), lambda call: one_type(call, 1), _if),
     Function(("GREATEST",), (ANY,), one_type, _extreme("greatest"), variadic=True, least=2),
     Function(("LEAST",), (ANY,), one_type, _extreme("least"), variadic=True, least=2),
+    Function(("CARDINALITY",), (COLLECTION,), INT, "CASE WHEN {0} IS NOT NULL THEN size({0}) END"),
+    Function(("ARRAY_CONTAINS",), (LIST, ANY), BOOLEAN, _contains),
+    Function(("ARRAY_DISTINCT",), (LIST,), lambda call: call.types[0].null(), "array_distinct({0})"),
+    Function(("ARRAY_REVERSE",), (LIST,), lambda call: call.types[0].null(), "reverse({0})"),
+    Function(("ARRAY_MAX",), (LIST,), lambda call: call.types[0].element.null(), "array_max({0})"),
+    Function(("ARRAY_MIN",), (LIST,), lambda call: call.types[0].element.null(), "array_min({0})"),
+    Function(
+        ("MAP_KEYS",),
+        (DICTIONARY,),
+        lambda call: FlinkType(Kind.ARRAY, arguments=(call.types[0].arguments[0],)),
+        "map_keys({0})",
+    ),
+    Function(
+        ("MAP_VALUES",),
+        (DICTIONARY,),
+        lambda call: FlinkType(Kind.ARRAY, arguments=(call.types[0].arguments[1],)),
+        "map_values({0})",
+    ),
+    Function(
+        ("MAP",),
+        (ANY,),
+        lambda call: FlinkType(Kind.MAP, arguments=_map_types(call)),
+        _map,
+        0,
+        variadic=True,
+        usage="MAP[key, value, …]",
+    ),
+    Function(("ROW",), (ANY,), _row_type, _row, variadic=True),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.sql.coercion import modulo, modulo_type
 from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, same
-from tidegate.pipelines.sql.operators import modulo, modulo_type
 from tidegate.pipelines.syntax.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
 
 

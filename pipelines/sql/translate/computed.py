@@ -8,7 +8,16 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.coercion import cast, cast_to_one, castable, common, comparable, converted
+from tidegate.pipelines.sql.coercion import (
+    arithmetic,
+    cast,
+    cast_to_one,
+    castable,
+    common,
+    comparable,
+    compared,
+    converted,
+)
 from tidegate.pipelines.sql.functions import FUNCTIONS, Call
 from tidegate.pipelines.sql.functions.refused import (
     ABSENT,
@@ -20,7 +29,6 @@ from tidegate.pipelines.sql.functions.refused import (
     WINDOWS,
     WINDOWS_STAND,
 )
-from tidegate.pipelines.sql.operators import arithmetic, compared
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
 from tidegate.pipelines.sql.values import Value, integer_value, null_value
 from tidegate.pipelines.syntax.errors import did_you_mean

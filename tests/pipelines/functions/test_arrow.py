@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.pipelines.functions.test_reading import sample
-from tidegate.pipelines.functions import read
-from tidegate.pipelines.functions.arrow import RESULTS, ArrowFunction, FunctionFailed
-from tidegate.pipelines.functions.reading import SQL_TYPES, failure
+from tidegate.pipelines.functions import SQL_TYPES, failure, read
+from tidegate.pipelines.runtime.landing.computed import RESULTS, ArrowFunction, FunctionFailed
 
 NOON = datetime(2024, 1, 31, 12, 0, 0, 123456)
 EAST = timezone(timedelta(hours=2))
@@ -105,7 +104,7 @@ def test_a_worker_that_has_not_the_module_says_so(tmp_path, monkeypatch: pytest.
 def test_what_a_function_said_is_found_in_an_engines_error() -> None:
     told = "function f failed at split 0, offset 7: KeyError: 'x' (mine.py:3)"
     error = RuntimeError(
-        f"[X] An exception was thrown:\nTraceback\n  File\npipelines.functions.arrow.FunctionFailed: {told}\n\tat org"
+        f"[X] An exception was thrown:\nTraceback\n  File\nruntime.landing.computed.FunctionFailed: {told}\n\tat org"
     )
     assert failure(error) == told
     assert failure(RuntimeError("out of memory")) is None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.connectors.registry import connectors
-from tidegate.pipelines.functions.reading import SQL_TYPES
+from tidegate.pipelines.functions import SQL_TYPES
 from tidegate.pipelines.sql import SqlError, compile_script, to_properties
 from tidegate.pipelines.sql.functions import FUNCTIONS
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS

@@ -45,9 +45,17 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
     gtid_indices,
     require_known,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, LENGTH_AT, TYPE_AT, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+    HEADER_BYTES,
+    KIND_OF,
+    LENGTH_AT,
+    TYPE_AT,
+    Event,
+    Offsets,
+    rows_at,
+    unsigned_at,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
 
 Indices = NDArray[np.intp]

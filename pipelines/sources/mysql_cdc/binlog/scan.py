@@ -19,8 +19,15 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, Bi
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TABLE_ID_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, begin_times, gtid_indices
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, KIND_OF, SERVER_ID_AT, Event
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+    HEADER_BYTES,
+    KIND_OF,
+    SERVER_ID_AT,
+    Event,
+    Offsets,
+    rows_at,
+    unsigned_at,
+)
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 _MARIADB_NUMBER = slice(HEADER_BYTES, HEADER_BYTES + 8)

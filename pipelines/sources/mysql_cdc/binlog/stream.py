@@ -30,9 +30,10 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     TYPE_AT,
     Cursor,
     Event,
+    Offsets,
+    unsigned_at,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     ChecksumMismatch,

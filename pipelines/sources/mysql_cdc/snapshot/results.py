@@ -33,8 +33,8 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import (
     array_of,
     merged,
 )
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Offsets, little_endian, rows_at, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import EOF, ERROR, MAX_PACKET, PACKET_HEADER_BYTES
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, little_endian, rows_at, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.connection import received
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
 

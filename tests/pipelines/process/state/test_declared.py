@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from tests.cases import searched
 from tidegate.pipelines.process import InvalidDeclaration, NotKeyed, StateDeclarations
 from tidegate.pipelines.process.errors import BroadcastReadOnly
-from tidegate.pipelines.process.state.cells import Known, ListCell, MapCell, ValueCell
 from tidegate.pipelines.process.state.declared import checked, column_type, state_types
 from tidegate.pipelines.process.state.stores import (
     BroadcastState,
     CurrentKey,
+    Known,
+    ListCell,
     ListState,
+    MapCell,
     MapState,
     ReducingState,
+    ValueCell,
     Values,
     ValueState,
 )

@@ -29,8 +29,8 @@ from tidegate.pipelines.runtime.epochs import (
     StreamRequeue,
     TimeSpan,
     stored_plan,
+    stored_step,
 )
-from tidegate.pipelines.runtime.epochs.stored import stored_step
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 LOT = Lot("unmatched:deleted@u", 1, 2, 3, 0, 4)

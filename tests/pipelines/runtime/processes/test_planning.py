@@ -20,12 +20,11 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
-from tidegate.pipelines.runtime.processes.description import time_after
 from tidegate.pipelines.runtime.processes.inputs import ProcessTables, epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processes.outputs import OutputsTime
 from tidegate.pipelines.runtime.processes.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processes.state import FACT, StateFiles, state_before
-from tidegate.pipelines.runtime.processes.work import ProcessWork
+from tidegate.pipelines.runtime.processes.work import ProcessWork, time_after
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP

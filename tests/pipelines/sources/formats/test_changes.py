@@ -18,7 +18,7 @@ import pytest
 from tests.cases import at_length
 from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, cases, decoded, pair, python, values, wanted
 from tidegate.pipelines.frames import settings
-from tidegate.pipelines.sources.formats import format_named, text
+from tidegate.pipelines.sources.formats import format_named, shape
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import FlinkType, Kind, decimal
 
@@ -194,13 +194,13 @@ def fitting(number: str, of: FlinkType) -> Decimal | None:
 )
 def test_decimals(spark, chance: random.Random, of: FlinkType) -> None:
     texts = decimals(chance)
-    for given, found in zip(texts, evaluated(spark, text.value("t", of), texts), strict=True):
+    for given, found in zip(texts, evaluated(spark, shape.scalar("t", of), texts), strict=True):
         assert found == fitting(given, of), given
 
 
 @pytest.mark.parametrize("precision", [0, 3, 6])
-@pytest.mark.parametrize("standard", text.STANDARDS)
-def test_timestamps(spark, chance: random.Random, precision: int, standard: text.Standard) -> None:
+@pytest.mark.parametrize("standard", shape.STANDARDS)
+def test_timestamps(spark, chance: random.Random, precision: int, standard: shape.Standard) -> None:
     of = FlinkType(Kind.TIMESTAMP, precision)
     texts, wanted = [], []
     for _ in range(COUNT):
@@ -212,7 +212,7 @@ def test_timestamps(spark, chance: random.Random, precision: int, standard: text
         wanted.append(at.replace(microsecond=int(micros[:6])) if fits else None)
     texts += ["2026-02-29 00:00:00", "2026-13-01T00:00:00", "2026-01-01", "", "x", "2026-01-01 24:00:00"]
     wanted += [None] * 6
-    assert evaluated(spark, text.value("t", of, standard), texts) == wanted
+    assert evaluated(spark, shape.scalar("t", of, standard), texts) == wanted
 
 
 def test_numbers_since_1970(spark, chance: random.Random) -> None:
@@ -223,10 +223,10 @@ def test_numbers_since_1970(spark, chance: random.Random) -> None:
             numbers += [number // 10 ** (unit // 2) * 10 ** (unit // 2) for number in numbers]
             wanted = []
             for number in numbers:
-                finer = 10 ** max(unit - text.precision(of), 0)
+                finer = 10 ** max(unit - shape.precision(of), 0)
                 micros = number * 10**6 // 10**unit
                 wanted.append(None if number % finer else EPOCH + datetime.timedelta(microseconds=micros))
-            found = evaluated(spark, text.since_epoch("t", of, unit), [str(number) for number in numbers])
+            found = evaluated(spark, shape.since_epoch("t", of, unit), [str(number) for number in numbers])
             assert found == wanted, (of, unit)
     wrong = ["", "1.5", "x", "9" * 30]
-    assert evaluated(spark, text.since_epoch("t", parse_type("TIMESTAMP(6)"), 9), wrong) == [None] * 4
+    assert evaluated(spark, shape.since_epoch("t", parse_type("TIMESTAMP(6)"), 9), wrong) == [None] * 4

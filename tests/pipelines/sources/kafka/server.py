@@ -20,7 +20,7 @@ from types import TracebackType
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java, resolve
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.sources.embedded import WatchedProcess, free_ports
+from tidegate.pipelines.sources.mysql_cdc.server import WatchedProcess, free_ports
 
 BROKER = "org.apache.kafka:kafka_2.13:4.1.0"
 LOGGER = "org.slf4j:slf4j-simple:1.7.36"

@@ -18,7 +18,7 @@ from typing import Any
 import pymysql
 
 from tidegate.pipelines.jars import home
-from tidegate.pipelines.sources.embedded import WatchedProcess, free_ports
+from tidegate.pipelines.sources.mysql_cdc.server import WatchedProcess, free_ports
 
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 ARCHIVE = f"deb [signed-by={KEYS}] http://deb.debian.org/debian sid main\n"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Width
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, rows_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Offsets, rows_at
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 NullBytes = NDArray[np.uint8]

@@ -28,9 +28,10 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     KIND_OF,
     VERSION_2,
     Kind,
+    Offsets,
     offsets,
+    unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     MEND_DATES,
     MalformedEvent,

@@ -15,8 +15,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import CHECKSUM_BYTES, FLAGS_AT, IN_USE
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+    CHECKSUM_BYTES,
+    FLAGS_AT,
+    IN_USE,
+    Offsets,
+    unsigned_at,
+)
 
 NONE, CRC32 = 0, 1
 _MANY = 64

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, SERVER_ID_AT
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Offsets
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, LENGTH_AT, SERVER_ID_AT, Offsets
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 CHUNK_BYTES = 8 << 20

@@ -15,7 +15,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
-from tidegate.pipelines.sources.mysql_cdc.snapshot.cut import GtidSet, MariaDbCut, MySqlCut, cut_rule
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import GtidSet, MariaDbCut, MySqlCut, cut_rule
 
 ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TWO = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, binary_rows, text_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Bytes2D, big_endian, little_endian, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Bytes2D, big_endian, little_endian, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 _FIRST_YEAR = 1900

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import Bytes2D, Offsets, rows_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Bytes2D, Offsets, rows_at
 
 Nulls = NDArray[np.bool_] | None
 """True where the value is NULL; None when no value is."""

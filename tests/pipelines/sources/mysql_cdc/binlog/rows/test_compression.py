@@ -13,9 +13,8 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows, decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, parse
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableReader
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import CHECKSUM_BYTES, HEADER_BYTES, Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import CHECKSUM_BYTES, HEADER_BYTES, Event, unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.gather import unsigned_at
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 

@@ -1,5 +1,11 @@
-"""A user function as a pipeline holds it (where it is and what it takes, not the function itself), and the way to it:
-from 'module.function' to the function, on the driver or on a worker, with its annotations as SQL types.
+"""Functions of a script's own: CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON (FLIP-66).
+
+The contract is a stateless function of Python values, with annotations: the same arguments give the same result, today
+and in a recomputation. Spark hands it Arrow batches (`runtime/landing/computed.py`); the values of a batch go through
+it one by one.
+
+    read(name, 'module.function') -> UserFunction    its reference and signature; raises FunctionProblem
+    failure(error) -> str | None                     what a function's own exception said, out of Spark's
 """
 
 from __future__ import annotations
