@@ -5,25 +5,67 @@ Addresses hold passwords and tokens: no name, text or error of this module has a
 
 from __future__ import annotations
 
+import http.client
+import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus, urlsplit
 
-from tidegate.orchestration.alerts import webhook
 from tidegate.orchestration.alerts.incident import Message
 from tidegate.orchestration.alerts.options import URLS, AlertOptions
-from tidegate.orchestration.alerts.webhook import Undelivered
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.secrets import is_secret
 
+VARIABLE = "TIDEGATE_WEBHOOK_URL"
+"""Names the webhook that gets alerts as JSON. Apprise's own JSON has other fields."""
+
 TIMEOUT_S = 5.0
 """For a connection to come about, and for each answer."""
+
+
+class Undelivered(Exception):
+    """A channel did not take the message. Says why, never where."""
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: what is sent on arrives as a GET without the message, and looks as if it were taken."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_Stay)
+
+
+def address(environment: Mapping[str, str] | None = None) -> str | None:
+    """The webhook's URL, if there is one."""
+    return (os.environ if environment is None else environment).get(VARIABLE) or None
+
+
+def post(url: str, message: Message, timeout: float = TIMEOUT_S, secrets: Iterable[str] = ()) -> None:
+    """Send one message as JSON. Raises Undelivered."""
+    body = json.dumps(message.scrubbed(secrets).payload(), ensure_ascii=False).encode()
+    try:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise Undelivered(f"${VARIABLE} is no http or https address")
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+        with _OPENER.open(request, timeout=timeout) as answer:
+            answer.read()
+    except urllib.error.HTTPError as error:
+        raise Undelivered(f"it answered {error.code}") from None
+    except urllib.error.URLError as error:
+        raise Undelivered(type(error.reason).__name__ if isinstance(error.reason, Exception) else "no route") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Undelivered(type(error).__name__) from None
+
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+]{1,20})://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//([^/@\s]+)@")
@@ -52,7 +94,7 @@ class JsonWebhook:
     name: str = "webhook"
 
     def send(self, message: Message) -> None:
-        webhook.post(self.url, message, TIMEOUT_S, self.secrets)
+        post(self.url, message, TIMEOUT_S, self.secrets)
 
 
 @dataclass(frozen=True)
@@ -134,7 +176,7 @@ def channels(options: AlertOptions, environment: Mapping[str, str] | None = None
     """Every channel, in order: those of the definitions, those of $TIDEGATE_ALERT_URLS, the webhook."""
     known = os.environ if environment is None else environment
     found: list[Channel] = []
-    secrets, hook = secrets_of(options, known), webhook.address(known)
+    secrets, hook = secrets_of(options, known), address(known)
     for number, (url, problem) in enumerate(_addresses(options, known), 1):
         scheme = _SCHEME.match(url)
         name = f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else "")
@@ -159,7 +201,7 @@ def secrets_of(options: AlertOptions, environment: Mapping[str, str] | None = No
     """What of the channels' addresses must not turn up in anything that is sent."""
     known = os.environ if environment is None else environment
     urls = [url for url, problem in _addresses(options, known) if problem is None]
-    return frozenset(part for url in [*urls, webhook.address(known) or ""] for part in _secret_parts(url))
+    return frozenset(part for url in [*urls, address(known) or ""] for part in _secret_parts(url))
 
 
 def _secret_parts(url: str) -> Iterator[str]:

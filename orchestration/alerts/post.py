@@ -13,9 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 
-from tidegate.orchestration.alerts.channels import Channel
+from tidegate.orchestration.alerts.channels import Channel, Undelivered
 from tidegate.orchestration.alerts.incident import Incident, Message, State, scrub
-from tidegate.orchestration.alerts.webhook import Undelivered
 
 Id = tuple[str, str, State]
 """What a message is known by: its channel, its incident, and whether that begins or is over."""

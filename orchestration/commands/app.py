@@ -7,19 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands import (
-    demo,
-    explain,
-    held,
-    maintain,
-    quarantine,
-    reconcile,
-    report,
-    run,
-    status,
-    ui,
-    verify,
-)
+from tidegate.orchestration.commands import demo, explain, held, maintain, quarantine, report, run, status, ui, verify
 
 app = typer.Typer(
     name="tidegate",
@@ -50,8 +38,8 @@ app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=explain.EPILOG)(explain.explain)
 app.command(epilog=status.EPILOG)(status.status)
-app.command(epilog=verify.EPILOG)(verify.verify)
-app.command(epilog=reconcile.EPILOG)(reconcile.reconcile)
+app.command(epilog=verify.VERIFY_EPILOG)(verify.verify)
+app.command(epilog=verify.RECONCILE_EPILOG)(verify.reconcile)
 app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=maintain.EPILOG)(maintain.maintain)

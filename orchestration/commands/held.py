@@ -15,6 +15,7 @@ from tidegate.orchestration.commands.options import (
     Master,
     Script,
     examples,
+    insert_of,
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
@@ -82,9 +83,7 @@ def _resolve(
     label = "tidegate discard" if discard else "tidegate release"
     with reported(screen):
         pipeline = load_script(script)
-        known = [item.id for item in pipeline.inserts]
-        if insert not in known:
-            raise typer.BadParameter(f"the script has no INSERT {insert}; it has {', '.join(known)}")
+        insert_of(pipeline, insert)
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label) as active:
             published = active.resolve_held(insert, discard=discard, on_unmatched=on_unmatched)
         screen.result(of_published(published), published_line(published))

@@ -45,7 +45,6 @@ def maintain(
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and named.
     """
-    from tidegate.orchestration.commands.maintain import of_maintained, upkeep_lines
     from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)

@@ -1,15 +1,26 @@
-"""Arguments and options that several commands share."""
+"""What several commands share: arguments and options; the signals that end a command (SIGTERM; SIGINT, Ctrl-C)."""
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
 from tidegate.pipelines.commands import commands_of
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.sql.compile import Pipeline
+    from tidegate.pipelines.sql.model import Insert
 
 DEFAULT_DEMO = Path(".tidegate/demo")
 
@@ -89,6 +100,55 @@ def screen_of(script: Path | None, lake: Path, as_json: bool, debug: bool) -> Sc
     return Screen(as_json, debug, commands_of(script, lake))
 
 
+def as_kept(screen: Screen, pipeline: Pipeline, lake: Lake) -> Pipeline:
+    """The pipeline by the definitions that the lake keeps; where the script says something else, the screen says so."""
+    from tidegate.pipelines.runtime.definitions import as_stored
+
+    kept, changed = as_stored(lake, pipeline)
+    for line in changed:
+        screen.say(escape(line))
+    return kept
+
+
+def insert_of(pipeline: Pipeline, name: str) -> Insert:
+    """The INSERT of this id. Raises typer.BadParameter where there is none."""
+    known = [item.id for item in pipeline.inserts]
+    if name not in known:
+        raise typer.BadParameter(f"the script has no INSERT {name}; it has {', '.join(known)}")
+    return pipeline.insert(name)
+
+
 def examples(*lines: str) -> str:
     """What a command's help ends with."""
     return "[bold]Examples[/]\n\n" + "\n\n".join(f"  {line}" for line in lines)
+
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def asked_to_end(leave: Callable[[], None]) -> Iterator[None]:
+    """Each of the signals calls `leave`; after the block they do what they did before."""
+
+    def received(number: int, frame: FrameType | None) -> None:
+        leave()
+
+    before = {number: signal.signal(number, received) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """The first signal sets `stop`; a second one ends the process at once, which is as safe as a crash."""
+
+    def leave() -> None:
+        stop.set()
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+
+    with asked_to_end(leave):
+        yield

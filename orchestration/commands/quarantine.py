@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 
 from tidegate.orchestration.commands.held import OnUnmatched
 from tidegate.orchestration.commands.options import (
@@ -19,7 +18,9 @@ from tidegate.orchestration.commands.options import (
     LakePath,
     Master,
     Script,
+    as_kept,
     examples,
+    insert_of,
     screen_of,
 )
 from tidegate.orchestration.commands.run import runner
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.sql.compile import Pipeline
-    from tidegate.pipelines.sql.model import Insert
 
 app = typer.Typer(
     help="List the rows that a gate has quarantined, look at them, release them again, or discard them.",
@@ -104,7 +104,7 @@ def list_(
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
-        wanted = pipeline.inserts if insert is None else (_insert(pipeline, insert),)
+        wanted = pipeline.inserts if insert is None else (insert_of(pipeline, insert),)
         if as_json:
             screen.result(of_listing({item.id: quarantined_by_epoch(folder, pipeline, item) for item in wanted}))
             return
@@ -130,18 +130,12 @@ def show(
     """
     from tidegate.orchestration.console.quarantined import of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine import (
-        asked_for,
-        quarantined_by_epoch,
-        removed,
-        removed_upto,
-        rows_of,
-    )
+    from tidegate.pipelines.runtime.quarantine import asked_for, quarantined_by_epoch, removed, removed_upto, rows_of
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
-        found = _insert(pipeline, insert)
+        found = insert_of(pipeline, insert)
         wanted = [
             item
             for item in quarantined_by_epoch(folder, pipeline, found)
@@ -230,7 +224,7 @@ def _take(
     from tidegate.pipelines.runtime.quarantine import as_shown, chosen, quarantined_by_epoch, refuse_process
 
     pipeline, folder = _opened(script, lake)
-    found = _insert(pipeline, insert)
+    found = insert_of(pipeline, insert)
     refuse_process(found)
     wanted = chosen(found.id, quarantined_by_epoch(folder, pipeline, found), request)
     if dry_run:
@@ -257,20 +251,8 @@ def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
 
 def _shown(screen: Screen, script: Path, lake: Path) -> tuple[Pipeline, Lake]:
     """The same, by the definitions that the lake keeps."""
-    from tidegate.pipelines.runtime.definitions import as_stored
-
     pipeline, folder = _opened(script, lake)
-    kept, changed = as_stored(folder, pipeline)
-    for line in changed:
-        screen.say(escape(line))
-    return kept, folder
-
-
-def _insert(pipeline: Pipeline, name: str) -> Insert:
-    known = [item.id for item in pipeline.inserts]
-    if name not in known:
-        raise typer.BadParameter(f"the script has no INSERT {name}; it has {', '.join(known)}")
-    return pipeline.insert(name)
+    return as_kept(screen, pipeline, folder), folder
 
 
 def _who() -> str:

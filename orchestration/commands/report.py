@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, Script, examples, screen_of
+from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, Script, as_kept, examples, screen_of
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
@@ -46,15 +45,12 @@ def report(
     from tidegate.pipelines.commands import Commands
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.definitions import as_stored
     from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         folder = Lake(lake, create=False)
-        pipeline, changed = as_stored(folder, load_script(script, name))
-        for line in changed:
-            screen.say(escape(line))
+        pipeline = as_kept(screen, load_script(script, name), folder)
         # It is read elsewhere: paths are whole.
         page = render(gather(folder, pipeline), Commands(script.absolute(), lake.absolute()))
         path = out or Path(f"{pipeline.name}-report.html")

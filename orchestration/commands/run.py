@@ -23,8 +23,8 @@ from tidegate.orchestration.commands.options import (
     Script,
     examples,
     screen_of,
+    stopped_by_signals,
 )
-from tidegate.orchestration.commands.signals import stopped_by_signals
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import FAILED, Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, examples, screen_of
+from tidegate.orchestration.commands.options import (
+    AsJson,
+    Debug,
+    LakePath,
+    as_kept,
+    examples,
+    screen_of,
+    stopped_by_signals,
+)
 from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
@@ -64,18 +71,13 @@ def status(
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
-            from tidegate.pipelines.runtime.definitions import as_stored
-
-            pipeline, changed = as_stored(folder, pipeline)
-            for line in changed:
-                screen.say(escape(line))
+            pipeline = as_kept(screen, pipeline, folder)
         code = show(screen, settled_status(folder, pipeline))
     if code:
         raise typer.Exit(code)
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
-    from tidegate.orchestration.commands.signals import stopped_by_signals
     from tidegate.orchestration.console.live import watch
 
     stop = threading.Event()

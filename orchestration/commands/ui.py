@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, examples
-from tidegate.orchestration.commands.signals import asked_to_end
+from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, asked_to_end, examples
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE

@@ -12,13 +12,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
-from tidegate.pipelines.runtime.quarantine import (
-    QuarantinedRow,
-    QuarantinedRows,
-    QuarantinedSum,
-    short,
-    summed,
-)
+from tidegate.pipelines.runtime.quarantine import QuarantinedRow, QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.text import counted, key, moment, number, why

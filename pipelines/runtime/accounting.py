@@ -18,12 +18,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
 from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
-from tidegate.pipelines.runtime.quarantine import (
-    QuarantinedSum,
-    quarantined_by_epoch,
-    quarantined_in,
-    summed,
-)
+from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from tidegate.pipelines.runtime.gate import CheckResult
-from tidegate.quality_checks.checks import (
-    constraints,
-    counts,
-    files,
-    pins,
-    processes,
-    unmatched,
-)
+from tidegate.quality_checks.checks import constraints, counts, files, pins, processes, unmatched
 from tidegate.quality_checks.checks.processes import of_every_output
 from tidegate.quality_checks.evidence import Check, Evidence
 

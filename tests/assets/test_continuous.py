@@ -15,9 +15,8 @@ from tests.assets.clicks import REASON, handmade, pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.continuous import Cursor, look
-from tidegate.assets.factories import location_definitions, on_lake
+from tidegate.assets.factories import continuous_sensor, location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
-from tidegate.assets.sensors import continuous_sensor
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.location import Location

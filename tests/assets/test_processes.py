@@ -9,8 +9,8 @@ import dagster as dg
 from tests.pipelines.runtime.processes.test_shapes import whole
 from tests.pipelines.sql.test_compile import fixture
 from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.lineage import staged_lineage
 from tidegate.assets.names import Names
+from tidegate.assets.specs import staged_lineage
 
 
 def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path) -> None:

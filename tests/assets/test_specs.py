@@ -7,9 +7,8 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
-from tidegate.assets.lineage import published_lineage, references, staged_lineage
 from tidegate.assets.names import Names
-from tidegate.assets.specs import connector_kind, source_spec
+from tidegate.assets.specs import connector_kind, published_lineage, references, source_spec, staged_lineage
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql import compile_script
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from tests.conftest import SECRET, Database
 from tests.secret_traces import traces
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.commands.signals import stopped_by_signals
+from tidegate.orchestration.commands.options import stopped_by_signals
 from tidegate.pipelines.lake import Lake
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"

@@ -27,7 +27,7 @@ NO_LAKE = {
     "assets/lost_runs.py": "a lock, /proc",
     "assets/scaffold.py": "a project of Dagster",
     "orchestration/alerts/tables.py": "a script",
-    "orchestration/alerts/webhook.py": "an address of the web",
+    "orchestration/alerts/channels.py": "an address of the web",
     "orchestration/cli.py": "a script",
     "orchestration/commands/options.py": "a script",
     "orchestration/commands/report.py": "the page",

@@ -16,14 +16,7 @@ from tidegate.pipelines.runtime.epochs import FromQuarantine, Pin, ReleasePlan, 
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
-from tidegate.pipelines.runtime.quarantine import (
-    chosen,
-    first_landed,
-    lots_of,
-    quarantined_in,
-    removed,
-    removed_upto,
-)
+from tidegate.pipelines.runtime.quarantine import chosen, first_landed, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine import refuse_removed as refuse_removed_rows
 from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP

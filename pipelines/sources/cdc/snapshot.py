@@ -21,15 +21,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import by_number, empty_frame
 from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Bound, Chunk, SnapshotKey, chunk_name, chunks_between
-from tidegate.pipelines.sources.cdc.database import (
-    ChunkReader,
-    Column,
-    Database,
-    P,
-    Position,
-    S,
-    SourceTable,
-)
+from tidegate.pipelines.sources.cdc.database import ChunkReader, Column, Database, P, Position, S, SourceTable
 from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
 from tidegate.pipelines.syntax.types import quoted
 

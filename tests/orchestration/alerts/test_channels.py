@@ -10,8 +10,7 @@ import pytest
 
 from tests.orchestration.services import ROOT, MailServer, Webhook, free_port
 from tidegate.orchestration.alerts import AlertOptions, Incident, Message
-from tidegate.orchestration.alerts.channels import _SILENCE, AppriseChannel, channels
-from tidegate.orchestration.alerts.webhook import Undelivered
+from tidegate.orchestration.alerts.channels import _SILENCE, AppriseChannel, Undelivered, channels
 from tidegate.pipelines.sql.compile import MissedKey
 
 DOCUMENTED = re.compile(r'\w+://[^\s"]*\$\{[^\s"]*')

@@ -11,10 +11,9 @@ from threading import Event
 import pytest
 
 from tidegate.orchestration.alerts import Incident, Message, post
-from tidegate.orchestration.alerts.channels import Channel
+from tidegate.orchestration.alerts.channels import Channel, Undelivered
 from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.post import LONGEST_WAIT_S, MOST_PENDING
-from tidegate.orchestration.alerts.webhook import Undelivered
 
 LOG = logging.getLogger("tests.alerts")
 LONG_S = 60.0

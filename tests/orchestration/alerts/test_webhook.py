@@ -4,7 +4,7 @@ import pytest
 
 from tests.orchestration.services import Webhook, free_port
 from tidegate.orchestration.alerts import Incident, Message, scrub
-from tidegate.orchestration.alerts.webhook import Undelivered, address, post
+from tidegate.orchestration.alerts.channels import Undelivered, address, post
 from tidegate.pipelines.sql.compile import MissedKey
 
 INCIDENT = Message(Incident("run 1", "run-failed", "run 1 failed", details={"run_id": "1", "failed_steps": ["land"]}))
