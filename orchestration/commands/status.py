@@ -78,7 +78,7 @@ def status(
 
 
 def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
-    from tidegate.orchestration.console.live import watch
+    from tidegate.orchestration.console.lake_state import watch
 
     stop = threading.Event()
     with stopped_by_signals(stop):

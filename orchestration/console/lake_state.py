@@ -1,17 +1,22 @@
-"""The state of a lake, for people."""
+"""The state of a lake, for people: once, or again and again (`watch`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
 from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, either, resolving
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 from tidegate.pipelines.text import counted, document, moment, number, seconds, why
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from tidegate.orchestration.console.screen import Screen
 
 FAR_MS = 2**62
@@ -170,3 +175,48 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
             yield Line(f"  {reason}")
         ways_out = either(*resolving(insert.insert, "joins again", insert.given_up))
         yield Line(f"  next:  {commands.shown(ways_out)}")
+
+
+def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: threading.Event) -> None:
+    """Show what `look` gives every so many seconds until `stop` is set: in place in a terminal, one look below the
+    other elsewhere, a line of JSON each where a program reads it.
+
+    A lake that comes to be while we look is waited for.
+    """
+    if screen.as_json or not screen.out.is_terminal:
+        while not stop.is_set():
+            _print(screen, look)
+            stop.wait(every)
+        return
+    from rich.live import Live
+
+    with Live(console=screen.out, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+        while not stop.is_set():
+            live.update(_shown(screen, look, every), refresh=True)
+            stop.wait(every)
+
+
+def _shown(screen: Screen, look: Callable[[], LakeStatus], every: float) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    end = Text(f"\nevery {every:g} s; Ctrl-C ends it", style="dim")
+    try:
+        return Group(*lake_state(look(), screen.commands), end)
+    except LakeError as error:
+        return Group(Text(f"{error.what}: {error.where}"), end)
+
+
+def _print(screen: Screen, look: Callable[[], LakeStatus]) -> None:
+    try:
+        found = look()
+    except LakeError as error:
+        screen.line(f"{error.what}: {error.where}", error=error.what, where=error.where)
+        return
+    if screen.as_json:
+        screen.out.file.write(json.dumps(found.to_json(screen.commands), ensure_ascii=False, default=str) + "\n")
+        screen.out.file.flush()
+        return
+    for item in lake_state(found, screen.commands):
+        screen.out.print(item)
+    screen.out.print("")

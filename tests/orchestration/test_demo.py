@@ -193,8 +193,7 @@ def test_a_verdict_that_does_not_hold_says_so() -> None:
     from dataclasses import replace
 
     from tidegate.orchestration.demo.proof import Proof
-    from tidegate.orchestration.demo.ungated import Ungated
-    from tidegate.orchestration.demo.verdict import Loading, Verdict
+    from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict
     from tidegate.pipelines.runtime.accounting import WhereRowsAre
 
     good = Verdict(

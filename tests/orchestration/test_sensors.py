@@ -26,7 +26,7 @@ from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.post import GIVE_UP_S
 from tidegate.orchestration.alerts.watched import WatchedInsert
 from tidegate.orchestration.definitions import with_alerts
-from tidegate.orchestration.demo.ticks import materialize
+from tidegate.orchestration.demo.play import materialize
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import PlanningError

@@ -1,15 +1,20 @@
 """Reads several tables one after another: each up to its flip, the last one for ever (FLIP-326).
 
-The switch to the last one is the flip of the hybrid table. From a step's stored ranges alone follows which part it is
-of, so that a restart goes on in the same part.
+The switch to the last one is the flip of the hybrid table. A step's stored ranges alone decide which part it belongs
+to, so that a restart goes on in the same part. A part is its own source, which sees only its own steps, splits and
+columns. The last one begins at the greatest rowtime of the rows before it ('hybrid.switch'). That time is computed
+once, from committed rows, so a restart before the first step of the last table finds the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.commands import resnapshot, then
 from tidegate.pipelines.connectors.protocol import (
     ExplainsFailures,
     Json,
@@ -23,17 +28,209 @@ from tidegate.pipelines.connectors.protocol import (
     Source,
     SourceContext,
     SourcePosition,
+    SplitStore,
+    Step,
     StoredStep,
     Unread,
 )
 from tidegate.pipelines.connectors.registry import connector
-from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.hybrid.part import Part, flips, start_at
+from tidegate.pipelines.sql.options import resolve_options
+from tidegate.pipelines.sql.tables.source_columns import as_declared, as_delivered
+from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+PHASES = 16
+"""`_seq.phase` of a part's rows is its own, plus so many for each part before: what a later part says wins."""
+
+
+@dataclass(frozen=True)
+class PartSplits:
+    """The part's rows of the table's split store."""
+
+    store: SplitStore
+    prefix: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        own = [row for row in self.store.rows() if row["split"].startswith(self.prefix)]
+        return [{**row, "split": row["split"].removeprefix(self.prefix)} for row in own]
+
+    def add(self, splits: Sequence[Json]) -> None:
+        self.store.add([{**split, "split": self.prefix + split["split"]} for split in splits])
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        self.store.cut({self.prefix + name: cut for name, cut in cuts.items()})
+
+
+class Part:
+    """The part with number `place` of the hybrid table of `context`.
+
+    A step of it is stored as the hybrid table's: `part` is its place, `step` its ranges, `first` the part's first step
+    (null in that very step), `flipped` whether the part had flipped before, `flips` whether it does with this step.
+    """
+
+    def __init__(self, context: SourceContext, table: Table, place: int) -> None:
+        self.whole, self.table, self.place = context, table, place
+        self.prefix = f"{table.name}/"
+        found = connector(table.connector)
+        self.tells_time = found.spec.tells_time
+        self.context = replace(
+            context,
+            table=as_delivered(table),
+            options=resolve_options(table, found.spec, context.environment),
+            splits=PartSplits(context.splits, self.prefix),
+            # As if it were read by itself.
+            scratch=str(Path(context.scratch).parent / table.name),
+            earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
+        )
+        self.source: Source = found.source(self.context)
+        # When the bounded phase is over is decided by the hybrid table.
+        self.source.delegate_watermark_periodic_emit(lambda: None)
+
+    def position(self, whole: SourcePosition) -> SourcePosition:
+        """How far the part has come, where that is how far the hybrid table has."""
+        last = whole.previous
+        if last is None or last.step.ranges["part"] != self.place:
+            return SourcePosition()
+        first = _from_json(last.step.ranges["first"] or _to_json(last), last.generation)
+        flipped = last.step.ranges["flipped"] or flips(last)
+        return SourcePosition(previous=self.stored(last), first=first, flipped=flipped)
+
+    def plan(self, whole: PlanRequest, start: int | None = None) -> Planned:
+        """The part's next step, as one of the hybrid table. `start` (ms, UTC): where the part begins, whatever its
+        options say."""
+        position = self.position(whole)
+        request = replace(
+            whole,
+            previous=position.previous,
+            first=position.first,
+            flipped=position.flipped,
+            ends=whole.ends["parts"][str(self.place)],
+            blocked=self._own_splits(whole.blocked),
+            ahead=self._own_splits(whole.ahead),
+            start_at=start,
+        )
+        planned = self.source.plan(request)
+        held = {self.prefix + split: at for split, at in planned.held.items()}
+        if planned.step is None:
+            return Planned(held=held)
+        ranges = {
+            "part": self.place,
+            "step": planned.step.ranges,
+            "first": None if position.first is None else _to_json(position.first, position.first.step.ranges),
+            "flipped": position.flipped,
+            "flips": planned.step.flips,
+        }
+        begins = ""
+        if start is not None:
+            ranges["start_at"] = start  # for people: the part's own ranges say what is read
+            begins = f"begins at {utc_text(start)}: "
+        summary = f"{self.table.name}: {begins}{planned.step.summary}"
+        return Planned(replace(planned.step, ranges=ranges, summary=summary), held)
+
+    def stored(self, step: StoredStep) -> StoredStep:
+        """A stored step of the hybrid table, as the part's own source planned it."""
+        own = replace(step.step, ranges=step.step.ranges["step"], flips=flips(step), blocked=(), quiet=False)
+        return replace(step, step=own)
+
+    def landable(self, rows: DataFrame) -> DataFrame:
+        """The part's rows as the hybrid table's."""
+        return _moved(as_declared(rows, self.table), f"concat('{self.prefix}', _split)", PHASES * self.place)
+
+    def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        """What the part's source says of a committed step, in the words of the hybrid table."""
+        landed = self.source.landed(self.stored(step), None if rows is None else self._own(rows))
+        watermarks = landed.watermarks
+        return replace(
+            landed,
+            position=f"{self.table.name}: {landed.position}",
+            watermarks=None
+            if watermarks is None
+            else [(self.prefix + split, watermark) for split, watermark in watermarks],
+            idle={self.prefix + split: idle for split, idle in landed.idle.items()},
+            splits=frozenset(self.prefix + split for split in landed.splits),
+            ended=frozenset(self.prefix + split for split in landed.ended),
+        )
+
+    def _earlier_rows(self, step: StoredStep) -> DataFrame:
+        """The rows of the part's own steps before `step`, as its source gave them."""
+        assert self.whole.earlier_rows is not None
+        rows = self.whole.earlier_rows(step)
+        return self._own(rows.where(rows["_split"].startswith(self.prefix)))
+
+    def _own(self, rows: DataFrame) -> DataFrame:
+        return _moved(rows, f"substring(_split, {len(self.prefix) + 1})", -PHASES * self.place)
+
+    def _own_splits(self, splits: frozenset[str]) -> frozenset[str]:
+        return frozenset(name.removeprefix(self.prefix) for name in splits if name.startswith(self.prefix))
+
+
+def _moved(rows: DataFrame, split: str, phases: int) -> DataFrame:
+    others = [f"`{name}`" for name in rows.columns if name not in ("_split", "_seq")]
+    names = ("log", "file", "position", "row")
+    seq = f"named_struct('phase', _seq.phase + {phases}, {', '.join(f'{name!r}, _seq.{name}' for name in names)})"
+    return rows.selectExpr(*others, f"{split} AS _split", f"CAST({seq} AS {SEQ_TYPE}) AS _seq")
+
+
+def flips(step: StoredStep) -> bool:
+    """Whether the part that a step of the hybrid table is of flips with it."""
+    return bool(step.step.ranges["flips"])
+
+
+def _to_json(step: StoredStep, ranges: Json | None = None) -> Json:
+    """The first step of a part as every later one keeps it; by default a step of the hybrid table."""
+    own = step.step.ranges["step"] if ranges is None else ranges
+    return {"ranges": own, "epoch": step.epoch, "planned_at": step.planned_at}
+
+
+def _from_json(stored: Json, generation: int) -> StoredStep:
+    return StoredStep(Step(stored["ranges"]), generation, stored["epoch"], stored["planned_at"])
+
+
+def start_at(context: SourceContext, request: PlanRequest) -> int | None:
+    """The time (ms, UTC) that the last table begins at; None where its own options say it, or no row came before.
+
+    Both are the hybrid table's, whose last step is that of the table before. Raises SourceError when the time lies past
+    the plan's instant: all that is live would be left out.
+    """
+    if context.options.get("hybrid.switch", "options") != "rowtime":
+        return None
+    previous, instant, watermark = request.previous, request.instant, context.table.watermark
+    assert previous is not None
+    assert watermark is not None
+    assert context.earlier_rows is not None
+    rows = context.earlier_rows(replace(previous, epoch=previous.epoch + 1))
+    path = ".".join(map(quoted, watermark.path))
+    # A delete's own rowtime column is that of the row it takes away.
+    newest = f"unix_millis(max(CAST({path} AS TIMESTAMP))) AS at"
+    greatest = rows.where("_op IN ('c', 'r', 'u', '+I', '+U')").selectExpr(newest).collect()[0]["at"]
+    if greatest is None:
+        return None
+    overlap = parse_duration(context.options.get("hybrid.switch.overlap", "0 s"))
+    start = greatest - overlap // timedelta(milliseconds=1)
+    if start > instant:
+        name, last = context.table.name, context.table.parts[-1].name
+        reach = f"reach up to {utc_text(greatest)} by {watermark.column}, which is yet to come"
+        raise SourceError(
+            f"{name}: the rows before {last} {reach}",
+            where=f"generation {previous.generation}, after epoch {previous.epoch}; it is {utc_text(instant)} now",
+            state=f"the rows before {last} have landed, nothing of it is planned",
+            next_command=then(
+                "correct the rows",
+                resnapshot(name, f"or let {last} begin where its own options say: 'hybrid.switch' = 'options'"),
+            ),
+        )
+    return start
+
+
+def utc_text(at: int) -> str:
+    """A time (ms, UTC) for people."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 class HybridSource:

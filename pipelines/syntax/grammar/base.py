@@ -1,4 +1,4 @@
-"""Reading tokens, and saying exactly which one is wrong."""
+"""Reading tokens, and saying exactly which one is wrong; and Flink SQL's types, as written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import NoReturn, TypeVar
 
 from sqlglot import Token, TokenType, exp, parser
 
+from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Source, Span, span_of
 from tidegate.pipelines.syntax.statements import Name, Scalar, Text, spanned
+from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
 
 T = TypeVar("T")
 
@@ -156,3 +158,214 @@ class TokenReader(parser.Parser):
     def at(self, first: Token, node: exp.Expr) -> exp.Expr:
         """`node`, which reaches from `first` to the last token read."""
         return spanned(node, self.since(first))
+
+
+SIMPLE = {
+    "BOOLEAN": Kind.BOOLEAN,
+    "TINYINT": Kind.TINYINT,
+    "SMALLINT": Kind.SMALLINT,
+    "INT": Kind.INT,
+    "INTEGER": Kind.INT,
+    "BIGINT": Kind.BIGINT,
+    "FLOAT": Kind.FLOAT,
+    "DOUBLE": Kind.DOUBLE,
+    "STRING": Kind.STRING,
+    "BYTES": Kind.BYTES,
+    "DATE": Kind.DATE,
+}
+DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
+SIZED = {
+    "CHAR": Kind.CHAR,
+    "CHARACTER": Kind.CHAR,
+    "VARCHAR": Kind.VARCHAR,
+    "BINARY": Kind.BINARY,
+    "VARBINARY": Kind.VARBINARY,
+}
+KNOWN = (*SIMPLE, *DECIMALS, *SIZED, "TIMESTAMP", "TIMESTAMP_LTZ", "ARRAY", "MAP", "ROW")
+
+REFUSED = {
+    "TIME": "declare STRING: Spark and Delta Lake have no time of day",
+    "MULTISET": "declare MAP<…, INT> or ARRAY<…>",
+    "INTERVAL": "an interval cannot be stored: declare BIGINT and say the unit in the name",
+    "RAW": "declare BYTES",
+    "VARIANT": "declare STRING and keep the JSON text",
+    "NULL": "declare the type that the column shall have",
+    "SYMBOL": "declare STRING",
+}
+"""Types of Flink SQL that this dialect does not take, and what to declare instead."""
+
+ELSEWHERE = {
+    "BLOB": "BYTES",
+    "BOOL": "BOOLEAN",
+    "BYTE": "TINYINT",
+    "DATETIME": "TIMESTAMP(3)",
+    "FLOAT8": "DOUBLE",
+    "INT4": "INT",
+    "INT8": "BIGINT",
+    "JSON": "STRING",
+    "LONG": "BIGINT",
+    "MEDIUMINT": "INT",
+    "NUMBER": "DECIMAL(p, s)",
+    "REAL": "FLOAT",
+    "SHORT": "SMALLINT",
+    "STRUCT": "ROW<…>",
+    "TEXT": "STRING",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
+    "TIMESTAMP_NTZ": "TIMESTAMP(p)",
+    "UUID": "STRING",
+}
+"""Names that other databases have for a type."""
+
+MAX_LENGTH = 2_147_483_647
+
+
+class TypeGrammar(TokenReader):
+    """TIMESTAMP(3), ROW<a INT NOT NULL, b ARRAY<STRING>>, …"""
+
+    def type_is_next(self) -> bool:
+        """Whether a type's name is next: a word that is no clause's."""
+        return self._curr.token_type == TokenType.VAR or self._curr.text.upper() in ("INTERVAL", "NULL")
+
+    def flink_type(self) -> FlinkType:
+        """Read a type, without the NOT NULL behind it."""
+        if not self.type_is_next():
+            self.expected("a type")
+        first = self._curr
+        found = self._root(first)
+        while self.word("ARRAY") or self.word("MULTISET"):
+            if self.take("ARRAY"):
+                found = FlinkType(Kind.ARRAY, arguments=(found,))
+            else:
+                self.refuse(span_of(self._curr), "MULTISET is not supported", REFUSED["MULTISET"])
+        return found
+
+    def inner_type(self) -> FlinkType:
+        """Read a type inside of another, with its NOT NULL."""
+        found = self.flink_type()
+        if self.take("NOT", "NULL"):
+            return found.not_null()
+        self.take("NULL")
+        return found
+
+    def _root(self, first: Token) -> FlinkType:
+        word = first.text.upper()
+        self._advance()
+        if word in REFUSED:
+            self.refuse(span_of(first), f"{word} is not supported", REFUSED[word])
+        if word in SIMPLE:
+            if word == "DOUBLE":
+                self.take("PRECISION")
+            if self.word("UNSIGNED"):
+                wider = "BIGINT" if SIMPLE[word] is Kind.INT else "DECIMAL(20, 0)" if word == "BIGINT" else "INT"
+                self.refuse(self.here(), "there are no unsigned types", f"declare {wider}")
+            return FlinkType(SIMPLE[word])
+        if word in DECIMALS:
+            return self._decimal()
+        if word in SIZED:
+            kind = SIZED[word]
+            if kind is Kind.CHAR and self.take("VARYING"):
+                kind = Kind.VARCHAR
+            return FlinkType(kind, self._size(1, MAX_LENGTH, "a length") or 1)
+        if word == "TIMESTAMP":
+            return self._timestamp(first)
+        if word == "TIMESTAMP_LTZ":
+            return FlinkType(Kind.TIMESTAMP_LTZ, self._fraction())
+        if word == "ARRAY":
+            return FlinkType(Kind.ARRAY, arguments=(self._bracketed(self.inner_type, "ARRAY<STRING>"),))
+        if word == "MAP":
+            return FlinkType(Kind.MAP, arguments=self._bracketed(self._key_and_value, "MAP<STRING, INT>"))
+        if word == "ROW":
+            return FlinkType(Kind.ROW, fields=self._row())
+        if word in ELSEWHERE:
+            self.refuse(span_of(first), f"there is no type {first.text}", f"Flink SQL calls it {ELSEWHERE[word]}")
+        self.refuse(span_of(first), f"there is no type {first.text}", did_you_mean(word, KNOWN))
+
+    def _decimal(self) -> FlinkType:
+        if not self._match(TokenType.L_PAREN):
+            return FlinkType(Kind.DECIMAL, 10, 0)
+        precision, where = self.number("the number of digits")
+        if not 1 <= precision <= MAX_PRECISION:
+            self.refuse(
+                where,
+                f"a DECIMAL has 1 to {MAX_PRECISION} digits, not {precision}",
+                "declare STRING: it keeps every digit" if precision > MAX_PRECISION else None,
+            )
+        scale = 0
+        if self._match(TokenType.COMMA):
+            scale, where = self.number("the number of digits after the point")
+            if scale > precision:
+                self.refuse(where, f"a DECIMAL({precision}) cannot have {scale} digits after the point")
+        self.need_sign(TokenType.R_PAREN, ")")
+        return FlinkType(Kind.DECIMAL, precision, scale)
+
+    def _timestamp(self, first: Token) -> FlinkType:
+        fraction = self._fraction()
+        if self.take("WITH", "LOCAL", "TIME", "ZONE"):
+            return FlinkType(Kind.TIMESTAMP_LTZ, fraction)
+        if self.take("WITH", "TIME", "ZONE"):
+            self.refuse(
+                self.since(first),
+                "TIMESTAMP WITH TIME ZONE is not supported",
+                "declare TIMESTAMP_LTZ(3), an instant, or keep the zone in a column of its own",
+            )
+        self.take("WITHOUT", "TIME", "ZONE")
+        return FlinkType(Kind.TIMESTAMP, fraction)
+
+    def _fraction(self) -> int:
+        size = self._size(0, 9, "the number of digits after the second")
+        if size is not None and size > MAX_FRACTION:
+            self.refuse(
+                span_of(self._tokens[self._index - 2]),
+                f"timestamps keep microseconds, {MAX_FRACTION} digits, not {size}",
+                "declare (6), or STRING to keep every digit",
+            )
+        return MAX_FRACTION if size is None else size
+
+    def _size(self, least: int, most: int, what: str) -> int | None:
+        """An optional `(n)`."""
+        if not self._match(TokenType.L_PAREN):
+            return None
+        size, where = self.number(what)
+        if not least <= size <= most:
+            self.refuse(where, f"expected {what} from {least} to {most}, found `{size}`")
+        self.need_sign(TokenType.R_PAREN, ")")
+        return size
+
+    def _bracketed(self, read: Callable, example: str):
+        self.need_sign(TokenType.LT, "<", f"for example {example}")
+        found = read()
+        self.need_sign(TokenType.GT, ">")
+        return found
+
+    def _key_and_value(self) -> tuple[FlinkType, FlinkType]:
+        key = self.inner_type()
+        self.need_sign(TokenType.COMMA, ",", "a MAP has a type for its keys and one for its values")
+        return key, self.inner_type()
+
+    def _row(self) -> tuple[Field, ...]:
+        if self._curr.token_type == TokenType.L_PAREN:
+            fields = self.listed(self._field)
+        else:
+            fields = self._bracketed(self._fields, "ROW<a INT, b STRING>")
+        seen: dict[str, Span] = {}
+        for field, where in fields:
+            if field.name.casefold() in seen:
+                self.refuse(where, f"the ROW has two fields called `{field.name}`")
+            seen[field.name.casefold()] = where
+        return tuple(field for field, _ in fields)
+
+    def _fields(self) -> list[tuple[Field, Span]]:
+        fields = [self._field()]
+        while self._match(TokenType.COMMA):
+            fields.append(self._field())
+        return fields
+
+    def _field(self) -> tuple[Field, Span]:
+        if self._curr.token_type not in NAMES:
+            self.expected("a field's name", "a ROW has named fields: ROW<a INT, b STRING>")
+        name = self.name("a field's name")
+        if not self.type_is_next() and not name.quoted and name.text.upper() in KNOWN:
+            self.refuse(name.span, f"`{name.text}` is a type without a name", "ROW<a INT, b STRING>: fields have names")
+        found = self.inner_type()
+        comment = self.text("a comment").text if self._curr.token_type == TokenType.STRING else None
+        return Field(name.text, found, comment), name.span

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from sqlglot import Token, TokenType, exp
 
-from tidegate.pipelines.syntax.grammar.base import NAMES
-from tidegate.pipelines.syntax.grammar.types import TypeGrammar
+from tidegate.pipelines.syntax.grammar.base import NAMES, TypeGrammar
 from tidegate.pipelines.syntax.source import span_of
 from tidegate.pipelines.syntax.statements import CastTo, TypedLiteral, spanned
 

@@ -18,7 +18,7 @@ from tidegate.orchestration.demo import journal
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove
 from tidegate.orchestration.demo.site import Sizes
 from tidegate.orchestration.demo.stage import fill, gender, serving, transaction_at
-from tidegate.orchestration.demo.ungated import ungated
+from tidegate.orchestration.demo.verdict import ungated
 from tidegate.orchestration.demo.writer import Keys, writing
 from tidegate.pipelines.progress import SilentProgress
 

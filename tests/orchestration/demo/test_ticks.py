@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.orchestration.demo.ticks import waiting_by_reason
+from tidegate.orchestration.demo.play import waiting_by_reason
 from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.status import Chunks, Flip, InsertStatus, LakeStatus, SourceStatus
 

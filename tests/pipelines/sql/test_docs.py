@@ -14,7 +14,7 @@ from tidegate.pipelines.sql import SqlError, compile_script, to_properties
 from tidegate.pipelines.sql.functions import FUNCTIONS
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.syntax.dialect import RESERVED
-from tidegate.pipelines.syntax.grammar.types import KNOWN
+from tidegate.pipelines.syntax.grammar.base import KNOWN
 
 DOCS = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 
