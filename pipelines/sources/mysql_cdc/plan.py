@@ -19,8 +19,8 @@ from tidegate.pipelines.sources.cdc.database import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, end_of_piece, scan_borders
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
+from tidegate.pipelines.sources.mysql_cdc.catalog import MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.key import MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, LogFiles, birth, check_reachable, is_border, log_files
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn

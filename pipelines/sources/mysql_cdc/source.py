@@ -35,10 +35,17 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
-from tidegate.pipelines.sources.mysql_cdc.catalog import Server, SourceTable, column_names, read_server, read_table
+from tidegate.pipelines.sources.mysql_cdc.catalog import (
+    KeyColumn,
+    MysqlKey,
+    Server,
+    SourceTable,
+    column_names,
+    read_server,
+    read_table,
+)
 from tidegate.pipelines.sources.mysql_cdc.connection import Session
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.log import (
     Birth,
     birth,

@@ -22,10 +22,9 @@ from tidegate.pipelines.sources.cdc.database import CutRule
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
-from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.catalog import NoBound, Server
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
-from tidegate.pipelines.sources.mysql_cdc.key import NoBound
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression

@@ -16,9 +16,8 @@ from tests.conftest import Database
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.cdc.chunks import Chunk, after, at_or_after, before, plan_bounds
-from tidegate.pipelines.sources.mysql_cdc.catalog import SourceTable, read_table
+from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, SourceTable, read_table
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
-from tidegate.pipelines.sources.mysql_cdc.key import KeyColumn, MysqlKey, NoBound
+from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, MysqlKey, NoBound
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
