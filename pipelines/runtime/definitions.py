@@ -23,7 +23,6 @@ from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -337,6 +336,8 @@ class Definitions:
             pipeline=self.pipeline.name,
         )
         application = self.lake.application(owner, "definition", 1)
+        from tidegate.pipelines.runtime.failures import explained  # loads Spark, which who only asks does without
+
         with explained(owner, f"its definition {number}", "its definition is not stored, nothing is planned under it"):
             self.lake.set_format(self.clock())
             self.lake.definitions.append([row], application=application, version=number)
