@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +19,12 @@ import psutil
 import yaml
 from deltalake import DeltaTable
 
+from tests.assets.test_project import section
 from tests.orchestration.services import ROOT, Ui, Webhook, dagster_home, environment, running, until
 from tests.scripts.installed import Installed, installed_in
+
+KIND = "tidegate.TidegateComponent"
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,14 @@ class OwnProject(Ui):
     def lake(self, name: str) -> Path:
         return self.folder / "state" / name
 
+    def put(self, path: str, *rows: Mapping[str, Any]) -> None:
+        """A file that a source reads, finished a while ago; `path` is below the folder of all components."""
+        file = self.folder / "src" / "my_project" / "defs" / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        past = time.time() - 60
+        os.utime(file, (past, past))
+
     def add(self, name: str, script: str, **attributes: Any) -> Path:
         """Another pipeline, loaded as by the UI's button Reload. Its folder."""
         folder = written(self.folder, name, script, **attributes)
@@ -72,6 +87,22 @@ class OwnProject(Ui):
         """How many are published."""
         return DeltaTable(str(self.lake(lake) / "targets" / target)).to_pyarrow_dataset().count_rows()
 
+    def published(self, lake: str, target: str, *columns: str) -> list[tuple[Any, ...]]:
+        """The rows themselves, in order."""
+        path = self.lake(lake) / "targets" / target
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        rows = DeltaTable(str(path)).to_pyarrow_table(columns=[*columns]).to_pylist()
+        return sorted(tuple(row[column] for column in columns) for row in rows)
+
+    def partitions(self, asset: str) -> list[str]:
+        """The partitions that an asset's page shows, in order."""
+        node = self.ask(
+            "query($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }",
+            k={"path": asset.split("/")},
+        )["assetNodeOrError"]
+        return node["partitionKeys"]
+
     def told(self, kind: str, pipeline: str) -> list[str]:
         """The states of the alerts of one kind, in the order in which they came."""
         found = [message for message in self.webhook.messages if message["kind"] == kind]
@@ -86,13 +117,17 @@ class OwnProject(Ui):
         return psutil.Process(named[-1]) if named else None
 
 
-def written(project: Path, name: str, script: str, **attributes: Any) -> Path:
-    """A component's folder in a project: `pipeline.sql` and its YAML, with a lake of the pipeline's own."""
+def written(project: Path, name: str, script: str, component: str = "", **attributes: Any) -> Path:
+    """A component's folder in a project: `pipeline.sql` and its YAML, with a lake of the pipeline's own. `component`:
+    the class of the team's own in whose place it is."""
     folder = project / "src" / "my_project" / "defs" / name
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.sql").write_text(script)
     attributes = {"script": "pipeline.sql", "lake": f"state/{name}", **attributes}
-    declared = {"type": "tidegate.TidegateComponent", "attributes": attributes}
+    if component:
+        (folder / "component.py").write_text(component)
+    kind = f"my_project.defs.{name}.component.{found[1]}" if (found := CLASS.search(component)) else KIND
+    declared = {"type": kind, "attributes": attributes}
     (folder / "defs.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
     return folder
 
@@ -100,7 +135,8 @@ def written(project: Path, name: str, script: str, **attributes: Any) -> Path:
 @contextmanager
 def started(folder: Path, pipelines: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[OwnProject]:
     """The project, made below `folder` by the commands of docs/dagster-project.md, as they stand there. It has the
-    pipeline `shop`, on the lake `state/lake`, alerts, and `pipelines`: by name what `written` takes."""
+    pipeline `shop`, on the lake `state/lake`, alerts, and `pipelines`: by name what `written` takes. A run is one
+    process, as that page's section on executors has it."""
     made = installed_in(folder, folder)
     made.add(f"create-dagster=={version('dagster')}")
     title = "\n## The first pipeline\n"
@@ -113,6 +149,9 @@ def started(folder: Path, pipelines: Mapping[str, Mapping[str, Any]] | None = No
         else:
             said = made.run(command, *arguments)
     assert commands[-1] == ["dg", "dev"]
+    for path, text in section("The executor").items():
+        if path.endswith(".py"):
+            (made.project / "src" / path).write_text(text)
     for name, given in (pipelines or {}).items():
         written(made.project, name, **given)
     with Webhook() as webhook:

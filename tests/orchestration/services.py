@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -251,12 +251,15 @@ class Ui:
         assert not [state for state in states if state and state["__typename"] == "PythonError"], states
         return bool(states) and all(state and state["__typename"] == "RepositoryLocation" for state in states)
 
-    def launch(self, job: str, config: Mapping[str, Any] | None = None) -> str:
-        """Start a job's run as the UI's button does; its id."""
+    def launch(self, job: str, config: Mapping[str, Any] | None = None, assets: Iterable[str] | None = None) -> str:
+        """Start a job's run as the UI's button does; its id. `assets`: the keys of those that it is of, if not all."""
+        selector: dict[str, Any] = {**self._repository, "jobName": job}
+        if assets is not None:
+            selector["assetSelection"] = [{"path": key.split("/")} for key in assets]
         data = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {"
             " __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
-            p={"selector": {**self._repository, "jobName": job}, "runConfigData": json.dumps(config or {})},
+            p={"selector": selector, "runConfigData": json.dumps(config or {})},
         )
         assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
         return data["launchRun"]["run"]["runId"]
@@ -308,6 +311,20 @@ class Ui:
         )
         return [execution["status"] for execution in data["assetCheckExecutions"]]
 
+    def materializations(self, *key: str) -> list[dict[str, str]]:
+        """The numbers and words of an asset's materialisations, the newest first, by label."""
+        data = self.ask(
+            "query($k: AssetKeyInput!) { assetOrError(assetKey: $k) { ... on Asset { assetMaterializations(limit: 50) {"
+            " runId metadataEntries { label ... on IntMetadataEntry { intRepr } ... on TextMetadataEntry { text } }"
+            " } } } }",
+            k={"path": list(key)},
+        )
+        return [
+            {entry["label"]: entry.get("intRepr") or entry.get("text", "") for entry in event["metadataEntries"]}
+            | {"run": event["runId"]}
+            for event in data["assetOrError"].get("assetMaterializations", [])
+        ]
+
     def state_of(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
         whole = kind.capitalize()
@@ -317,6 +334,22 @@ class Ui:
             s={**self._repository, f"{kind}Name": name},
         )
         return data[f"{kind}OrError"][f"{kind}State"]["status"]
+
+    @contextmanager
+    def on(self, schedule: str) -> Iterator[None]:
+        """A schedule that is turned on, and then off again."""
+        selector = {**self._repository, "scheduleName": schedule}
+        self.ask("mutation($s: ScheduleSelector!) { startSchedule(scheduleSelector: $s) { __typename } }", s=selector)
+        assert self.state_of("schedule", schedule) == "RUNNING"
+        try:
+            yield
+        finally:
+            found = self.ask(
+                "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
+                " scheduleState { id } } } }",
+                s=selector,
+            )["scheduleOrError"]["scheduleState"]["id"]
+            self.ask("mutation($i: String!) { stopRunningSchedule(id: $i) { __typename } }", i=found)
 
 
 @dataclass(frozen=True)
@@ -331,20 +364,6 @@ class Dagster(Ui):
     @property
     def log(self) -> str:
         return (self.folder / "dagster.log").read_text()
-
-    def materializations(self, *key: str) -> list[dict[str, str]]:
-        """The numbers and words of an asset's materialisations, the newest first, by label."""
-        data = self.ask(
-            "query($k: AssetKeyInput!) { assetOrError(assetKey: $k) { ... on Asset { assetMaterializations(limit: 50) {"
-            " runId metadataEntries { label ... on IntMetadataEntry { intRepr } ... on TextMetadataEntry { text } }"
-            " } } } }",
-            k={"path": list(key)},
-        )
-        return [
-            {entry["label"]: entry.get("intRepr") or entry.get("text", "") for entry in event["metadataEntries"]}
-            | {"run": event["runId"]}
-            for event in data["assetOrError"].get("assetMaterializations", [])
-        ]
 
     def shown(self, check: str, *key: str) -> str:
         """The state of an asset's check on the asset's page; empty where there is none."""

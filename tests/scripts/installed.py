@@ -29,11 +29,11 @@ class Installed:
     """Environment variables beside those of the tests."""
 
     def environment(self) -> Mapping[str, str]:
-        """Nothing of the clone: the project alone is on the path."""
+        """Nothing of the clone: the project alone is on the path, with its `src`, as `pip install -e .` has it."""
         return {
             **os.environ,
             **self.more,
-            "PYTHONPATH": str(self.project),
+            "PYTHONPATH": f"{self.project}:{self.project / 'src'}",
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "DAGSTER_HOME": str(self.project / "home"),
             "VIRTUAL_ENV": str(self.bin.parent),
