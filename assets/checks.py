@@ -1,8 +1,8 @@
 """The gate's verdict as Dagster's asset checks.
 
-`gate` blocks: a failed one with severity ERROR keeps the published asset from running. The checks that the verdict is
-made of are a table in its result. Those that a person has asked for, the target's constraints and its suite, and those
-of a gate of one's own, stand beside it; they do not block, for the verdict is the gate's word alone.
+`gate` blocks: if it fails with severity ERROR, the published asset does not run. The checks that make up the verdict
+are a table in its result. Checks that a person has asked for (the target's constraints, its suite, and those of a
+custom gate) are shown beside it; they do not block, as only the gate gives the verdict.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DOCS_VARIABLE = "TIDEGATE_DOCS_URL"
 
 
 def linked(page: str | None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Metadata that leads to a page: where it lies, and a link where it is served. None of it without a page.
+    """Metadata that leads to a page: its path, and a link if it is served. Empty without a page.
 
-    A browser follows no file link of a page that came over HTTP, so there is none.
+    A browser follows no file link from a page that came over HTTP, so there is none.
     """
     if not page:
         return {}
@@ -62,18 +62,18 @@ NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
 
 def check_names() -> tuple[str, ...]:
-    """The names of the checks that the installed gate is made of; none when it does not say."""
+    """The names of the installed gate's checks; none if it does not declare them."""
     return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 
 def names_of_gate() -> set[str]:
-    """The names of all checks that a staged asset may have of the gate; a person may have put others beside them."""
+    """The names of all checks that the gate may have on a staged asset; a person may have added others."""
     return {GATE, *map(identifier, check_names())}
 
 
 def shown_apart(pipeline: Pipeline, insert: Insert) -> list[str]:
-    """The checks of the installed gate that are shown beside its verdict: constraints and the suite, where the target
-    has them, and what the built-in gate does not know."""
+    """The checks of the installed gate that are shown beside its verdict: constraints and the suite, if the target has
+    them, and checks that the built-in gate does not have."""
     asked = written_by_the_user(pipeline, insert)
     return [name for name in check_names() if name in asked or name not in QUESTIONS]
 
@@ -98,7 +98,7 @@ def _asks(name: str = GATE) -> str:
 def results(
     specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, commands: Commands = AS_WRITTEN
 ) -> Iterator[dg.AssetCheckResult]:
-    """A result for every spec; without a staged epoch all of them pass, saying so."""
+    """A result for every spec; without a staged epoch all of them pass, and say that there was none."""
     found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
     for spec in specs:
         if verdict is None:
@@ -114,8 +114,8 @@ def results(
 
 
 def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckResult]:
-    """Of an epoch's results those that are worse than what the run has shown so far: in Dagster they take its place.
-    `ranks` (0 passed, 1 with a warning, 2 failed) remembers the worst by check; an unknown one is new."""
+    """Those of an epoch's results that are worse than what the run has shown so far: in Dagster they replace it.
+    `ranks` (0 passed, 1 with a warning, 2 failed) stores the worst by check; an unknown check is new."""
     for result in found:
         assert result.check_name is not None
         rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
@@ -142,7 +142,8 @@ def evaluation(
 
 
 def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult]) -> list[dg.AssetCheckEvaluation]:
-    """Results of one staged asset as events of no run, which Dagster shows as those of its newest materialisation."""
+    """Results of one staged asset as events without a run, which Dagster shows as those of its newest
+    materialisation."""
     own = list(found)
     newest = _materialization(instance, _check(own[0]).asset_key) if own else None
     return [evaluation(result, newest) for result in own]
@@ -151,11 +152,11 @@ def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult])
 def _shown(
     record: AssetCheckExecutionRecord | None, newest: AssetCheckEvaluationTargetMaterializationData | None
 ) -> dg.AssetCheckEvaluation | None:
-    """The result that Dagster shows of a check whose newest record this is; None where it shows none, or that a run is
-    in progress or has not come to it. `newest`: the newest materialisation of the check's asset.
+    """The result that Dagster shows of a check whose newest record this is; None if it shows none, or shows that a run
+    is in progress or was skipped. `newest`: the newest materialisation of the check's asset.
 
-    Dagster shows the newest record alone, and that only of the asset's newest materialisation. A record is as old as
-    its run: it is made when the run is, as `planned`, and the result is written into it.
+    Dagster shows only the newest record, and only for the asset's newest materialisation. A record is as old as its
+    run: it is made with the run, as `planned`, and the result is written into it.
     """
     found = result_of(record)
     if record is None or found is None:
@@ -170,13 +171,13 @@ def _shown(
 def unshown(
     instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = "", *, again: bool = False
 ) -> list[dg.AssetCheckEvaluation]:
-    """Of the results of the newest judged epoch, all of one staged asset, those that Dagster does not show, to be
-    reported as of no run. The history is asked twice, however many they are.
+    """Those results of the newest judged epoch, all of one staged asset, that Dagster does not show, to be reported
+    without a run. The history is read twice, however many results there are.
 
-    One that fails is to be seen whatever runs are queued. One that passes takes the place of another one, and leaves
-    it to a run that is queued or under way to say so. What the run `run_id` has stored itself is not reported again
-    where nothing newer hides it; nor, `again`, one that fails where another failure is shown: two code locations with
-    assets of one name and a lake each would take turns for ever.
+    A failed result is shown whatever runs are queued. A passed one replaces another result, and is left to a queued or
+    running run if there is one. What the run `run_id` has stored itself is not reported again unless something newer
+    hides it; nor, `again`, is a failure while another failure is shown: two code locations with assets of one name and
+    a lake each would take turns for ever.
     """
     wanted = {_check(result): result for result in found}
     if not wanted:
@@ -207,7 +208,7 @@ def _check(result: dg.AssetCheckResult) -> dg.AssetCheckKey:
 
 
 def result_of(record: AssetCheckExecutionRecord | None) -> dg.AssetCheckEvaluation | None:
-    """What a record says; None of one that is planned."""
+    """The result in a record; None if it is only planned."""
     event = record.event.dagster_event if record and record.event else None
     found = event.event_specific_data if event else None
     return found if isinstance(found, dg.AssetCheckEvaluation) else None
@@ -230,19 +231,19 @@ def _materialization(
 
 
 def is_awaited(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> bool:
-    """Whether Dagster shows a check as in progress: a run that is not over is to give its result."""
+    """Whether Dagster shows a check as in progress: a run that has not ended will give its result."""
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     return record is not None and _is_awaited(instance, record)
 
 
 def _is_awaited(instance: dg.DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
-    """Whether a run that is not over is to give the result."""
+    """Whether a run that has not ended will give the result."""
     run = instance.get_run_by_id(record.run_id) if result_of(record) is None else None
     return run is not None and not run.is_finished
 
 
 def _same(one: dg.AssetCheckEvaluation, other: dg.AssetCheckEvaluation) -> bool:
-    """Whether two results say the same: both passed, or both failed (or warned) on the same epoch."""
+    """Whether two results are equal: both passed, or both failed (or warned) on the same epoch."""
     if (one.passed, one.severity) != (other.passed, other.severity):
         return one.passed and other.passed
     facts = [facts_of(found.metadata) for found in (one, other)]
@@ -252,8 +253,8 @@ def _same(one: dg.AssetCheckEvaluation, other: dg.AssetCheckEvaluation) -> bool:
 def _result(
     spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any], *, warned: bool = False
 ) -> dg.AssetCheckResult:
-    """A check that passed with a warning is shown as one that failed with severity WARN: Dagster has no other sign. Its
-    sentence is the description: Dagster sorts the metadata of checks by name."""
+    """The result as Dagster shows it. A check that passed with a warning is shown as failed with severity WARN, as
+    Dagster has no other sign. Its sentence is the description, since Dagster sorts the metadata of checks by name."""
     return dg.AssetCheckResult(
         description=metadata.get("summary"),
         asset_key=spec.asset_key,
@@ -265,7 +266,7 @@ def _result(
 
 
 def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """The whole verdict; of an epoch that was published before, so that nothing was judged now, that it passed."""
+    """The whole verdict; for an epoch that was published before, so that nothing was judged now, that it passed."""
     if state == "published":
         return {"summary": f"nothing new is staged; epoch {verdict.epoch} passed, and is published", "gate passed": 1}
     failed = [check.name for check in verdict.checks if not check.passed]
@@ -338,7 +339,7 @@ def adds_up(
 
 
 def data_docs(verdict: GateVerdict) -> dict[str, Any]:
-    """Where the page is that the suite of the script wrote for this verdict; none where it has no suite."""
+    """The page that the script's suite wrote for this verdict; empty if it has no suite."""
     pages = (check.observed.get("page") for check in verdict.checks if _maps(check.observed))
     return linked(next((page for page in pages if page), None))
 

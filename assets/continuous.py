@@ -1,15 +1,15 @@
-"""What a process that is not Dagster's publishes, as Dagster shows it: one look of the sensor `tidegate_continuous`.
+"""Shows in Dagster what other processes publish: one look of the sensor `tidegate_continuous`.
 
-A published epoch becomes a materialisation, and its verdict the results of the staged asset's checks: the first when it
-is seen, then one a minute and target at most, with all epochs since. A verdict that holds its epoch is shown at once.
+A published epoch becomes a materialisation, and its verdict the results of the staged asset's checks: the first at
+once, then at most one a minute and target, with all epochs since. A verdict that holds its epoch is shown at once.
 
-What Dagster's own runs publish they show themselves. So nothing is reported that its history has, from a run or from
-another code location, nor while a run of Dagster holds the INSERT's lease: it is about to report. The cursor only keeps
-a look that finds no news from asking the history.
+Dagster's own runs report what they publish. So nothing is reported that its history has already, from a run or from
+another code location, nor while a run of Dagster holds the INSERT's lease, as it is about to report. The cursor only
+saves reading the history when there is nothing new.
 
-What the gate holds is failed in Dagster whatever runs are queued, and not any more once it is decided, by whom ever: as
-long as an epoch is held, and until Dagster has shown what took its place, each look compares the newest record of the
-check with the lake.
+A held epoch is shown as failed in Dagster whatever runs are queued, and no longer once somebody has decided about it:
+while an epoch is held, and until Dagster has shown its successor, each look compares the newest record of the check
+with the lake.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
 
 PACE_S = 60.0
-"""A target is materialised at most so often."""
+"""The shortest time between two materialisations of a target."""
 UNKNOWN = "?"
-"""What was shown as held last, where the cursor does not say."""
+"""The value for what was last shown as held, if the cursor does not have it."""
 AT_ONCE = 1_000
-"""Epochs that are added up for one materialisation; of more than that only the last one is described."""
+"""How many epochs are added up for one materialisation; of more than that only the last one is described."""
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Place = tuple[int, int]
@@ -54,8 +54,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Target:
-    """The assets of an INSERT, and the `places` of its rows. `checks`: those of the staged asset; `script` is empty
-    where nobody knows it."""
+    """The assets of an INSERT, and the `places` of its rows. `checks`: those of the staged asset; `script` is empty if
+    it is not known."""
 
     insert: str
     lake: str
@@ -77,8 +77,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Reported:
-    """What Dagster has of one INSERT: the newest published epoch, since when (s, UTC), and the digest of the plan that
-    was shown as held last."""
+    """What Dagster shows of one INSERT: the newest published epoch, since when (s, UTC), and the digest of the plan
+    that was last shown as held."""
 
     generation: int = 0
     epoch: int = 0
@@ -98,7 +98,7 @@ class Cursor:
 
     @classmethod
     def of(cls, text: str | None) -> Self:
-        """Read back; of a cursor that cannot be read, nothing: Dagster's history has what was reported."""
+        """Read back; empty for a cursor that cannot be read: Dagster's history has what was reported."""
         try:
             return cls({key: Reported(**item) for key, item in json.loads(text or "{}").items()})
         except (ValueError, TypeError, AttributeError):
@@ -128,8 +128,8 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
 def look(
     context: dg.SensorEvaluationContext, pipelines: Set[str], now: float, failures: Sequence[str] = ()
 ) -> dg.SensorResult:
-    """What there is to report of these pipelines at `now` (s, UTC), with the cursor after it. A lake that cannot be
-    read keeps nothing of the others from being reported. `failures`: sentences that the tick has to say beside it."""
+    """What to report of these pipelines at `now` (s, UTC), and the cursor after it. A lake that cannot be read does not
+    stop the others. `failures`: sentences that the tick reports beside it."""
     assert context.repository_def is not None
     before, after = Cursor.of(context.cursor).reported, dict[str, Reported]()
     lakes: dict[str, Lake | None] = {}
@@ -161,7 +161,7 @@ class _Look:
     now: float
 
     def news(self, known: Reported) -> tuple[list[Event], Reported]:
-        """What is to be reported beside what is `known`, and what is known then."""
+        """What to report beyond what is `known`, and what is known then."""
         row = self.lake.epochs.last(self.target.owner)
         if row is None:
             return [], known
@@ -189,17 +189,17 @@ class _Look:
         return (events, known) if events or not known.held else self._decided(verdict, known)
 
     def _decided(self, verdict: VerdictRow, known: Reported) -> tuple[list[Event], Reported]:
-        """What was held is not any more: whoever has decided it, Dagster shows so."""
+        """Report that an epoch is no longer held, whoever has decided about it."""
         found = unshown(self.instance, self._results(verdict, "passed"))
         waits = is_awaited(self.instance, dg.AssetCheckKey(self.target.staged, GATE))
         return [*found], known if found or waits else replace(known, held="")
 
     def _may_be_reported(self, known: Reported) -> bool:
-        """Whether the last materialisation is as long ago as it has to be."""
+        """Whether the last materialisation is long enough ago."""
         return self.now - known.at >= PACE_S
 
     def _run_of_dagster(self) -> bool:
-        """Whether a run of Dagster works on the INSERT, and reports itself what comes of it."""
+        """Whether a run of Dagster works on the INSERT, and reports the result itself."""
         leases = read_leases(self.lake.control, self.target.owner)
         return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
 
@@ -220,8 +220,8 @@ class _Look:
         return stored_plan(rows[0])
 
     def _published(self, since: Place, plan: ReleasePlan) -> list[Event]:
-        """The materialisation of the epochs after `since` up to that of `plan`, and what their gate said last, or what
-        it warned of."""
+        """The materialisation of the epochs after `since` up to that of `plan`, with the gate's last verdict or its
+        warnings."""
         first = since[1] + 1 if since[0] == plan.generation else plan.epoch
         verdicts = [row for row in self._epochs(self.lake.verdicts, plan, first) if row.passed]
         passed = {(row.epoch, row.plan_digest) for row in verdicts}

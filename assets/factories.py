@@ -83,7 +83,7 @@ def on_lake(
 
 
 def is_first_load() -> bool:
-    """Whether definitions are made for a code location, and not once more for a run or a step of it."""
+    """Whether definitions are made for a code location, and not again for a run or a step of it."""
     return DefinitionsLoadContext.get().load_type == DefinitionsLoadType.INITIALIZATION
 
 
@@ -102,8 +102,9 @@ def _is_queued_by_dagster() -> bool:
 
 
 def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
-    """The definitions of one pipeline, with the operations of `operated`: of all pipelines of the code location in one
-    of them, of none in the others. That one has the location's sensor, too, and says how steps can be queued."""
+    """The definitions of one pipeline, with the operations for the pipelines `operated`: all of the code location's for
+    one of its pipelines, none for the others. That one also has the location's sensor, and warns if steps cannot be
+    queued."""
     if operated and is_first_load() and not _is_queued_by_dagster():
         _log.warning(
             "Steps of %s that work on one table or INSERT wait for each other by its lease, and this process finds no "
@@ -156,7 +157,8 @@ def _assets(
 def _translated(
     pipeline: Pipeline, parts: Parts, lake: Layout, names: Names, look: Presentation
 ) -> dict[dg.AssetKey, dg.AssetKey]:
-    """The key of every asset as a person has chosen it, by its own: asked for before any asset names another one."""
+    """The key of every asset as a person has changed it, by Tidegate's own key: computed before any asset names another
+    one."""
     keys: dict[dg.AssetKey, dg.AssetKey] = {}
     translate = look.translate
     assert translate is not None

@@ -18,7 +18,7 @@ ERROR_KIND = "tidegate/error"
 """Failure metadata: the name of the typed error."""
 
 FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
-"""What a retry cannot mend: a person, another runner or the script has to change first."""
+"""Errors that a retry cannot mend: a person, another runner or the script has to change first."""
 
 
 NO_RETRY = {RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "false"}
@@ -26,7 +26,7 @@ NO_RETRY = {RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "false"}
 data."""
 
 LONGEST_PAUSE_S = 15.0
-"""A step that waits asks after 1, 2, 4, … seconds, and then as often as this."""
+"""A waiting step tries again after 1, 2, 4, … seconds, and then at this interval."""
 
 StepContext = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext
 
@@ -44,15 +44,15 @@ def failure(error: TidegateError, commands: Commands = AS_WRITTEN) -> dg.Failure
 
 @dataclass(frozen=True)
 class Waits:
-    """How the step of `context` waits for what another runner works on: not at all longer than `longest`."""
+    """How the step of `context` waits for another runner's work; at most for `longest`."""
 
     context: StepContext
     longest: timedelta
     clock: Clock = system_clock
 
     def wait(self, error: LeaseHeld) -> None:
-        """Raise RetryRequested: the step is over, holds no slot, and is started again in seconds. Returns once it has
-        waited for long enough, and where the executor's retries are disabled."""
+        """Raise RetryRequested: the step ends, frees its slot, and is started again in seconds. Returns once it has
+        waited long enough, and if the executor's retries are disabled."""
         waited = timedelta(milliseconds=self.clock() - self._since())
         if waited >= self.longest or self.context.get_step_execution_context().retry_mode.disabled:
             return
@@ -65,7 +65,7 @@ class Waits:
         raise dg.RetryRequested(max_retries=tries + 1, seconds_to_wait=seconds) from error
 
     def _since(self) -> int:
-        """When this step of this run first had to wait (ms, UTC); now, if it has not been."""
+        """When this step of this run began to wait (ms, UTC); now, if it has not waited yet."""
         if self.context.retry_number:
             key = self.context.get_step_execution_context().step.key
             for record in self.context.instance.all_logs(
@@ -79,15 +79,15 @@ class Waits:
 
 
 def never_again(context: StepContext) -> None:
-    """Keep Dagster from starting this run again by itself, whoever started it: its verdict is final, and the gate's
-    check would be in progress instead of failed."""
+    """Keep Dagster from retrying this run, whoever started it: its verdict is final, and the gate's check would be
+    shown as in progress instead of failed."""
     context.instance.add_run_tags(context.run.run_id, {**NO_RETRY, MAX_RETRIES_TAG: "0"})
 
 
 @contextmanager
 def explained(commands: Commands = AS_WRITTEN, waits: Waits | None = None) -> Iterator[None]:
-    """Turn a typed error into a failed step that says what to do, or a LeaseHeld into one that waits; other errors are
-    bugs and stay as they are."""
+    """Turn a typed error into a failed step with advice, or a LeaseHeld into one that waits; other errors are bugs and
+    stay as they are."""
     try:
         yield
     except TidegateError as error:

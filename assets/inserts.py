@@ -84,7 +84,7 @@ def staged_asset(
 def _show(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, found: Iterable[dg.AssetCheckResult]
 ) -> None:
-    """Report once more what the records of newer runs, or of no run, would hide in Dagster."""
+    """Report again results that the records of newer runs, or of no run, would hide in Dagster."""
     for hidden in unshown(context.instance, found, context.run.run_id):
         context.instance.report_runless_asset_event(hidden)
 
@@ -202,8 +202,8 @@ def published_asset(
 
 
 def _waiting(releasing: "InsertRunner", before: "Position") -> "Waiting | None":
-    """What the landed rows of an INSERT wait for whose newest epoch is published; None where none waits, or a run that
-    stages them would release some."""
+    """What the landed rows of an INSERT wait for, if its newest epoch is published; None if none waits, or a run that
+    stages would release some."""
     from tidegate.pipelines.runtime.epochs.position import Waiting
 
     found = releasing.planner.next(before.plan) if releasing.waiting(before) else None

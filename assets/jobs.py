@@ -1,6 +1,5 @@
-"""The job of a pipeline, the schedule that starts it, and whether a tick of that starts a run: not where the run would
-find nothing to do.
-"""
+"""The job of a pipeline, the schedule that starts it, and whether a tick of the schedule starts a run: not if the run
+would find nothing to do."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN_S = 5.0
 LONGEST_REST = timedelta(hours=12)
-"""A run is started after so long although nothing is new: it counts whether all rows are in their places. Sooner where
-an asset would be stale by then."""
+"""A run is started after so long even if nothing is new: it checks that all rows are in their places. Sooner if an
+asset would be stale by then."""
 NOTHING_NEW = (
     "nothing is new: no source has more than has landed, no epoch is open, nothing that waits can be released, and no "
     "split becomes idle"
@@ -39,8 +38,8 @@ HELD_TAG = "tidegate/held"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tick has found: why a run is to be started (empty where it would find nothing), and the INSERTs that it
-    leaves out: the gate holds their epochs, until a person has decided. `known`: whether the lake was asked who is."""
+    """The result of a tick: why a run is to be started (empty if it would find nothing), and the INSERTs that it leaves
+    out, as the gate holds their epochs until a person has decided. `known`: whether the lake could be read."""
 
     reason: str
     held: tuple[str, ...] = ()
@@ -49,14 +48,14 @@ class Answer:
 
 @dataclass
 class Ticks:
-    """Asks a pipeline's sources and its lake whether a run has something to do.
+    """Checks with a pipeline's sources and its lake whether a run has something to do.
 
-    It takes no lease, stores nothing, and starts no Spark. One thread at a time asks the lake, and one the sources: a
-    source that never answers holds one, and not one for each tick.
+    It takes no lease, stores nothing, and starts no Spark. One thread at a time reads the lake, and one asks the
+    sources: a source that never answers blocks one thread, not one for each tick.
 
     Attributes:
         tables, inserts: the source tables and INSERTs (by id) of the pipeline's job.
-        rest: how long after a run nothing is asked for at the most.
+        rest: the longest time without a run.
     """
 
     pipeline: Pipeline
@@ -81,13 +80,13 @@ class Ticks:
         return found
 
     def _asked(self) -> Answer:
-        """What the lake says, and then its sources. A source that does not answer does not keep the lake from it."""
+        """The lake's answer, and then its sources'. A source that does not answer does not delay the lake's."""
         end = monotonic() + ANSWER_WITHIN_S
         of_lake = self._within("the lake", self._look, Answer(""), end)
         return self._within("the sources", self._ask, of_lake, end) if of_lake.known else of_lake
 
     def _within(self, asked: str, question: Callable[[Answer], Answer], known: Answer, end: float) -> Answer:
-        """The answer to a question that is asked on what is `known`, or why there is none by `end` (monotonic s)."""
+        """The result of a check of what is `known`, or why there is none by `end` (monotonic s)."""
         before = self._asking.get(asked)
         if before is not None and before.is_alive():
             return replace(known, reason="what was asked at an earlier tick has not been answered yet")
@@ -132,8 +131,8 @@ def _no_spark() -> NoReturn:
 
 
 def rest_of(assets: Sequence[dg.AssetsDefinition | dg.AssetSpec]) -> timedelta:
-    """How long assets can go without a run: half of the shortest time after which one is stale, LONGEST_REST at most;
-    none at all where one has to be made by some time of the day. What no run makes does not count."""
+    """How long assets can go without a run: half of the shortest freshness limit, at most LONGEST_REST; zero if one has
+    to be made by some time of the day. Assets that no run makes do not count."""
     specs = [spec for asset in assets if isinstance(asset, dg.AssetsDefinition) for spec in asset.specs]
     policies = [spec.freshness_policy for spec in specs if spec.freshness_policy is not None]
     windows = [getattr(policy, "warn_window", None) or getattr(policy, "fail_window", None) for policy in policies]

@@ -1,7 +1,7 @@
-"""Runs that Dagster's history shows as under way though the process that worked on them is gone.
+"""Runs that Dagster's history shows as under way though their process is gone.
 
-Dagster's own launcher starts a run as a process beside itself, and nobody looks whether that process is still there:
-when all of it is killed at once, or the machine is, the run stays started for ever, and every later run waits.
+Dagster's own launcher starts a run as a process beside itself, and nothing checks whether that process still exists:
+when everything is killed at once, or the machine is, the run stays started for ever, and every later run waits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _Named = list[tuple[int, float]]
 """Processes, each with the time (s, UTC) of the event that names it."""
 _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 _CLOCK_S = 5.0
-"""How far the time of an event may lie before the start of the process that it names: the kernel reports when it was
-booted in whole seconds."""
+"""How far the time of an event may lie before the start of the process that it names: the kernel reports its boot time
+in whole seconds."""
 _BOOT = Path("/proc/stat")
 QUIET_S = 10.0
 TEXT = (
@@ -49,7 +49,7 @@ class LostRun:
 
 @dataclass(frozen=True)
 class UnknownRun:
-    """A run that could not be looked at, or not be ended, and why. It stays as it is, and is looked at again."""
+    """A run that could not be checked or ended, and why. It stays as it is, and is checked again."""
 
     run_id: str
     job: str
@@ -105,7 +105,7 @@ def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
-    """Whether its runs are processes that can be looked for here: without /proc every one would seem gone."""
+    """Whether its runs are processes of this machine: without /proc every one would seem gone."""
     elsewhere = instance.run_launcher.supports_check_run_worker_health  # then Dagster can look, by run_monitoring
     return isinstance(instance.run_storage, SqliteRunStorage) and not elsewhere and _BOOT.exists()
 
@@ -122,7 +122,8 @@ def _any_lives(processes: _Named) -> bool:
 
 
 def lives(pid: int, at: float) -> bool:
-    """Whether the process that had this number at a time (s, UTC) still has it: one that began later is another."""
+    """Whether the process that had this number at a time (s, UTC) still runs: one that began later is another
+    process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = next(line for line in _BOOT.read_text().splitlines() if line.startswith("btime "))
@@ -137,8 +138,8 @@ def lives(pid: int, at: float) -> bool:
 def _ended(
     instance: DagsterInstance, runs: Sequence[DagsterRun], is_lost: Callable[[_Named], bool]
 ) -> list[LostRun | UnknownRun]:
-    """End the lost ones of these runs, by the processes that they name; not those that have come to their end since
-    they were listed: their process had to go."""
+    """End the lost ones of these runs, by the processes that they name; not those that have ended since they were
+    listed, as their processes are gone rightly."""
     found: list[LostRun | UnknownRun] = []
     for run in runs:
         try:

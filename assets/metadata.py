@@ -234,8 +234,8 @@ def of_held(releasing: InsertRunner, commands: Commands) -> dict[str, Any]:
 
 
 def of_published(releasing: InsertRunner, before: Position, done: Sequence[Published]) -> dict[str, Any]:
-    """The target after a step that published these epochs, the last one at length; `before` is where the INSERT stood
-    when it began."""
+    """The target after a step that published these epochs, the last one in detail; `before` is the INSERT's position
+    when the step began."""
     published = done[-1] if done else None
     after = releasing.position()
     lake, target, insert = releasing.lake, releasing.target, releasing.insert
@@ -339,7 +339,7 @@ def _plotted(timestamp: int) -> int | None:
 
 
 def _of_backfill(backfill: Backfill) -> dict[str, Any]:
-    """What a backfill took the place of."""
+    """What a backfill replaced."""
     spans = [str(first) if first == last else f"{first} to {last}" for first, last in backfill.replaces]
     return {"rows released again": backfill.rows_again, "replaces epochs": ", ".join(spans) or "none"}
 

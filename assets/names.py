@@ -1,4 +1,4 @@
-"""How a pipeline's parts are called in Dagster."""
+"""The names of a pipeline's parts in Dagster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def identifier(text: str) -> str:
 
 def pool(lake: Layout, *owners: str) -> str:
     """The pool of the steps that work on a table or an INSERT: `tidegate/<lake>/<name>`, the same in every code
-    location. The lake is 8 hex digits of its folder's name: nothing of it is read, and at first it is not there."""
+    location. The lake is 8 hex digits of its folder's path; nothing in it is read, as it may not exist yet."""
     folder = hashlib.sha256(str(lake.root).encode()).hexdigest()[:8]
     return "/".join(("tidegate", folder, quote("+".join(owners), safe="+$")))
 

@@ -37,7 +37,7 @@ _elsewhere: ContextVar[Progress | None] = ContextVar("tidegate_progress", defaul
 
 @contextmanager
 def shown_by(progress: Progress | None) -> Iterator[None]:
-    """Let `progress` show what steps do that this thread runs inside the block; None leaves it to their logs."""
+    """Show the progress of steps of this thread inside the block in `progress`; None leaves it to their logs."""
     token = _elsewhere.set(progress)
     try:
         yield
@@ -51,7 +51,7 @@ def step_progress(log: logging.Logger) -> Progress:
 
 
 OF_DAGSTER = "dagster run"
-"""What labels of leases begin with that runs of Dagster hold."""
+"""Prefix of the lease labels of Dagster's runs."""
 WAIT = "10 min"
 """How long a step waits for another runner, unless another time is given."""
 
@@ -143,8 +143,8 @@ class TidegateResource(dg.ConfigurableResource):
         )
 
     def reservation(self, context: StepContext, names: Names) -> Reservation | None:
-        """What the steps of a pipeline in one run hand on to each other: the run's own, for as long as its process
-        lives. None where the executor's retries are disabled: then it is not known which process that is."""
+        """The reservation through which the steps of a pipeline in one run hand leases on: the run's own, as long as
+        its process lives. None if the executor's retries are disabled: then it is not known which process that is."""
         from tidegate.pipelines.lake.leases import Reservation
 
         mode, run_id = context.get_step_execution_context().retry_mode, context.run.run_id

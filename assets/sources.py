@@ -62,7 +62,8 @@ def source_assets(
 
 
 def is_aligned(pipeline: Pipeline, table: Table) -> bool:
-    """Whether the table is in an alignment group, by its strategy or its DDL; which one is known when it runs."""
+    """Whether the table is in an alignment group, by its strategy or its DDL; the group's name is known when it
+    runs."""
     given = pipeline.strategies.get(table.name)
     return ALIGNMENT_GROUP in table.options if given is None else given.alignment is not None
 
@@ -154,8 +155,8 @@ def _priority(tables: Sequence[Table]) -> dict[str, str]:
 def _observed(
     context: dg.AssetExecutionContext, runner: "Runner", table: Table, key: dg.AssetKey, epoch: "LandedEpoch"
 ) -> None:
-    """Log a landed epoch, and observe the asset where it is one of a bounded phase. Dagster stores both while the step
-    runs; the materialisation comes when it is over."""
+    """Log a landed epoch, and report an observation of the asset if it belongs to a bounded phase. Dagster stores both
+    while the step runs; the materialisation comes when it ends."""
     from tidegate.assets.metadata import of_loading
 
     context.log.info(f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")

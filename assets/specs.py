@@ -35,7 +35,7 @@ SCRIPT = "tidegate/script"
 PIPELINE = PIPELINE_TAG
 JOINS = "tidegate/joins"
 """Definition metadata by which sensors find the lake and the INSERT of an asset, without compiling the script. A
-person's own changes to a spec leave these as they are."""
+person's changes to a spec do not change it."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
 
@@ -300,7 +300,7 @@ def _spec(
 
 
 def _as_chosen(asset: PipelineAsset, names: Names, look: Presentation) -> dg.AssetSpec:
-    """The spec with a person's changes to it. Its dependencies by the script, and what sensors find it by, stay.
+    """The spec with a person's changes. Its dependencies by the script, and the metadata for sensors, stay.
 
     Raises PlanningError for a change that the asset cannot have.
     """

@@ -12,8 +12,8 @@ import dagster as dg
 from tidegate.pipelines.watermarks.watermark import instant
 
 _ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
-"""What is no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address would become a
-link by itself, and show the backslashes of what else is in it."""
+"""Characters that are no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address
+would become a link by itself, and show the backslashes in it."""
 _LINE_END = re.compile(r"\r\n?|\n")
 
 
@@ -26,8 +26,8 @@ LISTED = 10
 def in_short(
     summary: str, facts: Mapping[str, Any], details: Mapping[str, Any] | None = None, **shown: Any
 ) -> dict[str, Any]:
-    """Metadata of one event: a sentence, some facts (five at most, a number each where it is to be plotted), what is
-    `shown` as it is, and everything else as one JSON value, which Dagster folds. None is left out."""
+    """Metadata of one event: a sentence, some facts (at most five, numbers if they are to be plotted), what is `shown`
+    as it is, and everything else as one JSON value, which Dagster folds. Nothing is left out."""
     known = {name: value for name, value in {**facts, **shown}.items() if value is not None}
     folded = {"details": dg.MetadataValue.json(dict(details))} if details else {}
     return {"summary": summary, **known, **folded}

@@ -1,6 +1,6 @@
-"""A tick of the sensor that alerts: it looks at lakes and finished runs, and reports what is new and what is over.
+"""A tick of the alerting sensor: it checks lakes and finished runs, and reports what is new and what is over.
 
-What is open, and what a channel did not take, is remembered in the sensor's cursor.
+Open incidents, and messages that a channel did not take, are stored in the sensor's cursor.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tidegate.orchestration.alerts.tables import ASK_EVERY_S
 from tidegate.orchestration.alerts.watched import watched
 
 RETRIED_WITHIN_S = 600.0
-"""A retry that Dagster has announced and not started for so long does not come; a run whose history could not be read
-for so long is not looked at again."""
+"""A retry that Dagster has announced and not started after so long does not come; a run whose history could not be read
+for so long is not read again."""
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
 def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.SensorResult:
-    """One look at everything."""
+    """One check of everything."""
     assert context.repository_def is not None
     now = datetime.now(UTC).timestamp()
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
@@ -57,7 +57,7 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
 
 
 def _since(memory: Memory, now: float) -> Memory:
-    """With the time of this tick; one that comes late says that the daemon was away."""
+    """The memory with the time of this tick; a late tick means that the daemon was away."""
     away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
     return replace(memory, looked=now, away=away)
 
@@ -114,7 +114,7 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
 
 
 def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:
-    """Failed runs that were to be tried again, and are not: Dagster has changed its mind, or nothing has come of it."""
+    """Failed runs whose retry will not come: Dagster has decided otherwise, or has not started it in time."""
     waiting: dict[str, float] = {}
     given_up: list[dg.DagsterRun] = []
     for run_id, since in memory.retried.items():
@@ -129,7 +129,7 @@ def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:
 
 
 def _after(memory: Memory, ended: Outcome, now: float) -> tuple[Memory, list[Message]]:
-    """What one finished run begins, and what it ends."""
+    """The incidents that one finished run opens, and those that it ends."""
     over = [item for item in memory.open if item.kind in KINDS and ended.ends(item)]
     still_open = [item for item in memory.open if item not in over]
     messages = [Message(item.incident(), "resolved", now - item.since) for item in over]

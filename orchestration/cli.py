@@ -1,8 +1,8 @@
 """The `tidegate` command.
 
-A `tidegate status` that names a lake and a script at most is asked again and again, by scripts and by people: it is
-answered here, without what the other commands are made with. Everything else, and what fails, goes to the app of all
-commands.
+`tidegate status` with at most a lake and a script is called again and again, by scripts and by people: it is
+answered here, without importing what the other commands need. Everything else, and what fails, goes to the app of
+all commands.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def main() -> None:
 
 
 def plain_status(arguments: Sequence[str]) -> int | None:
-    """Answer `tidegate status [SCRIPT] [--json] [--lake DIR]`, and say with which exit status; None, and nothing
-    printed, where something else is asked, or it fails."""
+    """Run `tidegate status [SCRIPT] [--json] [--lake DIR]` and return its exit status; None, with nothing printed, if
+    the command is another one, or if it fails."""
     asked = _asked(arguments)
     if asked is None:
         return None
@@ -104,7 +104,8 @@ def _asked(arguments: Sequence[str]) -> tuple[bool, str | None, Path | None] | N
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """A module that nothing can import meanwhile. Arrow does without NumPy, whose import takes longer than a status."""
+    """Make a module impossible to import in the block. Arrow works without NumPy, whose import takes longer than a
+    status."""
     if name in sys.modules:
         yield
         return

@@ -1,5 +1,5 @@
-"""The sensor that alerts. What a tick of it does is in tidegate.orchestration.alerting, which is loaded then: a code
-location is not to wait for it."""
+"""The alerting sensor. What a tick does is in tidegate.orchestration.alerting, which is imported by the tick, so that a
+code location does not wait for it."""
 
 from __future__ import annotations
 

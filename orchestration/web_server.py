@@ -1,8 +1,8 @@
-"""What Dagster's web server is started with: the DAGSTER_HOME of a lake, where Dagster keeps its history and its
-settings; and Data Docs over HTTP, for a browser follows no link from Dagster's page to a file of this machine.
+"""How Dagster's web server is set up: the DAGSTER_HOME of a lake, where Dagster stores its history and its settings;
+and Data Docs over HTTP, as a browser follows no link from Dagster's page to a local file.
 
-Of a lake its `_quality` folder is served, and nothing else, on the loopback address. The pages hold values of rows; no
-script runs in them.
+Of a lake only its `_quality` folder is served, on the loopback address. The pages hold values of rows; no script runs
+in them.
 """
 
 from __future__ import annotations

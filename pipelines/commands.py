@@ -1,5 +1,4 @@
-"""What to do next: commands as records, and what to do about causes that lie outside of Tidegate, found in an error's
-text.
+"""What to do next: commands as records, and advice on causes outside of Tidegate, found by the text of an error.
 
 Each surface (terminal, Dagster, alerts, report) shows commands with its own script and its own lake, so that they can
 be pasted as they are.
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 OR_ELSE, THEN, AND, OR = ", or: ", ", then: ", " and ", "   or   "
-"""What stands between something to do by hand and a command."""
+"""Joins a manual step to a command, and one way to another."""
 _LEADS = re.compile(r"(, or: |, then: |; then |; if [^;]*: | and |   or   )$")
 
 
@@ -66,8 +65,8 @@ class Advice:
         return AS_WRITTEN.shown(self)
 
     def before(self, chosen: Callable[[NextCommand], bool]) -> Advice | None:
-        """What stands before the first command that is `chosen`, without the word that leads to it; None where there is
-        no such command."""
+        """The advice up to the first command that `chosen` accepts, without the words that join it; None if there is no
+        such command."""
         for place, part in enumerate(self.parts):
             if isinstance(part, NextCommand) and chosen(part):
                 *others, last = self.parts[:place] or ("",)
@@ -120,11 +119,11 @@ def _of_sentence(text: str) -> Advice:
 
 
 Advised = str | NextCommand | Advice
-"""What says what to do next."""
+"""Anything that says what to do next."""
 
 
 def advice(*parts: Advised) -> Advice:
-    """All of it, one after the other."""
+    """All parts, one after the other."""
     found: list[str | NextCommand] = []
     for part in parts:
         found += part.parts if isinstance(part, Advice) else [part] if part else []
@@ -132,7 +131,7 @@ def advice(*parts: Advised) -> Advice:
 
 
 def either(*ways: Advised) -> Advice:
-    """Ways out of which one is enough."""
+    """Alternatives, of which one is enough."""
     first, *others = ways
     return advice(first, *(part for way in others for part in (OR, way)))
 
@@ -158,7 +157,7 @@ VERIFY = NextCommand("verify")
 
 
 def resnapshot(table: str, does: str = "") -> NextCommand:
-    """Reads a source table anew, in a generation of its own."""
+    """The command that reads a source table anew, as a new generation."""
     return NextCommand("run", ("--resnapshot", table), does)
 
 
@@ -207,7 +206,7 @@ DEFAULT_LAKE = Path(".tidegate/lake")
 
 
 def commands_of(script: Path | None, lake: Path) -> Commands:
-    """What the commands that are shown go on with: this one's script, and its lake where that is not the usual one."""
+    """How suggested commands are shown: with this command's script, and its lake if it is not the default one."""
     return Commands(script, None if lake == DEFAULT_LAKE else lake)
 
 
@@ -254,13 +253,13 @@ _REMEDIES: tuple[tuple[str, Advised], ...] = (
 
 
 def remedy(text: str, otherwise: str = MEND) -> Advice:
-    """What to do about the first known cause that `text` names, as the beginning of a sentence: `…, then run it again`;
-    `otherwise` where it names none."""
+    """Advice on the first known cause that `text` names, written as the beginning of a sentence: `…, then run it
+    again`. `otherwise` if it names none."""
     return advice(next((do for pattern, do in _REMEDIES if re.search(pattern, text)), otherwise))
 
 
 def unsaid(text: str, *said: str) -> tuple[Advice, ...]:
-    """What to do about the known cause that `text` names, where none of `said` has it."""
+    """Advice on the known cause that `text` names, unless one of the texts `said` gives it already."""
     found = remedy(text, "")
     begun = str(found).partition(" (")[0]  # what follows may name a script and a lake
     return (found,) if found and not any(begun in each for each in said) else ()

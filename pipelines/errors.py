@@ -56,7 +56,7 @@ class PlanningError(TidegateError):
 
 
 class DefinitionChanged(PlanningError):
-    """A script says something else of a table or an INSERT than the lake keeps. `differences`: both versions."""
+    """A script defines a table or an INSERT otherwise than the lake has it. `differences`: both versions."""
 
     def __init__(
         self, what: str, *, where: str, state: str, next_command: Advised, differences: Sequence[object] = ()
@@ -66,8 +66,8 @@ class DefinitionChanged(PlanningError):
 
 
 class BeyondRetention(PlanningError):
-    """Rows are asked for that retention has removed: landed ones of `table` up to its epoch `upto`, or those that the
-    INSERT of that name had quarantined, the last of them in that epoch."""
+    """The rows that are needed have been removed by retention: landed rows of `table` up to its epoch `upto`, or rows
+    that the INSERT of that name had quarantined, the last of them in that epoch."""
 
     def __init__(self, what: str, *, where: str, state: str, next_command: Advised, table: str, upto: int) -> None:
         self.table, self.upto = table, upto
@@ -75,11 +75,11 @@ class BeyondRetention(PlanningError):
 
 
 class SourceError(TidegateError):
-    """A source that refuses, or cannot, deliver what a plan asks for."""
+    """A source that refuses, or is unable, to deliver what a plan needs."""
 
 
 class SourceUnreachable(SourceError):
-    """A source whose server does not answer, or whose connection was lost: the same step may work in a moment."""
+    """A source whose server does not answer, or whose connection was lost: the same step may succeed later."""
 
 
 class LakeError(TidegateError):
@@ -101,7 +101,7 @@ class LeaseHeld(TidegateError):
 
 
 class ConcurrentRun(TidegateError):
-    """Another runner committed the same epoch first; its commit holds, this one's was dropped."""
+    """Another runner committed the same epoch first: its commit counts, this one's was dropped."""
 
 
 class GateHeld(TidegateError):

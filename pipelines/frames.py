@@ -1,4 +1,4 @@
-"""Small things about DataFrames that Spark makes dearer than they need be."""
+"""Small operations on DataFrames that Spark's own functions make more expensive than necessary."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def empty_frame(spark: SparkSession, schema: DataType) -> DataFrame:
 def by_number(
     spark: SparkSession, rows: Callable[[int], Iterable[pa.RecordBatch]], count: int, schema: str, tasks: int
 ) -> DataFrame:
-    """The `rows` of 0 <= number < `count`; each of so many tasks has every `tasks`-th number. `schema` is Spark's DDL.
+    """The `rows` of the numbers 0 <= number < `count`, in `tasks` tasks: each has every `tasks`-th number. `schema` is
+    Spark's DDL.
 
-    What `rows` works with travels inside the task: a password in it is in no plan and no option. A Python data source
-    would ask two more Python processes before each query: to make it, and to plan its partitions.
+    What `rows` needs travels inside the task, so a password in it is in no plan and no option. A Python data source
+    would start two more Python processes before each query: one to make it, one to plan its partitions.
     """
     tasks = max(tasks, 1)
 
@@ -42,14 +43,14 @@ def by_number(
 
 
 def given(value: str) -> str:
-    """SQL of a constant (`value`, SQL) that is another in every epoch. A number or a time is written into the code that
-    Spark generates, which is compiled anew then; the elements of an array are handed to it."""
+    """SQL of a constant (`value`, SQL) that differs from epoch to epoch. Spark would write a number or a time into the
+    code that it generates, and compile it anew each time; elements of an array are passed to that code instead."""
     return f"get(array({value}), 0 * spark_partition_id())"
 
 
 @contextmanager
 def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
-    """Names under which SQL sees `frames` while the block runs; a query that was analysed needs them no longer."""
+    """Names under which SQL sees `frames` while the block runs; an analysed query no longer needs them."""
     names = {key: f"tidegate_{key}_{uuid.uuid4().hex[:12]}" for key in frames}
     for key, frame in frames.items():
         frame.createOrReplaceTempView(names[key])

@@ -1,7 +1,7 @@
-"""Java archives are had once, by the Ivy that pyspark brings along, and kept in one folder: no Maven is needed.
+"""Java archives are downloaded once, by the Ivy that comes with pyspark, and stored in one folder: no Maven is needed.
 
-A session then starts from plain files, which is faster than letting Spark resolve packages at every start. Each is
-checked against its SHA-256 in `jars.sha256` before it runs, however it came into the folder.
+A session then starts from plain files, which is faster than letting Spark resolve packages at every start. Each file is
+checked against its SHA-256 in `jars.sha256` before it is used, wherever it came from.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tidegate.pipelines.spark_versions import spark_home, spark_jars
 
 
 class JarsUnavailable(TidegateError):
-    """A Java archive that is neither in the cache nor to be had."""
+    """A Java archive that is not in the cache and cannot be downloaded."""
 
 
 class WrongChecksum(JarsUnavailable):
-    """A file that is not the one that Tidegate was tested with; or one that it knows nothing of."""
+    """A file that differs from the one that Tidegate was tested with, or that has no known checksum."""
 
 
 class JavaMissing(TidegateError):
@@ -68,7 +68,7 @@ def java() -> str:
 
 
 def _version_of(launcher: str) -> int:
-    """The major version by the file that lies beside every runtime, which saves starting it; 0 where it is not
+    """The major version, read from the `release` file of the Java installation, which saves starting it; 0 if it is not
     known."""
     with suppress(OSError):
         output = (Path(launcher).resolve().parents[1] / "release").read_text(errors="replace")
@@ -85,9 +85,8 @@ def resolve(
     pinned: bool = True,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """The jars of `coordinates` ("group:artifact:version") and what they depend on, less what pyspark itself brings;
-    with that too where they are `complete`, for a program of its own. All are `pinned`, but what a benchmark's peers
-    bring.
+    """The jars of `coordinates` ("group:artifact:version") and of what they depend on, without those that pyspark has.
+    `complete`: with pyspark's too, for a program of its own. All are `pinned`, except what a benchmark's peers need.
 
     The first call needs the network; later ones only read the cache folder. Raises JarsUnavailable, WrongChecksum,
     JavaMissing.
@@ -101,7 +100,8 @@ def resolve(
 
 
 def check(path: Path, name: str, mend: str) -> None:
-    """Raise WrongChecksum unless the file is the one that is pinned as `name`. `mend`: what has it brought anew."""
+    """Raise WrongChecksum unless the file is the one that is pinned as `name`. `mend`: the command that removes it, so
+    that it is downloaded again."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     wanted = pins().get(name)
@@ -186,7 +186,7 @@ def _retrieve(coordinate: str, transitive: bool, complete: bool, pinned: bool, f
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """While another process downloads, wait: Ivy's cache is for one at a time."""
+    """Wait while another process downloads: only one process may use Ivy's cache at a time."""
     home().mkdir(parents=True, exist_ok=True)
     with (home() / "jars.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

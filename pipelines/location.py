@@ -1,8 +1,9 @@
-"""A place in a lake: a table's folder, its log, a file. Whatever lies in a lake is opened, listed and written here.
+"""A place in a lake: a table's folder, its log, a file. Everything in a lake is opened, listed and written here.
 
-There is one kind, files of this machine. What is asked of it is what an object store has too: whole files that are
-written once, a put that fails where the name is taken, a listing with sizes and the storage's own times, a tag that
-changes with the content. Scratch (spooled logs, version indexes) is no part of a lake: it is local and mapped.
+There is one implementation, files of this machine. It offers only what an object store has too: whole files that are
+written once, a put that fails if the name is taken, a listing with sizes and the storage's own times, a tag that
+changes with the content. Scratch (spooled logs, version indexes) is no part of a lake: it is local and
+memory-mapped.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ if TYPE_CHECKING:  # what only looks at a log does without
     import pyarrow.parquet as pq
 
 Tag = tuple[int, int]
-"""Equal as long as a file is the one that was read: an object store's ETag; here inode and time of the last change
-(ns). It is compared and never stored."""
+"""Changes whenever the file does: an object store's ETag; here inode and time of the last change (ns). It is compared,
+never stored."""
 
 UNFINISHED = "_commit_"
-"""How the name of a file begins that `put_new` has not given its own yet. No reader of Delta Lake knows it."""
+"""Prefix of a file that `put_new` has not given its final name yet. Readers of Delta Lake ignore such names."""
 
 LISTED = 2_000
 """Names that are listed in one piece."""
 
 
 Address: TypeAlias = "str | os.PathLike[str]"
-"""What a Location is made of; one itself is one, too."""
+"""What a Location can be made from; a Location itself is one."""
 
 
 class Entry:
@@ -104,7 +105,7 @@ class Location:
     # --- a file --------------------------------------------------------------------------------------------------
 
     def is_there(self) -> bool:
-        """Whether there is such a file, or anything in such a folder. Raises OSError where the storage does not say."""
+        """Whether the file exists, or the folder holds anything. Raises OSError if the storage does not say."""
         try:
             os.stat(self._at)
             return True
@@ -123,8 +124,8 @@ class Location:
             return None
 
     def written_before(self, moment: float) -> bool:
-        """Whether the storage wrote it before `moment` (s, UTC); False of what is gone. Only what no log names is as
-        old as that: a file that a table had is as old as the commit that removed it."""
+        """Whether the storage wrote it before `moment` (s, UTC); False if it is gone. Only meaningful for a file that
+        no log names: a file that belonged to a table is as old as the commit that removed it."""
         with suppress(FileNotFoundError):
             return os.stat(self._at).st_mtime < moment
         return False
@@ -143,14 +144,14 @@ class Location:
             os.replace(unfinished, self._at)
 
     def put_new(self, content: bytes) -> None:
-        """Write a file, whole or not at all. Raises FileExistsError where there is one, and OSError with one of
-        `tidegate.pipelines.lake.commits.NO_LINKS` where the storage cannot tell."""
+        """Write a file, whole or not at all. Raises FileExistsError if there is one, and OSError with one of
+        `tidegate.pipelines.lake.commits.NO_LINKS` if the storage cannot do this."""
         with self._written_beside(content) as unfinished:
             os.link(unfinished, self._at)
 
     @contextmanager
     def _written_beside(self, content: bytes) -> Iterator[str]:
-        """A file with this content in the same folder, which is gone afterwards under this name."""
+        """A file with this content in the same folder, under a temporary name that is gone after the block."""
         unfinished = os.path.join(os.path.dirname(self._at), f"{UNFINISHED}{uuid.uuid4().hex}.json.tmp")
         try:
             with open(unfinished, "wb") as file:
@@ -161,7 +162,7 @@ class Location:
                 os.unlink(unfinished)
 
     def fetched_to(self, folder: Address) -> None:
-        """Let a local folder have the file, to be read only: by a link, where it is local itself."""
+        """Make the file available in a local folder, to be read only: by a hard link, as the storage is local."""
         os.symlink(os.path.abspath(self._at), os.path.join(folder, self.name))
 
     def delete(self) -> bool:
@@ -172,8 +173,8 @@ class Location:
         return False
 
     def move(self, to: Location) -> Location:
-        """Give a file, or a folder with all that is in it, another name, which it has then: an object store copies. A
-        file that has the name is replaced."""
+        """Rename a file, or a folder with its content; an object store would copy. An existing file of that name is
+        replaced."""
         os.replace(self._at, to._at)
         return to
 
@@ -215,7 +216,7 @@ class Location:
     # --- a folder ------------------------------------------------------------------------------------------------
 
     def make(self, mode: int = 0o777) -> None:
-        """Make a folder where there is none, with those that it lies in; an object store has nothing to do."""
+        """Make a folder and its parents if missing; nothing to do on an object store."""
         try:
             with suppress(FileNotFoundError):
                 return os.mkdir(self._at, mode)
@@ -246,11 +247,11 @@ class Location:
         return [Location(path) for path in sorted(found, key=lambda path: path.split("/")) if path.endswith(suffix)]
 
     def delete_all(self, *, where_it_can: bool = False) -> None:
-        """Delete a folder with all that is in it; `where_it_can`: of what nobody needs, so that an error is none."""
+        """Delete a folder and its content. `where_it_can`: errors are ignored, for what nobody needs."""
         shutil.rmtree(self._at, ignore_errors=where_it_can)
 
     def delete_if_empty(self) -> None:
-        """Delete a folder that nothing is in; an object store has none."""
+        """Delete a folder if it is empty; an object store has no empty folders."""
         with suppress(OSError):
             os.rmdir(self._at)
 

@@ -1,7 +1,7 @@
-"""Arrow batches as one Parquet file that a Delta table can adopt, whole or not there at all; few rows for a person; the
-bounds that footers tell of a column.
+"""Writing Arrow batches as one Parquet file that a Delta table can adopt, whole or not at all; reading a few rows for
+people, and the bounds of a column from footers.
 
-It is read by Spark and by Arrow alike: plain types, microseconds, and statistics of every column in their footers.
+Spark and Arrow read the files alike: plain types, microseconds, and statistics of every column in their footers.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import pyarrow.parquet as pq
 from tidegate.pipelines.location import Address, Location
 
 GROUP_BYTES = 64 << 20
-"""Rows of about so many bytes in memory make a row group: that much is held, however long the file gets."""
+"""Bytes in memory of the rows of one row group: so much is held, however long the file gets."""
 
 PAGE_BYTES = 1 << 20
 """Of a column's values, as Arrow has it."""
 
 UNFINISHED_ROWS = ".writing"
-"""How the name of a file ends that is not whole yet."""
+"""Suffix of a file that is not whole yet."""
 
 _SAMPLE = 4096
 _REPEATED = 2
-"""How often the values of a sample must repeat for a dictionary to be worth its while."""
+"""How often the values of a sample must repeat, on average, for a dictionary to pay."""
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """A few rows as Python values. A column of dates or times of which one lies outside of the years 1 to 9999, for
-    which Python has no value, comes as text."""
+    """A few rows as Python values. A column of dates or times with a value outside of the years 1 to 9999, which Python
+    cannot hold, comes as text."""
     columns = {name: _python_values(rows.column(name)) for name in rows.schema.names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -48,8 +48,8 @@ def _python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 class BatchWriter:
     """A file that is written batch by batch, all of one schema: `with BatchWriter(path) as file: file.write(batch)`.
 
-    It has another name until it is whole, so that one of half its rows is taken by nobody. No file for no rows, nor a
-    folder.
+    It has a temporary name until it is whole, so nobody reads half of it. Without rows neither the file nor its folder
+    is made.
     """
 
     def __init__(self, path: Address) -> None:
@@ -122,14 +122,16 @@ def write_file(path: Address, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def bounded(schema: pa.Schema) -> bool | list[str]:
-    """The columns whose bounds the footer has: Arrow leaves NaN out of them, and Spark takes it for the greatest."""
+    """The columns that get bounds in the footer: not those that may hold NaN, which Arrow leaves out of bounds while
+    Spark counts it as the greatest."""
     leaves = [(name, values.type) for name, values in _leaves("", schema.empty_table())]
     known = [name for name, kind in leaves if not pa.types.is_floating(kind)]
     return True if len(known) == len(leaves) else known
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The paths of the columns whose first values repeat: a dictionary of others costs time and makes files longer."""
+    """The paths of columns whose first values repeat; for other columns a dictionary costs time and makes files
+    longer."""
     found: list[str] = []
     for name, values in _leaves("", table.slice(0, _SAMPLE)):
         # Of lists and maps Arrow has no separate values.
@@ -139,8 +141,8 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _written_at_once(table: pa.Table) -> int:
-    """How many values go into a column at once: about a page of the widest. Arrow would take 1,024, and finds out the
-    bounds of a text column that is a dictionary anew for each of them."""
+    """How many values are written into a column at once: about a page of the widest column. Arrow's default is 1,024,
+    and it computes the bounds of a dictionary text column anew for each such piece."""
     width = max((column.nbytes for _, column in _leaves("", table)), default=0) / max(table.num_rows, 1)
     return min(max(int(PAGE_BYTES / max(width, 1.0)), 1024), 1 << 16)
 
@@ -155,7 +157,7 @@ def _leaves(prefix: str, columns: pa.Table) -> Iterator[tuple[str, pa.ChunkedArr
 
 
 def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
-    """Least and greatest value of a column (a dotted path) without NULLs; None where the footer does not say."""
+    """Least and greatest value of a column (a dotted path) without NULLs; None if the footer does not say."""
     found = [statistics_of(footer.row_group(group), column) for group in range(footer.num_row_groups)]
     known = [each for each in found if each is not None and not each.null_count]
     if not known or len(known) < len(found):
@@ -164,8 +166,8 @@ def column_bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | Non
 
 
 def bounds_of(statistics: pq.Statistics) -> tuple[Any, Any] | None:
-    """Least and greatest value; None where they are not known, or are dates and times outside of the years 1 to 9999,
-    which Python has no value for."""
+    """Least and greatest value; None if they are not known, or are dates and times outside of the years 1 to 9999,
+    which Python cannot hold."""
     try:
         return (statistics.min, statistics.max) if statistics.has_min_max else None
     except (OverflowError, ValueError):

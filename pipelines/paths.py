@@ -1,4 +1,4 @@
-"""Where files may lie: in folders of this machine, and for a script's sources in those that its owner allows.
+"""Where files may lie: in folders of this machine; for a script's sources, only in folders that its owner allows.
 
 $TIDEGATE_FILES_ROOT names them (several with the system's path separator between them). Without it they are the folder
 of the script, where a relative path begins, and the one in which the process was started.
@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"(?i)\s*(?!file:)[a-z][a-z0-9+.-]+:/")
 
 
 def problem(said: str | PathLike[str]) -> str:
-    """Why what a person wrote is no folder of this machine; empty where it is one."""
+    """Why a path that a person wrote is no folder of this machine; empty if it is one."""
     text = str(said)
     if found := _ADDRESS.match(text):
         return f"{found.group().rstrip('/')}// is not a folder of this machine, and files can lie nowhere else yet"
@@ -30,7 +30,7 @@ def problem(said: str | PathLike[str]) -> str:
 
 
 _NO_DELTA = re.compile(r"%[0-9A-Fa-f]{2}|[]|^[\\]")
-"""What delta-rs takes for something else in a path: it decodes the first, and does not get along with the others."""
+"""Characters that delta-rs misreads in a path: it decodes the first, and fails on the others."""
 
 
 def delta_problem(path: Path) -> str:
@@ -43,7 +43,7 @@ def delta_problem(path: Path) -> str:
 
 def local(said: str | PathLike[str], where: str, base: Path | None = None) -> Path:
     """The folder for Delta tables that a person wrote, as an absolute path; `file:` may stand before it, and a relative
-    one begins at `base`, or where the process runs. Raises PlanningError, which says `where` it was written."""
+    one begins at `base`, or in the working directory. Raises PlanningError that names `where` it was written."""
     found = ((base or Path()) / plain(str(said))).absolute()
     if why := problem(said) or delta_problem(found):
         raise PlanningError(

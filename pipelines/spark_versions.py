@@ -1,6 +1,6 @@
-"""Which Spark this is, which jars go with it, and what an older one does in another way.
+"""The installed version of Spark, the jars that go with it, and what older versions need done another way.
 
-No other module asks for the version. Docs: docs/spark.md, docs/decisions/0037.
+No other module reads the version. Docs: docs/spark.md, docs/decisions/0037.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def counted(value: int, noun: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` as one sentence without its stop; what were several are parted by semicolons."""
+    """`text` as one sentence without its full stop; several sentences are joined by semicolons."""
     joined = _STOP.sub(lambda found: f"; {(found[1] or '').lower()}", " ".join(text.split()))
     return joined.rstrip(". ")
 

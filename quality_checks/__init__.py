@@ -1,4 +1,4 @@
-"""What is between staged and published: the match proof, the counts, the suite, and the verdict they add up to."""
+"""The step between staged and published: the match proof, the counts, the suite, and the resulting verdict."""
 
 if __name__ == "quality_checks":  # in a checkout, by its folder's name
     from tidegate.names import replace

@@ -60,11 +60,11 @@ def latest_sql(changelog: str, keys: Sequence[str], columns: Sequence[str]) -> s
 
 
 SHOWN = 1_000
-"""Differences that are listed; all are counted."""
+"""How many differences are listed; all are counted."""
 MOST_KEYS = 20_000
-"""So many keys are asked for by name; where there are more, all rows are read again, in one read view."""
+"""Up to so many keys are read by name; for more, all rows are read again, in one read view."""
 ROUNDS = 5
-"""Readings of keys that change while they are read, before they are reported as unsettled."""
+"""How often keys that change while they are read are read again, before they are reported as unsettled."""
 WAIT_S = 300.0
 """How long another runner that works on the table may take to bring the changelog past the cut."""
 _POLL_S = 0.5
@@ -75,7 +75,7 @@ Key = dict[str, Any]
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A key of which lake and source do not say the same.
+    """A key for which lake and source differ.
 
     `kind`: missing (the source has it, the lake does not), extra (the reverse), changed; then `columns` differ.
     """
@@ -87,13 +87,13 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class SourceReconciliation:
-    """What came of one table.
+    """The result for one table.
 
     Attributes:
         rows: of the lake's latest state; `source_rows` of the source, as it was read first.
-        chunks, buckets, differing_buckets: read, compared, and not alike at first.
-        low, high: the places of the log between which the first reading was; `cut` is where the last one was, the
-            same as `high` where there was one only.
+        chunks, buckets, differing_buckets: read, compared, and different at first.
+        low, high: the log positions between which the first reading was; `cut` is the position of the last one, the
+            same as `high` if there was only one.
         rechecked: keys that were read again, and `rounds` how often.
         differences: how many keys differ; `shown` are some of them.
         unsettled: keys that changed at every reading: neither equal nor different.
@@ -121,7 +121,7 @@ class SourceReconciliation:
         return not self.differences and not self.unsettled
 
     def error(self, next_command: Advised) -> SourceDiffers:
-        """What is wrong, as an error. Keys are data, and are not in it."""
+        """The differences as an error. Keys are data, and are not in it."""
         kinds = {kind: sum(item.kind == kind for item in self.shown) for kind in ("changed", "missing", "extra")}
         text = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         differ = "differs" if self.differences == 1 else "differ"
@@ -250,7 +250,7 @@ class _Reconciling:
     # --- the source ----------------------------------------------------------------------------------------------
 
     def _read_all(self) -> int:
-        """Read every row once, in parallel, and keep the hashes; how many chunks it took."""
+        """Read every row once, in parallel, and store the hashes; returns how many chunks it took."""
         bar: Task | None = None
         done = total = 0
         for rows, done_now, total in self.comparison.batches(self.spark):
@@ -268,8 +268,8 @@ class _Reconciling:
     def _at_once(
         self, asked: Sequence[Key] | None, number: int
     ) -> tuple[LogPlace, list[RowDifference], int, Sequence[Key] | None]:
-        """Read these keys (all rows for None) in one view, and compare: where that was, what differs, how much, and
-        the keys that changed meanwhile, so that they have to be asked for once more."""
+        """Read these keys (all rows for None) in one view, and compare. Returns the position, what differs, how many
+        keys differ, and the keys that changed meanwhile and have to be read once more."""
         low = self.comparison.low()
         self._keep(self.comparison.at_once(self.spark, asked), f"again-{number}")
         high = self.comparison.high()
@@ -311,7 +311,8 @@ class _Reconciling:
             )
 
     def _changed(self, low: LogPlace, high: LogPlace) -> list[Key] | None:
-        """The keys that changed between two places; None where that is more than can be asked for, or a truncate."""
+        """The keys that changed between two positions; None if there are more than can be read by name, or a
+        truncate."""
         if not low < high:
             return []
         changes = self._changelog().where(between(low, high))
@@ -322,7 +323,7 @@ class _Reconciling:
         return [self._key(row) for row in rows]
 
     def _catch_up(self, place: LogPlace) -> None:
-        """Bring the changelog past `place`, or wait for who works on it."""
+        """Bring the changelog past `place`, or wait for the runner that works on it."""
         end = time.monotonic() + self.wait_s
         while self._reached() < place:
             try:

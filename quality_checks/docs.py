@@ -37,9 +37,9 @@ def folder(staged: StagedEpoch) -> Location:
 def keep(
     staged: StagedEpoch, result: ExpectationSuiteValidationResult, of: str = "", held: bool | None = None
 ) -> tuple[str, str]:
-    """Store a result, and the page where one is due. Returns the paths of the JSON and of the page. Repeating it
+    """Store a result, and its page if one is wanted. Returns the paths of the JSON and of the page. Repeating it
     replaces the same files. `of` is put in front of the names: "suite-" for the script's own suite. `held`: whether it
-    holds the epoch, which then keeps its page; what only warns does not. By the result's success when None."""
+    holds the epoch, which then keeps its page; by the result's success when None. A warning does not hold."""
     held = not result.success if held is None else held
     home = folder(staged)
     home.make()
@@ -75,16 +75,17 @@ POLICY = (
 neither its own, which come from elsewhere and would see the rows, nor one that is part of a value."""
 
 _MARKUP = {"<": "\ue000", ">": "\ue001", "&": "\ue002", '"': "\ue003", "'": "\ue004"}
-"""What replaces a character of HTML while a page is made: nobody takes it for markup, and nobody escapes it."""
+"""Replacements for HTML's special characters while a page is made, so that neither markup nor double escaping
+results."""
 _STOOD_IN = str.maketrans(_MARKUP)
 _ESCAPED = str.maketrans({stand_in: escape(character) for character, stand_in in _MARKUP.items()})
 
 
 def render(result: ExpectationSuiteValidationResult) -> str:
-    """The page of Data Docs of one result: one file, that needs no other of ours.
+    """The Data Docs page of one result: one file that needs no other of ours.
 
-    Great Expectations escapes some of the values in it, and puts others into the page as they are. So what is rendered
-    holds no character of HTML, and these come back, escaped, once the page is made.
+    Great Expectations escapes some of the values in it, and inserts others as they are. So what is rendered holds no
+    special character of HTML; these are inserted, escaped, once the page is made.
     """
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
@@ -111,7 +112,7 @@ def _without_markup(value: Any) -> Any:
 
 
 def _forget(home: Location, of: str) -> None:
-    """Remove the oldest results that were good; an epoch that failed has a page, and is kept."""
+    """Remove the oldest results that were good; results with a page, of failed epochs, stay."""
     names = {entry.name for entries in home.listed() for entry in entries}
     results = re.compile(re.escape(of) + _NAME)
     found = [(match, name) for name in names if (match := results.fullmatch(name))]

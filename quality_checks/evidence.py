@@ -1,6 +1,6 @@
-"""What the checks look at: the staged epoch as it was recorded, and its files as they lie on disk now.
+"""The input of the checks: the staged epoch as it was recorded, and its files as they are on disk now.
 
-Nothing here needs Spark: a Parquet footer has rows, columns and nulls in about a millisecond.
+Nothing here needs Spark: a Parquet footer gives rows, columns and nulls in about a millisecond.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Check:
-    """One question that the gate asks of a staged epoch.
+    """One check of the gate.
 
     Attributes:
-        name: What its results are called.
-        of_join: Answers for an epoch of joined rows.
-        of_process: Answers for an epoch of a process, which gives other rows than it takes; None where `of_join` does.
+        name: The name of its results.
+        of_join: Checks an epoch of joined rows.
+        of_process: Checks an epoch of a process, whose output rows are not its input rows; None if `of_join` does.
     """
 
     name: str
@@ -119,14 +119,14 @@ class Check:
     of_process: Callable[[Evidence], CheckResult] | None = None
 
     def __call__(self, evidence: Evidence) -> CheckResult:
-        """The answer for the evidence's epoch."""
+        """The result for the evidence's epoch."""
         if self.of_process is None or evidence.staged.insert.process is None:
             return self.of_join(evidence)
         return self.of_process(evidence)
 
 
 def gather(staged: StagedEpoch) -> Evidence:
-    """Read every footer and the schemas of the tables. Raises OSError where the disk fails: that is no verdict."""
+    """Read every footer and the schemas of the tables. Raises OSError if the disk fails: that is no verdict."""
     footers, broken = [], {}
     for file in (StagedFile(**file) for file in staged.staged.files):
         try:
@@ -184,5 +184,5 @@ def listed(counts: Mapping[str, int]) -> str:
 
 
 def subject(staged: StagedEpoch) -> str:
-    """Which epoch a sentence is about."""
+    """The epoch that a sentence is about, as text."""
     return f"INSERT {staged.plan.insert}, epoch {staged.plan.epoch}"

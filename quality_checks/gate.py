@@ -1,4 +1,4 @@
-"""The built-in gate (entry point `tidegate.gates`, default): the checks of a staged epoch, and what they add up to.
+"""The built-in gate (entry point `tidegate.gates`, default): the checks of a staged epoch, and the verdict.
 
 Every check compares what the join counted in its own pass with numbers that come from elsewhere: the watermark log, the
 Parquet footers, the plan, the tables' schemas. What cannot be shown is held: missing is never good.
@@ -35,17 +35,17 @@ QUESTIONS: Mapping[str, str] = {
     "expectations": "Are schema, keys and row counts as a Great Expectations suite of Tidegate's own expects them?",
     "suite": "Do the rows meet every expectation of the suite that the target names ('quality.suite')?",
 }
-"""What `judge` reports, by name, and what each check asks: known before anything runs or is loaded, so that Dagster can
-show it."""
+"""The checks that `judge` reports, by name, and the question of each: known before anything runs or is imported, so
+that Dagster can show them."""
 
 CHECK_NAMES: tuple[str, ...] = tuple(QUESTIONS)
 
 READABLE = ("counts-complete", "staged-files")
-"""Where one of these failed, the files are not what was staged, and the suite does not read them."""
+"""If one of these failed, the files are not what was staged, and the suite does not read them."""
 
 
 def written_by_the_user(pipeline: Pipeline, insert: Insert) -> tuple[str, ...]:
-    """Those of the checks that the script itself asks for: constraints of a target, and its suite."""
+    """The checks that the script itself asks for: constraints of a target, and its suite."""
     targets = [pipeline.table(name) for name in insert.outputs]
     asked = {"constraints": any(map(_constrained, targets)), "suite": any(table.suite for table in targets)}
     return tuple(name for name, is_asked in asked.items() if is_asked)
@@ -58,7 +58,7 @@ def _constrained(table: Table) -> bool:
 
 
 def prepare() -> None:
-    """Load what the first judging of a process would wait for (4 s of Great Expectations), while the join runs."""
+    """Import what the first verdict of a process would wait for (4 s of Great Expectations), while the join runs."""
     from tidegate.quality_checks import suite
 
     suite.load()
@@ -85,7 +85,7 @@ def judge(staged: StagedEpoch, spark: Callable[[], SparkSession]) -> GateVerdict
 
 
 def verdict(staged: StagedEpoch, results: Sequence[CheckResult]) -> GateVerdict:
-    """What the results of the checks add up to."""
+    """The verdict for the results of the checks."""
     plan = staged.plan
     failed = [result for result in results if not result.passed]
     return GateVerdict(

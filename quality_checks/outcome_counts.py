@@ -1,6 +1,5 @@
-"""The counts of a staged epoch, read by what they mean; and what is known of it in numbers, from counts and footers
-alone, which is stored with its verdict.
-"""
+"""The counts of a staged epoch, by their meaning; and its statistics, from counts and footers alone, which are stored
+with its verdict."""
 
 from __future__ import annotations
 
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 PLACES = ("publish", "quarantine", "drop")
 
 PROCESSED = "processed"
-"""Probe rows that a process function has taken."""
+"""The count of probe rows that went into a process function."""
 
 OF_PROCESSES = ("emitted", "watermark", "broadcast", "state")
-"""Facts of an epoch of a process: how many rows it gave, what its outputs say of time, the digest of its broadcast
-state, its state."""
+"""Facts of an epoch of a process: how many rows it gave, its outputs' time, the digest of its broadcast state, its
+state."""
 
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """How many released rows had which outcome, and which place they went to. What is missing counts as 0 here;
-    that nothing is missing is a check of its own."""
+    """How many released rows had which outcome, and which place they went to. A missing count is 0 here; that none is
+    missing is a check of its own."""
 
     counts: Mapping[str, int]
 
@@ -54,7 +53,7 @@ class OutcomeCounts:
 
     @property
     def unmatched(self) -> dict[str, int]:
-        """`why@alias` -> rows that a build had no version for."""
+        """`why@alias` -> rows for which a build had no version."""
         return self._of("unmatched:")
 
     @property

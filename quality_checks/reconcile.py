@@ -30,9 +30,9 @@ __all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "
 class Reconciliation:
     """Where the rows of one INSERT are, and what is wrong with that.
 
-    `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None where a log does not
-    say (a file without row counts, or one that deletion vectors thin out). `problems`: a sentence each. `removed`:
-    rows that retention has taken out of a table.
+    `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None if a log does not say
+    (a file without row counts, or with deletion vectors). `problems`: a sentence each. `removed`: rows that retention
+    has removed from a table.
     """
 
     rows: WhereRowsAre
@@ -159,8 +159,8 @@ def _tables_of(
 
 
 def _differences(tables: Mapping[str, int | None], said: Mapping[str, int], thinned: Collection[str]) -> list[str]:
-    """What the tables hold, against what the plans say. Rows that have passed out of retention (`thinned`) were in
-    their place before."""
+    """What the tables hold, compared with the plans. Rows that retention has removed (`thinned`) were in their place
+    before."""
     return [
         f"{name} holds {counted(there, 'row')}, by the control tables it should be {said[name]:,}"
         for name, there in tables.items()
@@ -208,8 +208,8 @@ def _removed(lake: Lake, pipeline: Pipeline, insert: Insert) -> int:
 
 
 def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
-    """Where the rows are, and the probe's epoch up to which that is known. What checkpoints have summed is not read
-    again, so that a look costs the same on an old lake."""
+    """Where the rows are, and the probe's epoch up to which that is known. Sums of checkpoints are not computed again,
+    so that the cost does not grow with the lake's age."""
     rows, upto, target = None, 0, lake.target_path(pipeline.table(insert.target))
     while True:
         before, (_, found) = rows, newest_of(lake, insert.id, target)

@@ -1,5 +1,5 @@
-"""Rows as hashes: the same Spark SQL for the source's table and for the lake's latest state, so that equal rows are
-equal numbers and nothing but a difference has to be looked at.
+"""Rows as hashes: the same Spark SQL for the source's table and for the lake's latest state, so that equal rows have
+equal numbers and only differences have to be examined.
 
 Every row becomes its key, `_bucket` (by key), `_row` (64 bits over all columns) and `_cells` (32 bits a column, so that
 a differing column can be named). A checksum is count, xor and sum over the `_row`s of a bucket.
@@ -16,7 +16,8 @@ ROWS_PER_BUCKET = 20_000
 
 
 def hashed(keys: Sequence[str], columns: Sequence[str], buckets: int) -> list[str]:
-    """What to select of rows that have `columns`. A null is hashed as itself: xxhash64 alone would pass over it."""
+    """The expressions to select from rows with these `columns`. A null has a hash of its own: xxhash64 alone would skip
+    it."""
     own = [quoted(key) for key in keys]
     parts = [part for column in columns for part in (quoted(column), f"{quoted(column)} IS NULL")]
     cells = ", ".join(f"hash({quoted(column)}, {quoted(column)} IS NULL)" for column in columns)
@@ -47,8 +48,8 @@ def differing_buckets(source: str, lake: str) -> str:
 
 
 def differences(source: str, lake: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Keys of which both sides do not say the same: the key, `_kind` (missing, extra, changed; of the lake) and the
-    names of the columns that differ."""
+    """Keys for which both sides differ: the key, `_kind` (missing, extra, changed; in the lake) and the names of the
+    columns that differ."""
     equal = " AND ".join(f"s.{quoted(key)} = l.{quoted(key)}" for key in keys)
     shown = ", ".join(f"coalesce(s.{quoted(key)}, l.{quoted(key)}) AS {quoted(key)}" for key in keys)
     names = ", ".join(map(spark_string, columns))

@@ -45,7 +45,7 @@ NAME = "expectations"
 
 
 def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
-    """Run the suite, keep its result, and say whether every expectation was met."""
+    """Run the suite, store its result, and return whether every expectation was met."""
     staged = evidence.staged
     result, wanted = run(evidence, measure(evidence, spark)), len(expectations(evidence))
     path, _ = docs.keep(staged, result)
@@ -66,7 +66,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
 
 
 def not_run(evidence: Evidence, because: list[str], name: str = NAME) -> CheckResult:
-    """The result where the files are not those that were staged: nothing in them is worth reading."""
+    """The result if the files are not those that were staged: nothing in them is worth checking."""
     return CheckResult(
         name, False, observed={"expectations": 0}, detail=f"the suite was not run, because of: {', '.join(because)}"
     )
@@ -100,7 +100,7 @@ def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationRe
 
 
 def expectations(evidence: Evidence) -> list[Expectation]:
-    """What must hold of the metrics of this epoch."""
+    """The expectations on the metrics of this epoch."""
     from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
     from great_expectations.expectations.core.expect_column_most_common_value_to_be_in_set import (
         ExpectColumnMostCommonValueToBeInSet,
@@ -130,7 +130,7 @@ def expectations(evidence: Evidence) -> list[Expectation]:
 
 
 def described(item: Any) -> str:
-    """One expectation that was not met, in a few words."""
+    """An expectation that was not met, in a few words."""
     if item.exception_info.get("raised_exception"):
         return f"{item.expectation_config.kwargs.get('column')}: {item.exception_info.get('exception_message')}"
     wanted = item.expectation_config.kwargs
@@ -139,7 +139,8 @@ def described(item: Any) -> str:
 
 
 AGGREGATE_FROM = 500_000
-"""From so many rows to publish on, they are read back and counted by Spark; below, their footers are believed."""
+"""With so many rows to publish or more, they are read back and counted by Spark; with fewer, their footers are
+trusted."""
 
 ROWS, KEPT_OUT, COLUMNS, READ_BY = "rows to publish", "rows to quarantine", "columns", "read by"
 

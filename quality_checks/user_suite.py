@@ -28,10 +28,10 @@ NAME = "suite"
 
 
 def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
-    """Run the suite, keep its result and its page, and say whether every expectation was met.
+    """Run the suite, store its result and its page, and return whether every expectation was met.
 
     One that only warns does not hold the epoch; one that could not be evaluated does, and so does a result that does
-    not answer for every expectation.
+    not cover every expectation.
     """
     staged = evidence.staged
     suite = staged.target.suite
@@ -69,7 +69,7 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
 
 
 def _rows(evidence: Evidence, spark: SparkSession) -> DataFrame:
-    """The rows to publish; none are a DataFrame as well."""
+    """The rows to publish; an empty DataFrame if there are none."""
     columns = evidence.staged.target.physical_columns
     rows = evidence.staged.rows(spark)
     if rows is None:
@@ -119,7 +119,7 @@ def _raised(info: Mapping[str, Any]) -> str:
 
 
 def described(item: Any) -> str:
-    """One expectation that was not met, in a few words."""
+    """An expectation that was not met, in a few words."""
     config = item.expectation_config
     raised = _raised(item.exception_info or {})
     of = config.kwargs.get("column") or config.kwargs.get("column_list") or ""

@@ -1,6 +1,6 @@
-"""Several names of one module: the short ones, and in a checkout the names of its folders.
+"""Several names for one module: the short ones, and in a checkout the names of its folders.
 
-Each leads to the module itself, so that no class exists twice.
+Each name leads to the same module object, so that no class exists twice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def lead(names: Mapping[str, str]) -> None:
 
 
 def new_spelling(error: BaseException) -> str:
-    """What to write where `error` is that a module of Tidegate was not found by its folder's name; else empty."""
+    """What to write instead, if `error` is that a module of Tidegate was not found by its folder's name; else empty."""
     name = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
     if name is None or name.partition(".")[0] not in ROOMS:
         return ""

@@ -1,5 +1,5 @@
-"""One incident a cause: what is behind because a run was lost, waits in the queue, or could not be started while the
-daemon was away, is no incident of its own."""
+"""One incident a cause: a table that is behind because a run was lost, waits in the queue, or could not be started
+while the daemon was away, is no incident of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.pipelines.text import moment, seconds
 QUEUED_S = 300.0
 """A run that has waited longer in Dagster's queue is an incident."""
 AWAY_S = 120.0
-"""Between two ticks: longer, and the daemon was away."""
+"""A longer time between two ticks means that the daemon was away."""
 
 _PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
 _PLANS = (AssetCheckEvaluationPlanned, AssetMaterializationPlannedData)
@@ -32,10 +32,11 @@ _OF_RUNS = ("run-failed", "check-not-run")
 def queued(
     instance: dg.DagsterInstance, found: Watched, options: AlertOptions, now: float, known: dict[str, str]
 ) -> Incident | None:
-    """Runs of what is watched that have waited too long in Dagster's queue; they are not the reason, the queue is.
+    """Watched runs that have waited too long in Dagster's queue: the queue is the cause, not the runs.
 
-    `known`: the pipelines of runs in the queue that say in their history alone what they make, by their ids. It is
-    brought up to date, so that each of these histories is read once."""
+    `known`: the pipelines of queued runs that say only in their history what they make, by run id. It is updated, so
+    that each of these histories is read once.
+    """
     records = instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), ascending=True)
     before, of = dict(known), dict[str, str]()
     known.clear()
@@ -66,8 +67,8 @@ def queued(
 
 
 def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timedelta) -> Seen:
-    """`seen` without the lag that follows from something else that is open or seen; and with the daemon's absence, if
-    that is what lag follows from. An absence explains what is behind for no longer than `bound` after it."""
+    """`seen` without lag that follows from another incident, open or seen; and with the daemon's absence, if lag
+    follows from that. An absence explains lag for at most `bound` after it."""
     tables = {str(table.subject): table for table in found.tables}
     queue = next((item for item in seen.incidents if item.kind == "runs-queued"), None)
     waiting = set(queue.details["pipelines"]) if queue is not None else set()
@@ -92,8 +93,8 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
 
 
 def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.DagsterInstance | None = None) -> str:
-    """The pipeline that a run works on: by its job's tag, else by what it was asked to make, also beside other assets.
-    A whole job of a team's own asks for nothing: what it was to make is in its events, in `instance`."""
+    """The pipeline that a run works on: by its job's tag, else by the assets that it was asked to make, possibly beside
+    others. A whole job of a team's own names no assets: what it was to make is in its events, in `instance`."""
     if PIPELINE_TAG in run.tags:
         return run.tags[PIPELINE_TAG]
     keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
@@ -106,7 +107,8 @@ def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.D
 
 
 def _held_up(table: WatchedTable, item: Open) -> bool:
-    """Whether an open incident of a run is why this table does not go on: its step failed, or the run was lost."""
+    """Whether an open incident of a run explains why this table does not go on: its step failed, or the run was
+    lost."""
     if item.kind not in _OF_RUNS or item.pipeline != table.pipeline:
         return False
     failed = item.details.get("failed_steps") or ()

@@ -81,7 +81,7 @@ class Channel(Protocol):
     def name(self) -> str: ...
 
     def send(self, message: Message) -> None:
-        """Raises Undelivered, which says why and never where."""
+        """Send a message. Raises Undelivered, which says why and never where."""
         ...
 
 
@@ -143,8 +143,8 @@ class BrokenChannel:
 
 @dataclass
 class _Silence:
-    """Keeps loggers quiet that may write an address, for as long as somebody sends; then they are as they were: the
-    host may have its own reasons to keep one quiet."""
+    """Silences loggers that may write an address while anybody sends; then restores them, as the host may have reasons
+    of its own to silence one."""
 
     senders: int = 0
     before: dict[str, bool] = field(default_factory=dict)
@@ -198,14 +198,14 @@ def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tupl
 
 
 def secrets_of(options: AlertOptions, environment: Mapping[str, str] | None = None) -> frozenset[str]:
-    """What of the channels' addresses must not turn up in anything that is sent."""
+    """The parts of the channels' addresses that must not appear in anything that is sent."""
     known = os.environ if environment is None else environment
     urls = [url for url, problem in _addresses(options, known) if problem is None]
     return frozenset(part for url in [*urls, address(known) or ""] for part in _secret_parts(url))
 
 
 def _secret_parts(url: str) -> Iterator[str]:
-    """What of an address must not turn up in a message: all of it, and its passwords, as written and as meant."""
+    """The parts of an address that must not appear in a message: all of it, and its passwords, encoded and decoded."""
     yield url
     found = [part for credentials in _CREDENTIALS.findall(url) for part in credentials.split(":", 1)[1:]]
     found += [value for name, value in _PARAMETER.findall(url) if name == "pass" or is_secret(name)]

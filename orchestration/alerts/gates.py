@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
 _RECORDS = 20
-"""Newest records of a check, of which some are of no run: as often as runs were queued, it is reported again."""
+"""How many of a check's newest records are read; some are of no run: a result is reported again each time a run was
+queued."""
 _SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
@@ -37,7 +38,8 @@ _SHOW_ROWS = ("constraints", "suite")
 def held_epoch(
     watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, known: Collection[str] = ()
 ) -> Incident | None:
-    """The epoch of this INSERT that its gate holds now. Its rows are read for an incident that is not among `known`."""
+    """The incident of the epoch of this INSERT that its gate holds now. Its rows are read only for an incident that is
+    not among `known`."""
     lake = Lake.found(watched.lake)
     row = lake.epochs.last(watched.owner) if lake else None
     if lake is None or row is None:
@@ -96,7 +98,7 @@ def _keys(
 
 
 def _said(verdict: VerdictRow, keys: int) -> list[str]:
-    """The verdict's reasons; where no key may be shown, without what they show of rows."""
+    """The verdict's reasons; without what they show of rows if no key may be shown."""
     if keys > 0:
         return list(verdict.reasons)
     failed = [check for check in verdict.checks if not check["passed"]]
@@ -148,8 +150,8 @@ def _epochs(lake: Lake, watched: WatchedInsert, generation: int, since: int) -> 
 def growing_quarantine(
     watched: WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions, now: int, known: Collection[str] = ()
 ) -> Incident | None:
-    """More rows than the bound went to this INSERT's quarantine within the window. What a person discarded does not
-    count: that was decided. The rows are read for an incident that is not among `known`."""
+    """An incident if more rows than the bound went to this INSERT's quarantine within the window. Rows that a person
+    discarded do not count. The rows are read only for an incident that is not among `known`."""
     lake = Lake.found(watched.lake)
     newest = lake.epochs.last(watched.owner) if lake else None
     if lake is None or newest is None:

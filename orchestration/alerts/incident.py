@@ -1,4 +1,4 @@
-"""One incident: when it begins, and when it is over. Never holds a secret."""
+"""One incident, from its beginning to its end. Never holds a secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind = Literal[
 State = Literal["open", "resolved"]
 
 SHORTEST_SECRET = 4
-"""Shorter values of secret variables are not looked for: they would blank out half of any text."""
+"""Shorter values of secret variables are not masked: they would blank out half of any text."""
 
 
 @dataclass(frozen=True)

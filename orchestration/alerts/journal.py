@@ -1,5 +1,5 @@
-"""What was sent is stored in the lake: for `tidegate report`, and so that code locations that share a lake send each
-incident once. Where the journal cannot be read or written the message is sent all the same."""
+"""Sent alerts are stored in the lake: for `tidegate report`, and so that code locations that share a lake send each
+incident once. If the journal cannot be read or written, the message is sent all the same."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import AlertRow, Lake
 
 LOOKED_AT = 200
-"""Rows of each pipeline that are looked at for what another code location has sent: the newest."""
+"""How many of each pipeline's newest rows are searched for what another code location has sent."""
 TRIES = 4
-"""Another location may add a row at the same time: then it is read first."""
+"""How often a row is tried: another location may add one at the same time, which is then read first."""
 
 
 def journal(
     messages: Sequence[Message], watched: Watched, log: logging.Logger, now: float, teller: str = ""
 ) -> list[Message]:
-    """Add the messages to the `alerts` table of their pipeline's lake; of no pipeline's own, to every pipeline's.
-    Returns those that are to be sent: all that no other `teller` (a code location) has sent for one of these lakes."""
+    """Add the messages to the `alerts` table of their pipeline's lake; messages of no pipeline to every lake's. Returns
+    those to send: all that no other `teller` (a code location) has sent for one of these lakes."""
     folders = {item.pipeline: item.lake for item in (*watched.tables, *watched.inserts)}
     own: list[Message] = []
     for message in messages:

@@ -1,7 +1,7 @@
-"""One look at the lakes and at their sources: which incidents there are now. The sources are asked in threads: one who
-never answers holds up nobody.
+"""One look at the lakes and at their sources: the incidents there are now. Sources are asked in threads, so that one
+that never answers delays nobody.
 
-A sensor's tick that takes longer than Dagster waits for it is lost with all that it has sent, and sent again.
+A sensor's tick that takes longer than Dagster waits is lost with all that it has sent, and sent again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tidegate.pipelines.errors import TidegateError
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Questions that are under way at the same time."""
+"""How many questions are under way at the same time."""
 
 
 class Unanswered(Exception):
-    """Nobody has answered so far."""
+    """There was no answer in time."""
 
 
 def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callable[[], T]]:
-    """Ask all of them, AT_ONCE at the same time, and wait `within` s in all. Each answer is a function that gives it,
-    or raises what the question raised, or Unanswered.
+    """Ask all questions, AT_ONCE at the same time, and wait at most `within` s in all. Each answer is a function that
+    returns it, or raises what the question raised, or Unanswered.
 
-    The thread of a question without an answer stays until it has one, and cannot keep the process alive.
+    The thread of a question without an answer goes on until it has one; it does not keep the process alive.
     """
     end = time.monotonic() + within
     open_ones = list(enumerate(questions))[::-1]
@@ -79,12 +79,12 @@ ASK_FOR_S = 20.0
 """How long the sources are asked in one tick, all of them together; Dagster gives up a tick after a minute."""
 
 Questions = tuple[Kind, list[tuple[str, Callable[[], Incident | None]]]]
-"""All that has to be asked to know the incidents of one kind: of whom, and what."""
+"""The questions for incidents of one kind: whom to ask, and what."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One tick's look at what is watched. `now` in s, UTC. Nothing that it reports holds a secret of the channels."""
+    """One tick's check of what is watched. `now` in s, UTC. Nothing that it reports holds a secret of the channels."""
 
     found: Watched
     instance: dg.DagsterInstance
@@ -93,8 +93,8 @@ class Look:
     now: float
 
     def at_lakes(self, unread: Mapping[str, Asked], known: Collection[str], queue: dict[str, str]) -> Seen:
-        """What the lakes show, with what the sources said last. Incidents whose keys are `known` have been sent, so no
-        rows are read for them. `queue` is what is known of runs in Dagster's queue, and brought up to date."""
+        """The incidents that the lakes show, with what the sources said last. For incidents whose keys are `known`,
+        which have been sent, no rows are read. `queue`: what is known of runs in Dagster's queue; it is updated."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
             ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options, known)) for i in found.inserts]),
@@ -112,8 +112,8 @@ class Look:
         )
 
     def at_sources(self, known: Mapping[str, Asked]) -> tuple[dict[str, Asked], Seen]:
-        """What the sources themselves report: what of each is unread, and what follows from that. One that does not
-        answer is left as it was in `known`, and holds up no other."""
+        """What the sources themselves report: what of each is unread, and the incidents that follow. A source that does
+        not answer stays as in `known`, and delays no other."""
         tables, instance, options, at = self.found.tables, self.instance, self.options, self._at
         passing: list[Callable[[], Incident | None]] = [lambda t=t: passing_log(t, instance, options) for t in tables]
         asking: list[Callable[[], Asked | None]] = [lambda t=t: ask(t, known.get(t.subject), at) for t in tables]
@@ -161,5 +161,5 @@ class Look:
 
 
 def _cause(error: Exception) -> object:
-    """What an error says, where somebody has seen to it that it holds no secret; else its kind."""
+    """An error's message, if it is known to hold no secret; else its type."""
     return error if isinstance(error, TidegateError | OSError | Unanswered) else type(error).__name__

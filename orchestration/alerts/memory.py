@@ -25,9 +25,10 @@ _logger = logging.getLogger("tidegate.alerts")
 
 @dataclass(frozen=True)
 class Open:
-    """An incident that goes on, without its evidence: enough to say that it is over. `since`: s, UTC.
+    """An open incident, without its evidence: enough to report its end. `since`: s, UTC.
 
-    `times`: how often it was seen, of one that is seen run by run. `subject`: what its end is an end of."""
+    `times`: how often it was seen, for incidents that are seen run by run. `subject`: what its end is an end of.
+    """
 
     key: str
     kind: str
@@ -65,22 +66,22 @@ class Open:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look has found.
+    """The result of a look.
 
     Attributes:
-        incidents: all that go on, of what could be looked at.
-        kinds: the kinds that were looked for.
-        unseen: kind and subject of what could not be looked at; what is open of it stays as it was.
+        incidents: all that go on, of what could be checked.
+        kinds: the kinds that were checked.
+        unseen: kind and subject of what could not be checked; open incidents of it stay open.
     """
 
     incidents: Sequence[Incident]
     kinds: Collection[Kind]
     unseen: Collection[str] = ()
     taken: Collection[str] = ()
-    """Keys of incidents that follow from another one: no message says that they begin, nor that they end."""
+    """Keys of incidents that follow from another one: no message is sent when they begin or end."""
 
     def ends(self, item: Open) -> bool:
-        """Whether an open incident would have been found, and was not."""
+        """Whether an open incident would have been found again, and was not."""
         unseen = any(item.key.startswith(f"{subject} ") for subject in self.unseen)
         return item.kind in self.kinds and not unseen and all(item.key != going.key for going in self.incidents)
 
@@ -140,7 +141,7 @@ class Memory:
         return json.dumps(asdict(self), default=str)
 
     def observed(self, seen: Seen, now: float) -> tuple[Memory, tuple[Message, ...]]:
-        """What is new and what is over; what was not looked at stays as it is."""
+        """The new incidents and those that are over; what was not checked stays as it is."""
         known = {item.key for item in self.open}
         taken = set(seen.taken)
         found = {incident.key: incident for incident in seen.incidents}

@@ -1,6 +1,6 @@
-"""One tick's round to the channels, and what waits for those that did not take a message in time.
+"""One tick's round to the channels, and the queue of messages that a channel did not take in time.
 
-Every message is under way in a thread of its own, so one that hangs keeps no message from the others.
+Every message is sent in a thread of its own, so one that hangs does not delay the others.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tidegate.orchestration.alerts.channels import Channel, Undelivered
 from tidegate.orchestration.alerts.incident import Incident, Message, State, scrub
 
 Id = tuple[str, str, State]
-"""What a message is known by: its channel, its incident, and whether that begins or is over."""
+"""The identity of a message: its channel, its incident, and whether that begins or is over."""
 
 GIVE_UP_S = 24 * 3600
-"""An alert that no one took for so long is of no use any more."""
+"""An alert that was not taken for so long is dropped."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 10, 600
-"""How long a channel is left alone after a first failure; twice as long after each further one, up to the second."""
+"""Pause after a channel's first failure, doubled after each further one, up to the second."""
 SEND_FOR_S = 5.0
-"""For how long a tick begins to send messages; it looks, sends, asks the sources and sends again."""
+"""How long a tick begins to send messages: it checks lakes, sends, asks the sources and sends again."""
 ANSWER_S = 10.0
-"""How long a channel may take over one message: its sockets' timeouts are for each answer, and may follow one another.
-What comes later than that is taken up by a later tick."""
+"""How long a channel may take for one message: its sockets' timeouts are for each answer, and may follow one another. A
+later answer is handled by a later tick."""
 MOST_PENDING = 100
 """Messages that wait for one channel; the oldest go first."""
 
 _logger = logging.getLogger("tidegate.alerts")
 _under_way: dict[Id, Future[None]] = {}
-"""Sends whose answer has not come. One that took too long goes on, and may succeed yet, so it is not begun again.
-A new process knows of none."""
+"""Sends without an answer yet. One that took too long goes on, and may still succeed, so it is not started again. A new
+process knows of none."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Post:
         self.queue += [Pending(message, item.name, self.now) for item in self.channels if item.name != but]
 
     def send_all(self) -> None:
-        """Every channel gets one message, and the next once it has taken that. After SEND_FOR_S no more is begun: the
-        rest waits for the next tick, since a tick that takes too long is lost with what it has sent, and sent again."""
+        """Send each channel one message at a time. After SEND_FOR_S no more are begun; the rest waits for the next
+        tick, since a tick that takes too long is lost with what it has sent, and sent again."""
         self._expire()
         self._take_late_answers()
         end = time.monotonic() + SEND_FOR_S
@@ -115,14 +115,14 @@ class Post:
         return turns
 
     def _next(self, name: str) -> Pending | None:
-        """What a channel gets now."""
+        """The next message for a channel."""
         silent = self.silent.get(name)
         if silent is not None and silent.due > self.now:
             return None
         return next((item for item in self.queue if item.channel == name and item.id not in _under_way), None)
 
     def _take_late_answers(self) -> None:
-        """What has become of messages that a former tick did not wait for."""
+        """Handle the answers to messages that an earlier tick did not wait for."""
         for item in [*self.queue]:
             answer = _under_way.get(item.id)
             if answer is not None and answer.done():
@@ -143,7 +143,7 @@ class Post:
             self._answers(name)
 
     def _left_alone(self, item: Pending) -> None:
-        """It is still under way: the channel's other messages go before it."""
+        """The message is still under way: the channel's other messages go before it."""
         self.queue.remove(item)
         self.queue.append(item)
         self._failed(item.channel, f"no answer within {ANSWER_S:g} s")
@@ -166,8 +166,8 @@ class Post:
             self.to_all(Message(incident, "resolved", self.now - before.since), but=name)
 
     def _answers_late(self, name: str) -> None:
-        """It may get the next at once. It stays an incident until it takes one in time: were it over now, two channels
-        that are slow would report it to each other for ever."""
+        """The channel may get the next message at once. It stays an incident until it takes one in time; otherwise two
+        slow channels would report each other for ever."""
         before = self.silent.get(name)
         if before is not None:
             why = f"it took the last one after more than {ANSWER_S:g} s"
@@ -211,7 +211,7 @@ def _begun(send: Callable[[], None]) -> Future[None]:
 
 
 def unreachable(name: str, why: str, since: float) -> Incident:
-    """A channel that takes no alerts, as the others hear of it."""
+    """The incident of a channel that takes no alerts, for the other channels."""
     return Incident(
         key=f"channel-unreachable {name} {since:.0f}",
         kind="channel-unreachable",

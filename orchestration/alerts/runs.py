@@ -1,5 +1,5 @@
-"""Runs that failed, checks that were planned and have no result, and checks that failed. A run that failed only because
-a gate holds is reported as the held gate, and so is what the gate's verdict is made of.
+"""Incidents of runs: runs that failed, checks that were planned and have no result, and checks that failed. A run that
+failed only because a gate holds is reported as the held gate, as are the checks that make up its verdict.
 
 Runs that fail one after another in the same place are one incident: it is over when what failed has been done.
 """
@@ -32,7 +32,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.text import sentence
 
 _OF_NO_JOB = "__"
-"""How Dagster's own names of jobs begin: of runs that are started from the asset graph, and by automation."""
+"""Prefixes of Dagster's own job names: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
 _SAME_INCIDENT = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
 _NOTHING_KNOWN: dict[str, Any] = {"partition": None, "failed_steps": [], "checks_not_run": [], "failed_checks": []}
@@ -42,7 +42,7 @@ KINDS = ("run-failed", "check-not-run", "check-failed")
 @dataclass(frozen=True)
 class Outcome:
     """What a finished run did: its job, the steps that succeeded, the checks that have a result, those that passed, and
-    what is wrong with it."""
+    its incident, if any."""
 
     run: DagsterRun
     job: str
@@ -53,8 +53,8 @@ class Outcome:
     pipeline: str = ""
 
     def scrubbed(self, secrets: Iterable[str]) -> Outcome:
-        """The same without secrets, in the names of what was done too: what is open is remembered without them, and a
-        name that is written in two ways would never be found again."""
+        """The same without secrets, in names too: open incidents are stored without secrets, and a name must be the
+        same in both to be found again."""
         clean = partial(scrub, secrets=tuple(secrets))
         return replace(
             self,
@@ -66,8 +66,8 @@ class Outcome:
         )
 
     def ends(self, item: Open) -> bool:
-        """Whether an open incident is over with this run: it did what was not done. One without a failed step (a lost
-        process) is over when a run of the same job is well."""
+        """Whether an open incident is over with this run: it did what had not been done. An incident without a failed
+        step (a lost process) is over when a run of the same job succeeds."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
         bad = set(item.details.get("failed_checks", ()))
         own = self.pipeline or pipeline_of(self.run)
@@ -107,8 +107,8 @@ def _covers(done: list[str] | None, missed: list[str] | None) -> bool:
 
 
 def asked_of(run: DagsterRun) -> dict[str, Any]:
-    """Of what of its pipeline a run of an operation is, by its config: `target`, `tables` and `spans`, [from, to] each;
-    what is left out is all."""
+    """The part of its pipeline that a run of an operation is for, by its config: `target`, `tables` and `spans`, [from,
+    to] each; what is left out means all."""
     if OPERATION_TAG not in run.tags:
         return {}
     found: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def asked_of(run: DagsterRun) -> dict[str, Any]:
 
 
 def _asks_for(done: Mapping[str, Any], missed: Mapping[str, Any]) -> bool:
-    """Whether what one run of an operation asks for has all that another one did. Moments sort as text."""
+    """Whether one run of an operation covers everything that another one does. Moments sort as text."""
     if done.get("target") not in (None, missed.get("target")):
         return False
     if done.get("tables") and not (missed.get("tables") and set(missed["tables"]) <= set(done["tables"])):
@@ -168,8 +168,8 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
 
 
 def unread(run: DagsterRun, watched: Watched, options: AlertOptions, error: Exception) -> Outcome:
-    """What there is to say of a finished run whose events cannot be read. It is an incident where the run works on what
-    is watched, or has failed and may do so. Of the error its kind alone: it may hold a secret."""
+    """The outcome of a finished run whose events cannot be read. It is an incident if the run works on what is watched,
+    or has failed and may do so. Only the type of the error is shown: its text may hold a secret."""
     pipeline = pipeline_of(run, watched)
     incident = None
     if pipeline in watched.pipelines or (not pipeline and run.status == DagsterRunStatus.FAILURE):
@@ -252,7 +252,7 @@ def _incident(
 
 
 def _what(failed: bool, steps: list[str], checks: _Checks) -> str:
-    """What a run did not do, and what its end will be an end of."""
+    """What a run did not do, and what will end its incident."""
     if steps:
         return f"the failure of {', '.join(steps)}"
     if failed:
@@ -298,7 +298,7 @@ def _commands(bad: list[dg.AssetCheckEvaluation]) -> tuple[str, ...]:
 
 
 def _placed(incident: Incident, watched: Watched) -> Incident:
-    """With the positions of the pipeline's sources."""
+    """The incident with the positions of the pipeline's sources."""
     tables = watched.tables_of(incident.pipeline)
     try:
         lake = Lake.found(tables[0].lake) if tables else None
@@ -308,22 +308,22 @@ def _placed(incident: Incident, watched: Watched) -> Incident:
 
 
 def same(item: Open, incident: Incident) -> bool:
-    """Whether a run's incident is one that is open already: the same steps and the same checks of the same job and
-    pipeline; the jobs of operations are of several."""
+    """Whether a run's incident is open already: the same steps and checks of the same job and pipeline; jobs of
+    operations belong to several pipelines."""
     return (item.kind, item.pipeline) == (incident.kind, incident.pipeline) and all(
         (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _SAME_INCIDENT
     )
 
 
 def _mending(broken: list[EventLogEntry], commands: Commands) -> tuple[str, ...]:
-    """What to do about causes that are known, and what typed errors say to type next, each once."""
+    """Advice on known causes, and the advice of typed errors, each once."""
     said = [str(text) for event in broken if (text := _metadata(event).get("next"))]
     known = [commands.shown(mend) for event in broken for mend in unsaid(_all_text(event), *said)]
     return tuple(dict.fromkeys([*known, *said]))
 
 
 def _all_text(event: EventLogEntry) -> str:
-    """All that a failure and its causes say. For finding a known cause in it: it may hold secrets."""
+    """The whole text of a failure and its causes, for finding a known cause in it: it may hold secrets."""
     data = event.get_dagster_event().step_failure_data
     user, error, texts = data.user_failure_data, data.error, []
     if user is not None:
@@ -360,7 +360,7 @@ def _metadata(event: EventLogEntry) -> Mapping[str, Any]:
 
 
 def _said(event: EventLogEntry) -> str:
-    """What a typed error said, as one sentence. Nothing of any other: nobody has seen to it that it holds no secret."""
+    """The message of a typed error, as one sentence. Empty for any other error: its text may hold a secret."""
     data = event.get_dagster_event().step_failure_data.user_failure_data
     if data is None or ERROR_KIND not in data.metadata:
         return ""

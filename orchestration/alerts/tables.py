@@ -1,5 +1,5 @@
-"""A source that is too far behind: by what the lake says of its landed epochs, and by what the source itself says of
-what has not landed, so that nobody has to run it for that."""
+"""Sources that are too far behind: by the lake's record of landed epochs, and by what the source itself reports as not
+landed, so that nobody has to run it to find out."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from tidegate.pipelines.text import moment, seconds, sentence
 
 ASK_EVERY_S = 60
 ANSWER_WITHIN = "5 s"
-"""For a connection to come about, and for each answer of the server."""
+"""The time limit for a connection, and for each answer of the server."""
 _SET_KAFKA = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config retention.ms=1209600000"
 _KEEP_MORE = {"mysql-cdc": "SET GLOBAL binlog_expire_logs_seconds = 604800;"}
 
 
 def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions) -> Incident | None:
-    """The log after the cursor of this table is gone, or will be soon. Without a script there is no address to ask at.
+    """The incident of a log that is gone after the cursor of this table, or will be soon. None without a script, which
+    has the address.
 
-    Raises TidegateError where the source cannot be asked.
+    Raises TidegateError if the source cannot be asked.
     """
     lake, table = Lake.found(watched.lake), declared(watched)
     if lake is None or table is None:
@@ -72,7 +73,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
 
 
 def declared(watched: WatchedTable) -> Table | None:
-    """The table as its script declares it now; None without a script, and where the script has lost it."""
+    """The table as its script declares it now; None without a script, and if the script no longer has it."""
     if not watched.script or not Path(watched.script).exists():
         return None
     return _compiled(watched.script, Path(watched.script).stat().st_mtime_ns).tables.get(watched.table)
@@ -108,8 +109,8 @@ class Asked:
         return (self.generation, self.epoch) == (log.generation, log.epoch)
 
     def unread_since(self, log: WatermarkRow) -> int | None:
-        """Since when, at the most, there is something after this landed epoch (ms, UTC); None where there is nothing,
-        or nobody has asked since it landed."""
+        """Since when, at most, there is something after this landed epoch (ms, UTC); None if there is nothing, or
+        nobody has asked since it landed."""
         if not self.rest or not self.is_of(log):
             return None
         if self.since is not None:
@@ -118,10 +119,9 @@ class Asked:
 
 
 def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
-    """Ask the source what there is after the last landed epoch; None where nobody knows the source, or nothing has
-    landed.
+    """Ask the source what there is after the last landed epoch; None if the source is not known, or nothing has landed.
 
-    Raises TidegateError where the source does not answer.
+    Raises TidegateError if the source does not answer.
     """
     landed, table = _landed(watched), declared(watched)
     if landed is None or table is None:
@@ -131,7 +131,7 @@ def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
 
 
 def after(before: Asked | None, log: WatermarkRow, unread: Unread | None, now: int) -> Asked:
-    """What is remembered of an answer, and of the one `before`."""
+    """What to store of an answer, given the one `before`."""
     if unread is None:
         return Asked(log.generation, log.epoch, mute=True)
     if not unread.rest:
@@ -143,8 +143,8 @@ def after(before: Asked | None, log: WatermarkRow, unread: Unread | None, now: i
 def lagging(
     watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int, asked: Asked | None = None
 ) -> Incident | None:
-    """A source that was too far behind when its newest epoch landed, or is by now, or may be, since nobody has read it
-    for so long; or whose next epoch has been under way for so long."""
+    """The incident of a source that was too far behind when its newest epoch landed, is now, or may be, as nobody has
+    read it for so long; or whose next epoch has been under way for so long."""
     landed = _landed(watched)
     if landed is None:
         return None
@@ -167,8 +167,8 @@ def lagging(
 
 
 def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
-    """How to bring it up to date. A schedule that is on, by what Dagster has stored of it, else by default, says what
-    became of its last tick."""
+    """How to bring it up to date. For a schedule that is on (as stored by Dagster, else by default): what became of its
+    last tick."""
     stored = instance.schedule_storage is not None
     states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
     known = {state.instigator_name: state for state in sorted(states, key=lambda state: state.is_running)}
@@ -188,7 +188,7 @@ def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
 
 
 def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
-    """The newest landed epoch of the newest generation; None while a build loads: then `not_flipped` speaks."""
+    """The newest landed epoch of the newest generation; None while a build loads, which `not_flipped` reports."""
     lake = Lake.found(watched.lake)
     plan = lake.epochs.last(watched.table) if lake else None
     if lake is None or plan is None:
@@ -200,7 +200,7 @@ def _landed(watched: WatchedTable) -> tuple[Lake, WatermarkRow] | None:
 def _behind(
     lake: Lake, watched: WatchedTable, log: WatermarkRow, asked: Asked | None, now: int
 ) -> list[tuple[int, str]]:
-    """How far behind the source is (ms), by each way to know it, each with a sentence; what is certain comes first."""
+    """How far behind the source is (ms), by each way to know it, each with a sentence; certain ones come first."""
     lag, ago = log.lag_ms or 0, now - log.landed_at
     when = f"when epoch {log.epoch} landed ({moment(log.landed_at)} UTC)"
     behind = "is behind its source:"
@@ -233,7 +233,7 @@ def _ended(log: WatermarkRow) -> bool:
 def not_flipped(
     watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int
 ) -> Incident | None:
-    """A build whose newest generation was planned first so long ago, and is not proved complete."""
+    """The incident of a build whose newest generation was first planned so long ago, and is not proved complete."""
     lake = Lake.found(watched.lake)
     newest = lake.epochs.last(watched.table) if lake and watched.build else None
     if lake is None or newest is None:
@@ -282,7 +282,7 @@ def _waiting_for(lake: Lake, insert: str, probe: str) -> int:
 def stuck(
     watched: WatchedTable | WatchedInsert, instance: dg.DagsterInstance, options: AlertOptions
 ) -> Incident | None:
-    """What failed and is tried again, until a step of it has worked, whoever ran it."""
+    """The incident of a step that failed and is tried again, until it works, whoever runs it."""
     lake = Lake.found(watched.lake)
     table = watched.table if isinstance(watched, WatchedTable) else None
     owner = watched.table if isinstance(watched, WatchedTable) else watched.owner

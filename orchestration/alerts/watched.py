@@ -1,5 +1,5 @@
-"""What there is to watch, found by what the assets' definitions say (tidegate.assets.specs): any code location with
-Tidegate's assets can be watched, and no script is compiled for it."""
+"""What there is to watch, by the metadata of asset definitions (tidegate.assets.specs): any code location with
+Tidegate's assets can be watched, without compiling a script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.pipelines.sql.compile import KeyedJoin
 
 @dataclass(frozen=True)
 class WatchedInsert:
-    """An INSERT. `script` is empty where nobody knows it."""
+    """An INSERT. `script` is empty if it is not known."""
 
     pipeline: str
     insert: str
@@ -48,15 +48,15 @@ class WatchedInsert:
 
     @property
     def subject(self) -> str:
-        """What keys of its incidents begin with, after their kind."""
+        """Prefix of the keys of its incidents, after their kind."""
         return f"{self.lake} {self.insert}"
 
 
 @dataclass(frozen=True)
 class WatchedTable:
     """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset` and `step`: its key, and
-    the name of the step that makes it, where they are not as Tidegate calls them. `schedules`: (name, whether it is on
-    by default) of those that start a run which makes it."""
+    the name of the step that makes it, if they differ from Tidegate's. `schedules`: (name, whether it is on by default)
+    of those that start a run which makes it."""
 
     pipeline: str
     table: str
@@ -86,13 +86,13 @@ class WatchedTable:
 
     @property
     def subject(self) -> str:
-        """What keys of its incidents begin with, after their kind; and under which its source's answer is stored."""
+        """Prefix of the keys of its incidents, after their kind; also the key of its source's stored answer."""
         return f"{self.lake} {self.table}"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """All of a code location."""
+    """Everything watched in a code location."""
 
     inserts: tuple[WatchedInsert, ...]
     tables: tuple[WatchedTable, ...]
@@ -168,8 +168,8 @@ def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
 
 
 def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.AssetKey) -> str:
-    """The address of the newest run of the pipeline's jobs, or that made one of these assets: runs that are started
-    from the asset graph, and by automation, are of no job. Empty where Dagster never ran any."""
+    """The address of the newest run of the pipeline's jobs, or of one that made one of these assets: runs started from
+    the asset graph, and by automation, belong to no job. Empty if Dagster never ran any."""
     records = instance.get_run_records(dg.RunsFilter(tags={PIPELINE_TAG: pipeline}), limit=1)
     found = [(record.create_timestamp.timestamp(), record.dagster_run.run_id) for record in records]
     made = [instance.get_latest_materialization_event(key) for key in keys]
@@ -178,5 +178,5 @@ def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.As
 
 
 def run_link(url: str, run_id: str) -> str:
-    """The address of a run; empty for what is of no run, such as what is published outside of Dagster."""
+    """The address of a run; empty without one, such as for what is published outside of Dagster."""
     return f"{url}/runs/{run_id}" if run_id else ""

@@ -62,11 +62,11 @@ class Bars:
         return self._lines.task(name, total, unit)
 
     def line(self, name: str) -> Task:
-        """A bar without a measure: its note is what it shows."""
+        """A bar without a total: it shows its note."""
         return self.task(name) if self._live is not None else _Notes(self.console, name)
 
     def clear(self) -> None:
-        """Take away bars that nobody will fill any more."""
+        """Remove bars that nobody will fill any more."""
         for bar in self._open:
             bar.leave()
         self._open.clear()
@@ -100,7 +100,7 @@ class _Bar:
         self._show()
 
     def leave(self) -> None:
-        """Take the bar away; later words about it are not shown."""
+        """Remove the bar; later notes are not shown."""
         if self.id is not None:
             self.live.remove_task(self.id)
             self.id = None
@@ -130,7 +130,7 @@ class _Bar:
 
 @dataclass
 class _Notes:
-    """A note now and then, when it has changed."""
+    """A note now and then, if it has changed."""
 
     console: Console
     name: str

@@ -41,7 +41,7 @@ def of_pipeline(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def definition_lines(found: Sequence[Difference], lake: Path) -> Iterator[str]:
-    """What a lake keeps as another definition than the script's, for people."""
+    """The differences between the lake's definitions and the script's, for people."""
     if not found:
         yield escape(f"{lake} keeps the same definitions.")
     for item in found:
@@ -60,7 +60,7 @@ def missing_variables(pipeline: Pipeline, environment: Mapping[str, str]) -> lis
 def verdict_lines(
     pipeline: Pipeline, environment: Mapping[str, str], script: Path, differences: Sequence[Difference] | None
 ) -> Iterator[str]:
-    """Whether the script can be run, and the command that comes next. `differences`: from a lake; None without one."""
+    """Whether the script can be run, and the next command. `differences`: from a lake; None without one."""
     refused = [item for item in differences or () if item.refused]
     size = f"{counted(len(pipeline.tables), 'table')}, {counted(len(pipeline.inserts), 'INSERT')}"
     if refused:
@@ -118,7 +118,7 @@ def _of_insert(pipeline: Pipeline, insert: Insert) -> dict[str, Any]:
 
 
 def _phases(table: Table) -> dict[str, bool]:
-    """Whether a source has a bounded phase first, and says when that is over."""
+    """Whether a source has a bounded phase first, and reports its end."""
     if table.role not in ("build", "probe"):
         return {}
     spec = connector(table.connector).spec

@@ -1,5 +1,5 @@
-"""The one style of tables, and of lines. Rich draws them where it is asked to; what goes to a file or a pipe, in plain
-letters, is written without it: its import takes a fifth of what `tidegate status` does."""
+"""The one style of tables, and of lines. Rich draws them only if needed; plain text for a file or a pipe is written
+without it, since its import takes a fifth of the time of `tidegate status`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FILE_WIDTH = 160
-"""Columns of a table that goes into a file or a pipe, which has no width of its own."""
+"""The width of a table in a file or a pipe, which has no width of its own."""
 BETWEEN = 2
 """Columns between those of a table."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line for people, or a cell, as it is read; its first `red` letters are what a person has to see."""
+    """A line for people, or a cell, as it is read; its first `red` characters are highlighted."""
 
     text: str
     red: int = 0
@@ -63,8 +63,8 @@ class Grid:
 
 
 def drawn(item: Line | Grid, width: int) -> str | None:
-    """As text of so many columns a line; None where Rich has to lay it out: it is wider, or has other than plain
-    letters, or cells that begin or end with a space."""
+    """The table as text with so many columns a line; None if Rich has to lay it out: it is wider, has characters other
+    than plain letters, or cells that begin or end with a space."""
     text = str(item)
     if isinstance(item, Grid):
         cells = [str(cell) for row in item.rows for cell in row]

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from tidegate.orchestration.console.screen import Screen
 
 FAR_MS = 2**62
-"""Further ahead than this is ahead of a split that has emitted no watermark."""
+"""A split that is this far behind, or more, has emitted no watermark yet."""
 
 
 def show(screen: Screen, found: LakeStatus) -> int:
-    """Write the state as the screen wants it, and say with which exit status to leave: 1 where rows of an INSERT that
-    nobody works on are in no place, or in two."""
+    """Write the state to the screen, and return the exit status: 1 if rows of an INSERT that nobody works on are in no
+    place, or in two."""
     screen.result(found.to_json(screen.commands), *(() if screen.as_json else lake_state(found, screen.commands)))
     return 1 if found.imbalanced else 0
 
 
 def plainly(found: LakeStatus, commands: Commands, *, as_json: bool) -> str | None:
-    """The same as `show` writes to a file or a pipe; None where that needs Rich (`drawn`)."""
+    """The text that `show` writes to a file or a pipe; None if that needs Rich (`drawn`)."""
     if as_json:
         return document(found.to_json(commands))
     lines = [drawn(item, FILE_WIDTH) for item in lake_state(found, commands)]

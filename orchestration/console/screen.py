@@ -1,7 +1,7 @@
-"""Where the command writes: one result on stdout (a table for people, or one JSON document), all else on stderr.
-And how it fails: one clear text without a stack, and the exit status that goes with it.
+"""Where the command writes: one result on stdout (a table for people, or one JSON document), all else on stderr. And
+how it fails: one clear text without a stack, and an exit status:
 
-0  done        1  it failed, or a gate holds an epoch        2  the command line is wrong
+  0  done        1  it failed, or a gate holds an epoch        2  the command line is wrong
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Screen:
     err: Console = field(default_factory=lambda: _console(stderr=True))
 
     def result(self, data: Any, *shown: RenderableType) -> None:
-        """The answer: `data` where a program reads it, `shown` where a person does."""
+        """The result: `data` for a program, `shown` for a person."""
         if self.as_json:
             self.out.file.write(document(data))
             self.out.file.flush()
@@ -68,7 +68,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _own_stderr() -> TextIO:
-    """Standard error, on a descriptor of its own: it can be lent to Spark while bars go on here."""
+    """Standard error, on a descriptor of its own, so that Spark can use the original while bars go on."""
     if sys.stderr is not sys.__stderr__ or sys.stderr.fileno() != 2:
         return sys.stderr
     return os.fdopen(os.dup(2), "w", encoding="utf-8", buffering=1)
@@ -81,7 +81,7 @@ _MEND = f"{MEND} (a file that is damaged or gone: bring it back from a backup)"
 
 @contextmanager
 def reported(screen: Screen) -> Iterator[None]:
-    """Print what a TidegateError says and leave with status 1; Ctrl-C leaves with 1 as well."""
+    """Print a TidegateError and leave with status 1; Ctrl-C leaves with 1 as well."""
     try:
         yield
     except TidegateError as error:
@@ -103,7 +103,7 @@ def reported(screen: Screen) -> Iterator[None]:
 
 
 def of_the_engine(error: Exception) -> TidegateError | None:
-    """What the disk, Delta Lake, Arrow or Spark threw where no step had a word for it; None for a mistake of ours."""
+    """The error for what the disk, Delta Lake, Arrow or Spark raised where no step has explained it; None for a bug."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

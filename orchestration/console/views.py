@@ -157,8 +157,8 @@ def tick_line(tick: Tick) -> str:
 
 
 def stuck_lines(tick: Tick, known: Mapping[str, str], commands: Commands) -> list[str]:
-    """Who is stuck since this tick, or for another reason than before, and who goes on again; `known`: what each of
-    those said that were stuck before it."""
+    """The lines for what got stuck at this tick, or is stuck for another reason than before, and for what goes on
+    again; `known`: the errors of what was stuck before."""
     now = {item.owner: item for item in tick.stuck}
     lines = [f"{owner} goes on again." for owner in known if owner not in now]
     for owner, item in now.items():

@@ -1,4 +1,1 @@
-"""The components of this code location, a folder each.
-
-dg scaffold defs tidegate.TidegateComponent NAME     adds one
-"""
+"""dg scaffold defs tidegate.TidegateComponent NAME     adds one"""

@@ -1,6 +1,6 @@
-"""The demo's own proof: replay what the writer wrote down, in plain Python, and look at every output row.
+"""The demo's own proof: replay what the writer recorded, in plain Python, and compare every output row.
 
-The table at a pinned binlog position is the table as it was filled, changed by every transaction that MariaDB says lies
+The table at a pinned binlog position is the table as it was filled, changed by every transaction that MariaDB reports
 before that position. Nothing of the join, of the changelog or of the gate is used for it.
 """
 
@@ -44,7 +44,7 @@ class PinnedEpoch:
 
 @dataclass(frozen=True)
 class Proof:
-    """`rows` were compared and `disagreeing` of them are not what the replay says. `lost` clicks are in no output row,
+    """`rows` were compared and `disagreeing` of them differ from the replay. `lost` clicks are in no output row,
     `extra` output rows have no click. `transactions` and `changes` were replayed."""
 
     rows: int

@@ -20,7 +20,7 @@ from tidegate.pipelines.sql.model import Insert
 
 LAST_ALERTS = 20
 MOST_POINTS = 400
-"""Epochs of a source that a picture shows; of more, every so many-th and the last."""
+"""How many epochs of a source a picture shows; of more, every so many-th and the last."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SourceFacts:
 @dataclass(frozen=True)
 class InsertFacts:
     """One INSERT, how many epochs were `planned`, and the last LAST_OUTCOMES of them, oldest first. `left`: how many
-    rows each of these has left waiting, None where that is not known; `waiting`: how many wait now."""
+    rows each of these has left waiting, None if that is not known; `waiting`: how many wait now."""
 
     insert: Insert
     planned: int

@@ -90,7 +90,7 @@ def _awaited(facts: Facts) -> list[str]:
 
 
 def _to_do(facts: Facts, commands: Commands) -> str:
-    """What a person may do now, the reasons before it: one who reads nothing else of the page knows how to go on."""
+    """What a person can do now, after the reasons: enough to go on without reading the rest of the page."""
     status, said = facts.status, list[str]()
     for item in status.inserts:
         if item.held:

@@ -62,12 +62,12 @@ class StoredStep:
 
 
 class SplitStore(Protocol):
-    """Rows of the `splits` table of one table and generation: what is too long for a plan (chunk bounds, cuts)."""
+    """Rows of the `splits` table of one table and generation: what would make a plan too long (chunk bounds, cuts)."""
 
     @property
     def prefix(self) -> str:
-        """What the names of these splits begin with in the table's rows: for a part of a hybrid table its own name,
-        for others nothing."""
+        """Prefix of these splits' names in the table's rows: the part's name for a part of a hybrid table, else
+        empty."""
         ...
 
     def rows(self) -> list[dict[str, Any]]:
@@ -85,13 +85,13 @@ class SplitStore(Protocol):
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source may use; the same for as long as it is open. `peers` are all source tables of the pipeline, this
-    one among them. `environment` is where `${VAR}` is looked up.
+    """What a source may use; it does not change while the source is open. `peers` are all source tables of the
+    pipeline, this one among them. `environment` is where `${VAR}` is looked up.
 
-    `options` are resolved, passwords and all, so no repr shows them. `earlier_rows` returns the committed rows of all
-    steps of the generation before a step.
+    `options` are resolved, passwords included, so no repr shows them. `earlier_rows` returns the committed rows of all
+    earlier steps of a step's generation.
 
-    `answer_within` (s): who asks cannot wait longer for any one answer of the server; None: as long as it takes.
+    `answer_within` (s): the longest time that the caller waits for any one answer of the server; None: no limit.
     """
 
     table: Table
@@ -162,7 +162,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Kept:
-    """The source surely has what comes after a step until `until` (ms, UTC), and keeps anything for `for_ms`."""
+    """What comes after a step surely stays in the source until `until` (ms, UTC); the source keeps anything for
+    `for_ms`."""
 
     until: int
     for_ms: int
@@ -225,7 +226,7 @@ class Source(Protocol):
 
 
 def asks_rows(source: Source) -> bool:
-    """Whether `landed` looks at the committed rows: to open them takes Spark longer than it takes to count them."""
+    """Whether `landed` reads the committed rows: opening them takes Spark longer than counting them."""
     return getattr(source, "asks_rows", True)
 
 
@@ -234,31 +235,32 @@ class WritesFiles(Protocol):
     """A source that can also write a step's rows as files of the lake, faster than Spark writes a frame of them."""
 
     def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
-        """Write the rows of `step` into `folder`, which is there; the names of the Parquet files.
+        """Write the rows of `step` into `folder`, which exists, and return the names of the Parquet files.
 
-        They hold just what the lake stores of `read`'s rows: `_generation`, `_epoch`, SOURCE_COLUMNS and the table's
-        physical columns in their Spark types, none of them rejected, none a truncate. None, and nothing written, where
-        the rows of this step have to be read as a frame.
+        They hold exactly what the lake stores of `read`'s rows: `_generation`, `_epoch`, SOURCE_COLUMNS and the table's
+        physical columns in their Spark types; no rejected row and no truncate. Returns None, and writes nothing, if the
+        rows of this step have to be read as a frame.
         """
         ...
 
 
 @runtime_checkable
 class ReadsAlone(Protocol):
-    """A source some of whose steps have to be read, and committed, before another table is planned."""
+    """A source that has steps which must be read and committed before another table is planned."""
 
     def reads_alone(self, step: StoredStep) -> bool:
-        """Whether `step` is one of them. Others of a tick are read by one Spark job, with those of other tables."""
+        """Whether `step` is one of them. All other steps of a tick are read by one Spark job, together with those of
+        other tables."""
         ...
 
 
 @runtime_checkable
 class ExplainsFailures(Protocol):
-    """A source that can also say what a failed read of one of its steps means."""
+    """A source that can explain a failed read of one of its steps."""
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
-        """The typed error of what Spark threw while `step` was read or landed; None where the source knows no better
-        than Spark's own words."""
+        """The typed error for what Spark raised while `step` was read or landed; None if the source knows no better
+        than Spark's own message."""
         ...
 
 
@@ -279,7 +281,7 @@ class LogRetention:
 
 @runtime_checkable
 class KeepsALog(Protocol):
-    """A source whose log goes by age, so that a table that is not read for long cannot go on."""
+    """A source whose log expires, so that a table which is not read for too long cannot go on."""
 
     def retention(self, position: SourcePosition) -> LogRetention | None:
         """As of now, after the last step; None before the first. Raises SourceError."""
@@ -311,10 +313,10 @@ class Unread:
 
 @runtime_checkable
 class KnowsItsEnd(Protocol):
-    """A source that can be asked, without a row being read and without Spark, whether all that it has has landed."""
+    """A source that can say whether everything it has has landed, without reading a row and without Spark."""
 
     def unread(self, position: SourcePosition) -> Unread | None:
-        """What there is after the last step, now; None before the first, and where nobody knows. Raises
+        """What there is after the last step, now; None before the first step, and if it cannot be known. Raises
         SourceError."""
         ...
 
@@ -341,28 +343,29 @@ class Comparison(Protocol):
     exact: bool
 
     def low(self) -> LogPlace:
-        """A place that every read view opened from now on has reached."""
+        """A position that every read view opened from now on includes."""
         ...
 
     def high(self) -> LogPlace:
-        """A place that no read view which was opened before has passed."""
+        """A position that no read view opened so far goes beyond."""
         ...
 
     def after(self, step: StoredStep) -> LogPlace:
-        """How far the log is landed once `step` is."""
+        """The position up to which the log has landed once `step` has."""
         ...
 
     def batches(self, spark: SparkSession) -> Iterator[tuple[DataFrame, int, int]]:
-        """All rows, read in parallel in many read views, some chunks at a time: (`columns` and `_seq`; chunks done
-        with these; chunks in all)."""
+        """All rows, read in parallel in many read views, some chunks at a time: tuples of (`columns` and `_seq`; chunks
+        done once these are read; chunks in all)."""
         ...
 
     def at_once(self, spark: SparkSession, keys: Sequence[Mapping[str, Any]] | None) -> DataFrame:
-        """The rows with these keys, and maybe more, read in one read view: `columns` and `_seq`. All rows for None."""
+        """The rows with these keys, and possibly more, read in one read view: `columns` and `_seq`. None reads all
+        rows."""
         ...
 
     def explain(self, error: BaseException) -> SourceError | None:
-        """The typed error of what Spark threw while it read."""
+        """The typed error for what Spark raised while it read."""
         ...
 
 

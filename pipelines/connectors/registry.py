@@ -1,6 +1,6 @@
 """Connectors are found by entry points (group `tidegate.connectors`), so that anyone can bring their own.
 
-Each is loaded when it is asked for: one that cannot be imported stands in nobody else's way.
+Each is imported when it is first used: one that cannot be imported does not affect the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def connector(name: str) -> Connector:
 
 @contextmanager
 def given(made: Connector) -> Iterator[None]:
-    """Inside the block, `made` is the connector of its name, whether it is installed or not."""
+    """Inside the block, the connector of this name is `made`, whether one is installed or not."""
     before = _given.get(made.spec.name)
     _given[made.spec.name] = made
     try:
@@ -85,7 +85,7 @@ def comparable(tables: Iterable[Table]) -> list[Table]:
 
 
 class InstalledConnectors(Mapping[str, ConnectorSpec]):
-    """Every installed connector by name; its package is loaded when it is asked for, and not before.
+    """Every installed connector by name; its package is imported when it is first used.
 
     `[name]` raises KeyError, and PlanningError when the connector is installed but cannot be loaded.
     """

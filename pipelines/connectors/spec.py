@@ -29,9 +29,9 @@ SOURCE_COLUMNS: Mapping[str, str] = {
 
 REJECTED = "_rejected"
 REJECTED_TYPE = "STRUCT<reason: STRING, key: BINARY, value: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
-"""A column that `Source.read` may give as well: null in a row that is fine. Where it is not, the frame's row is no row
-but something that did not fit, found at `_split` and `_offset`: it goes to the table's quarantine, is counted, and
-nothing else of it is looked at. `reason` is a sentence, `value` the bytes as they were."""
+"""An optional column of `Source.read`: null in a good row. If it is set, the frame's row stands for data that did not
+fit, found at `_split` and `_offset`: it goes to the table's quarantine and is counted, and its other columns are
+ignored. `reason` is a sentence, `value` the bytes as they were."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,17 @@ ERROR_OPTION = OptionSpec(
     "quarantine, is counted, and the others go on (quarantine).",
     changes="rows",
 )
-"""Of a connector that reads messages: what its table does with those that a format finds no row in."""
+"""The option of connectors that read messages: what a table does with a message from which the format cannot make a
+row."""
 
 
 def never_signalling(spec: ConnectorSpec, options: Mapping[str, str]) -> bool:
-    """Whether a table of these options has a bounded phase whose end nobody will report."""
+    """Whether a table with these options has a bounded phase whose end nobody will report."""
     return spec.phases(options) and not spec.signals(options)
 
 
 def ways_out(spec: ConnectorSpec, options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Single options (name, value) that would make `never_signalling` false: found by asking the connector."""
+    """Single options (name, value) that would make `never_signalling` false, found by trying each of them."""
     found: list[tuple[str, str]] = []
     for option in spec.options:
         choices = ("true", "false") if option.kind == "boolean" else option.choices

@@ -83,7 +83,7 @@ class WatermarkSpec:
 
 
 class Options(Mapping[str, str]):
-    """WITH options as written, so `${VAR}` stays a name. `resolve()` gives the real values; nothing else does."""
+    """WITH options as written: `${VAR}` stays a name until `resolve()`, the only place that gives real values."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -107,7 +107,7 @@ class Options(Mapping[str, str]):
         return hash(tuple(sorted(self._values.items())))
 
     def redacted(self) -> dict[str, str]:
-        """The options as they may be shown: values of secret names are replaced by `***`, so are passwords inside of
+        """The options as they may be shown: values of secret options are `***`, and so are passwords inside of
         addresses; `${VAR}` stays a name."""
         return {
             key: "***" if is_secret(key) and not is_variable(value) else CREDENTIALS.sub(r"\1:***@", value)
@@ -119,7 +119,7 @@ class Options(Mapping[str, str]):
         return {name for value in self._values.values() for name in VARIABLE.findall(value)}
 
     def one(self, name: str, environment: Mapping[str, str] | None = None) -> str | None:
-        """The real value of one option, whatever the others need; None where it is not given. Raises PlanningError."""
+        """The real value of one option, without resolving the others; None if it is not given. Raises PlanningError."""
         return Options({name: self[name]}).resolve(environment)[name] if name in self else None
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -130,7 +130,7 @@ class Options(Mapping[str, str]):
 
 
 def require_variables(options: Iterable[Options], environment: Mapping[str, str]) -> None:
-    """Raise PlanningError that names every variable of all of them that is not set."""
+    """Raise PlanningError that names every variable which is needed by any of them and not set."""
     from tidegate.pipelines.errors import PlanningError
 
     missing = sorted({name for each in options for name in each.variables() if name not in environment})
@@ -172,17 +172,17 @@ SEVEREST_FIRST: tuple[OnViolation, ...] = ("fail", "quarantine", "warn")
 
 
 def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """FAIL before QUARANTINE before WARN, and as written among equals: the first one that a row violates says where
-    the row goes."""
+    """FAIL before QUARANTINE before WARN, and as written among equals: the first constraint that a row violates decides
+    where the row goes."""
     return tuple(sorted(constraints, key=lambda constraint: SEVEREST_FIRST.index(constraint.action)))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A CREATE TABLE. `role` follows from the INSERTs: right of a temporal join, left of one, or a target; `part` is
-    one that only another table reads. `parts` are the tables that this one reads in its place, in its role.
-    `partition_columns` is PARTITIONED BY: columns that the connector finds from where a row lies, in order. `home` is
-    the folder of the script, where a relative 'path' begins; None of one that is no file.
+    """A CREATE TABLE. `role` follows from the INSERTs: the right or left side of a temporal join, or a target; a `part`
+    is read by another table only. `parts` are the tables that this one reads in its place, in its role.
+    `partition_columns` is PARTITIONED BY: columns that the connector derives from where a row lies, in order. `home` is
+    the folder of the script, where a relative 'path' begins; None if the script is not a file.
 
     Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
     """

@@ -1,9 +1,9 @@
 """Delta tables are the only state: what a source has landed, what was planned, staged, judged and published.
 
-Rows go through Spark; the control tables (plans, watermark log, splits, staged files, verdicts, leases) go
-without it, so that the state can be known without a JVM.
+Rows go through Spark; the control tables (plans, watermark log, splits, staged files, verdicts, leases) do not, so that
+the state can be read without a JVM.
 
-Names are loaded when they are used: who only asks for the Layout needs neither delta-rs nor Arrow.
+Names are imported when they are used: code that only needs the Layout imports neither delta-rs nor Arrow.
 """
 
 from importlib import import_module

@@ -29,13 +29,13 @@ from tidegate.pipelines.parquet import bounded, bounds_of
 logger = logging.getLogger(__name__)
 
 REWRITES = 5
-"""How often a commit that replaces files looks at a table again that has changed meanwhile."""
+"""How often a commit that replaces files is tried when other writers change the table meanwhile."""
 
 TRIES = 50
-"""How often a commit that only adds files is tried: each time another writer has been faster."""
+"""How often a commit that only adds files is tried when other writers are faster."""
 
 MAX_TEXT = 32
-"""Longer text is left out of the statistics: a bound must not be cut short."""
+"""Longer text gets no bounds in the statistics, as a bound must not be cut."""
 
 
 def survey(folder: Address) -> list[StagedFile]:
@@ -47,8 +47,8 @@ def survey(folder: Address) -> list[StagedFile]:
 
 
 def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
-    """The footers of the Parquet files of one write, by path in the folder: of all of them, or of those with `names`,
-    where others may lie beside them that nobody is to adopt."""
+    """The footers of the Parquet files of one write, by path in the folder: of all files there, or of `names` if others
+    may lie beside them that must not be adopted."""
     place = Location(folder)
     if names is None:
         names = [file.below(place) for file in place.files(".parquet")]
@@ -56,7 +56,7 @@ def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str,
 
 
 def surveyed(folder: Address, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:
-    """What `survey` says, of footers that were read before."""
+    """What `survey` returns, for footers that were read before."""
     return [
         StagedFile(
             path=path,
@@ -71,15 +71,15 @@ def surveyed(folder: Address, footers: Mapping[str, pq.FileMetaData]) -> list[St
 
 @dataclass(frozen=True)
 class Epochs:
-    """Epochs of one generation: the first and the last of each row of neighbours. `rows` of theirs are in the table, by
-    what was staged; None where that is not known."""
+    """Epochs of one generation, as the first and last of each run of consecutive ones. `rows`: how many rows of them
+    are in the table, by what was staged; None if that is not known."""
 
     generation: int
     spans: Sequence[tuple[int, int]]
     rows: int | None = None
 
     def holds(self) -> pc.Expression:
-        """Whether a row is of one of them, for Arrow."""
+        """Whether a row belongs to one of them, as an Arrow expression."""
         found = pc.scalar(False)
         for first, last in self.spans:
             found = found | ((pc.field("_epoch") >= first) & (pc.field("_epoch") <= last))
@@ -168,8 +168,8 @@ def there(path: Address) -> Table:
 
 
 def require_whole(folder: Address, files: Sequence[StagedFile], epoch: int) -> None:
-    """Raise LakeError unless every one of `files` lies in `folder`, as long as it was written: what was judged is what
-    is published."""
+    """Raise LakeError unless each of `files` is in `folder` with the size that was written: what was judged is what is
+    published."""
     place = Location(folder)
     missing = [file.path for file in files if not (place / file.path).is_there()]
     changed = [file.path for file in files if not missing and (place / file.path).size() != file.size]
@@ -193,10 +193,10 @@ def replace(
     marks: Mapping[str, int] | None = None,
     same_rows: bool = False,
 ) -> None:
-    """One commit that puts `files` in the place of the table's files `old` (as its log names them), and remembers
-    `marks` (application -> version, see `delta_log.committed`). The caller sees to it that nobody else writes to the
-    table. `same_rows`: they hold the very rows that the old ones held, so there is no news for whoever follows the
-    table."""
+    """One commit that replaces the table's files `old` (named as in its log) by `files`, and stores `marks`
+    (application -> version, see `delta_log.committed`). The caller makes sure that nobody else writes to the table.
+    `same_rows`: the new files hold the very rows of the old ones, so a reader that follows the table has nothing new to
+    read."""
     delta = there(table)
     actions: list[AddAction | Removal] = [
         *additions(delta, table, folder, files, news=not same_rows),
@@ -213,8 +213,8 @@ def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Re
 
 
 def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
-    """The table's files that hold rows of these epochs, by their names in its log, and what else was in them, written
-    anew in `folder`: OPTIMIZE puts the rows of several epochs together."""
+    """The table's files that hold rows of these epochs, as named in its log, and their other rows, written anew in
+    `folder`: OPTIMIZE puts the rows of several epochs into one file."""
     if not plain(delta):
         raise LakeError(
             "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
@@ -253,8 +253,8 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
 def additions(
     delta: Table, table: Address, folder: Address, files: Sequence[StagedFile], *, news: bool = True
 ) -> list[AddAction]:
-    """What a commit says of files in `folder`, which lies inside the folder `table`. `news`: their rows are new to
-    it. (The root that delta-rs has of a table is no part of `folder` where there is a link on the way.)"""
+    """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it.
+    (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
     names, now = {field.name for field in delta.schema().fields}, _now()
     return [
         AddAction(

@@ -55,7 +55,7 @@ class Area:
         return self.upto <= epoch and self.high <= high
 
     def meets(self, other: Area) -> bool:
-        """Whether a row may be in both; of rows that have a time."""
+        """Whether a row may be in both; considers rows that have a time."""
         epochs = max(self.after, other.after) < min(self.upto, other.upto)
         return epochs and max(self.low, other.low) < min(self.high, other.high)
 
@@ -116,7 +116,7 @@ def areas_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Area, ...]:
 
 
 def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The same rows in fewer parts, where single areas of theirs follow one another in time."""
+    """The same rows in fewer parts: single areas that follow one another in time are joined."""
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
@@ -130,7 +130,7 @@ def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def merged(areas: Sequence[Area]) -> tuple[Area, ...]:
-    """The same rows in fewer areas: of the same epochs, what follows one another in time becomes one."""
+    """The same rows in fewer areas: areas of the same epochs that follow one another in time become one."""
     found: list[Area] = []
     for area in sorted(areas, key=lambda one: (one.after, one.upto, one.nulls, one.low)):
         last = found[-1] if found else None
@@ -150,8 +150,8 @@ def _any_sql(areas: Sequence[Area]) -> str:
 
 
 def any_of(rows: Sequence[Area] | Sequence[Part]) -> pc.Expression:
-    """Rows of any of these, for Arrow. Halved again and again: Arrow walks an expression by recursion, a step deeper
-    for each term in a row."""
+    """Rows of any of these, as an Arrow expression. Built by halving, as Arrow walks an expression by recursion, one
+    level deeper for each term of a chain."""
     import pyarrow.compute as pc
 
     if len(rows) > 1:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as 
     from deltalake import Schema
 
 MOST = 1_000
-"""Commits that are read by name, one after another. A log with more of them since its checkpoint is of another writer,
-and left to delta-rs."""
+"""The most commits that are read by name, one after another. A log that has more since its checkpoint was written by
+someone else, and is left to delta-rs."""
 
 READER_FEATURES = frozenset({"timestampNtz"})
-"""What a table may ask of its readers, beside the two versions that ask for nothing: tables of Tidegate ask for it."""
+"""Reader features that a table may require, beside the two reader versions that require none: tables of Tidegate
+require it."""
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
@@ -80,8 +81,8 @@ class Metadata:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as of version `at`. `files` by their paths, decoded; `applications`: the last transaction version of
-    each; `seen`: the tag of its version's file. What it answers is named as delta-rs names it."""
+    """A table as of version `at`. `files` by their decoded paths; `applications`: the last transaction version of each;
+    `seen`: the tag of its version's file. Its methods are named as in delta-rs."""
 
     root: Location
     at: int
@@ -114,11 +115,11 @@ class TableState:
         return self.root / "_delta_log"
 
     def there(self) -> bool:
-        """Whether its own version is in the log still: nothing later has been removed then."""
+        """Whether its own version is still in the log: then no later one has been removed."""
         return seen(self.log, self.at) == self.seen
 
     def newer(self) -> TableState | None:
-        """The table as it is now; None where that is not to be found by names."""
+        """The table as it is now; None if that cannot be found by names."""
         return _Reading(self.root, self).to_the_end()
 
     def column(self, name: str, files: Sequence[DataFile]) -> list[Any]:
@@ -180,10 +181,10 @@ def last_checkpoint(log: Location) -> int | None:
 
 
 def removed_since(root: Location, at: int, moment: int) -> set[str] | None:
-    """The files that the log of the table at `root`, whose version is `at`, has taken out at `moment` (ms, UTC) or
-    later, by their paths, decoded. A checkpoint leaves removals out once they are older than
-    'delta.deletedFileRetentionDuration' (a week; of control tables `delta_log.BRIEF`). None where this takes more than
-    MOST commits, or one of them cannot be read."""
+    """The files that the log of the table at `root`, whose version is `at`, has removed at `moment` (ms, UTC) or later,
+    by their decoded paths. A checkpoint leaves removals out once they are older than
+    'delta.deletedFileRetentionDuration' (a week; of control tables `delta_log.BRIEF`). None if more than MOST commits
+    would have to be read, or one of them cannot be read."""
     import pyarrow.compute as pc  # upkeep alone needs it
 
     log, removed = root / "_delta_log", set[str]()
@@ -227,7 +228,7 @@ def _actions(commit: bytes) -> Iterator[dict[str, Any]]:
 
 
 def read(root: Address) -> TableState | None:
-    """The table at `root` as it is now; None where it is not one, or not to be read by names (damaged, too)."""
+    """The table at `root` as it is now; None if there is no table, or it cannot be read by names (damaged ones too)."""
     return _Reading(Location(root)).to_the_end()
 
 
@@ -319,7 +320,8 @@ class _Reading:
 
 
 def _readable(versions: Protocol, described: Metadata) -> bool:
-    """Whether the log says all there is to say of the rows: no deletion vectors, no column mapping, no sidecars."""
+    """Whether the Parquet files and the log alone give the rows: no deletion vectors, no column mapping, no
+    sidecars."""
     if versions.min_reader_version <= 2:
         return described.configuration.get("delta.columnMapping.mode", "none") == "none"
     return set(versions.reader_features or ()) <= READER_FEATURES

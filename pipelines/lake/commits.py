@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""A log is cleaned by upkeep alone: a commit would list all of it to find what is old."""
+"""Only upkeep cleans a log: cleaning at a commit would list all of it to find what is old."""
 
 WRITER_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 """What a table may ask of its writers: tables of Tidegate ask for the first, and version 2 means the other two."""
@@ -40,12 +40,12 @@ CHECKPOINT_EVERY = "100"
 """Commits from one checkpoint to the next, where the table does not say otherwise; as in delta-rs."""
 
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What a file system says that has no hard links."""
+"""The errors of a file system that has no hard links."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A file that leaves a table, by its name in the log. `news`: so do its rows."""
+    """A file that leaves a table, by its name in the log. `news`: its rows leave with it."""
 
     path: str
     size: int
@@ -88,8 +88,8 @@ def commit(
 
 
 def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float, most: float) -> T:
-    """What `step` returns, called again where another writer was faster, after a random time that grows from `wait` to
-    `most` (s). Raises CommitFailedError where that goes on for all attempts."""
+    """What `step` returns; it is called again when another writer was faster, after a random time that grows from
+    `wait` to `most` (s). Raises CommitFailedError when all attempts fail."""
     again = Retrying(
         retry=retry_if_exception_type(CommitFailedError),
         stop=stop_after_attempt(attempts),
@@ -100,8 +100,8 @@ def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: fl
 
 
 def checkpoint(root: Location, version: int) -> None:
-    """Write the checkpoint of a version, by delta-rs in a folder that has links to the commits since the last one
-    alone. Where it cannot be written the log only gets longer: that is logged, and the next interval tries again."""
+    """Write the checkpoint of a version, by delta-rs in a folder that has only links to the commits since the last
+    checkpoint. If it cannot be written, that is logged, and the next interval tries again: the log only gets longer."""
     folder = root / "_delta_log"
     try:
         needed = _since_checkpoint(folder, version)
@@ -120,7 +120,7 @@ def checkpoint(root: Location, version: int) -> None:
 
 
 def _since_checkpoint(folder: Location, version: int) -> list[Location] | None:
-    """The files of a log that tell a version; None where that takes a listing."""
+    """The log files that make up a version; None if finding them takes a listing."""
     last = last_checkpoint(folder)
     first = 0 if last is None else last + 1
     needed = [] if last is None else [checkpoint_of(folder, last), folder / "_last_checkpoint"]

@@ -1,9 +1,9 @@
-"""One control table: small rows without Spark, each commit carrying its transaction version and read back.
+"""One control table: small rows, written without Spark; each commit carries its transaction version and is read back.
 
-A write whose transaction version is not greater than the last one is not made, and what counts is the row that is then
-read back: so a commit that was repeated after a crash, or lost to another runner, is seen for what it is.
+A write whose transaction version is not greater than the last one is not made, and the row that is then read back
+counts: a commit that was repeated after a crash, or lost to another runner, is recognised as such.
 
-What a look costs does not depend on how many epochs there have been: commits are read by their names, rows by range,
+The cost of a read does not depend on how many epochs there have been: commits are read by their names, rows by range,
 and upkeep puts them into blocks (BLOCK epochs of one owner and generation a file) that are never written again.
 """
 
@@ -41,22 +41,22 @@ WHOLE = 16
 """As many full blocks become one file, which nobody writes again."""
 
 FEW = 16
-"""The block that still grows is left alone while it has no more files than this."""
+"""The block that still grows is not compacted while it has no more files than this."""
 
 AT_ONCE = 256
-"""Files that are put together at once: a piece of upkeep takes less than a tick, however many have come together."""
+"""How many files are put together at once: one piece of upkeep takes less than a tick, however many files there are."""
 
 STEP = 128
 """Epochs of a larger file that are decoded at once where rows are asked for from the newest on."""
 
 COMPACT_AFTER = 400
-"""Files of a control table before an append puts those of its owner together: where no upkeep has done it."""
+"""An append compacts the files of its owner when a control table has so many files: for lakes without upkeep."""
 
 BLOCKS = "_blocks"
 """The folder of a control table with the files that were put together."""
 
 CACHED_ROWS = 2_048
-"""Rows of a control table that stay in memory, read from Parquet: those of the last few hundred epochs."""
+"""How many rows of control tables stay in memory once read from Parquet: those of the last few hundred epochs."""
 
 
 class ControlTable(Generic[R]):
@@ -91,7 +91,7 @@ class ControlTable(Generic[R]):
         return table
 
     def _widen(self, table: delta_log.Table) -> None:
-        """Give a table that an older version made the columns that were added since; its rows have null there."""
+        """Add the columns that a table made by an older version lacks; its rows have null there."""
         from deltalake import DeltaTable, Schema
 
         there = {field.name for field in table.schema().fields}
@@ -105,7 +105,7 @@ class ControlTable(Generic[R]):
 
     @property
     def _remedy(self) -> str:
-        """What to do where the table cannot be read: most hold what nothing else knows."""
+        """What to do when the table cannot be read: most control tables hold what is stored nowhere else."""
         if self.record.for_people:
             return f"remove {self.path} (nothing is decided by it), then run the same command again"
         return f"bring {self.path} back from a backup, then run the same command again"
@@ -147,8 +147,8 @@ class ControlTable(Generic[R]):
         gone: Sequence[Removal] = (),
         marks: Mapping[str, int] | None = None,
     ) -> None:
-        """One commit that adds files and takes others out. Raises CommitFailedError where another runner was faster:
-        the files are gone then."""
+        """One commit that adds files and removes others. Raises CommitFailedError when another runner was faster; the
+        new files are deleted then."""
         from deltalake.exceptions import CommitFailedError
 
         from tidegate.pipelines.lake.commits import commit
@@ -161,7 +161,7 @@ class ControlTable(Generic[R]):
             raise
 
     def settle(self, row: R, *, application: str) -> R | None:
-        """Commit a row that stands for its epoch, and read back which row does: another runner's, if it came first."""
+        """Commit a row for its epoch, and return the row that counts: another runner's, if that came first."""
         self.append([row], application=application, version=row.epoch)
         stands = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
         return stands[0] if len(stands) == 1 else None
@@ -213,7 +213,7 @@ class ControlTable(Generic[R]):
         return next(self.newest_first(owner, generation=top), None)
 
     def first(self, owner: str, generation: int) -> R | None:
-        """The row of epoch 1 of a generation, which never changes; nobody may change what is in it."""
+        """The row of epoch 1 of a generation, which never changes; it is shared, so its content must not be changed."""
         if (owner, generation) not in self._firsts:
             found = self.rows(owner, generation=generation, epoch=1)
             if not found:
@@ -234,8 +234,8 @@ class ControlTable(Generic[R]):
                 pass
 
     def together(self, owner: str) -> int:
-        """Put files of one owner together, block by block, the oldest AT_ONCE of them; no row changes. How many files
-        that has done away with.
+        """Compact files of one owner, block by block, the oldest AT_ONCE of them; no row changes. Returns how many
+        files fewer there are.
 
         Another runner's commit in between makes it give up: the next upkeep tries again.
         """
@@ -352,7 +352,7 @@ class _File:
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> _File:
-        """Of what the log says of it: epochs and generations are bounds."""
+        """From the log's entry, whose bounds give epochs and generations."""
         return cls(
             action["partition.owner"],
             action["path"],
@@ -378,7 +378,7 @@ class _File:
 
 
 class _Decoded:
-    """The rows of data files, which never change once they are written; few of them stay in memory."""
+    """The decoded rows of data files, which never change once they are written; only some stay in memory."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Location, int, int], list[dict[str, Any]]] = OrderedDict()
@@ -423,8 +423,8 @@ def _meets(metadata: pq.FileMetaData, group: int, first: int, last: int) -> bool
 
 
 Home = tuple[int, int, int]
-"""The file that rows are to lie in: of a generation, of so many full blocks, or of one block that is younger (else
--1)."""
+"""The file that rows belong in: their generation, their group of WHOLE blocks, and their block while that group is not
+full (else -1)."""
 
 
 def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
@@ -434,7 +434,7 @@ def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
 
 
 def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
-    """The files of one owner whose rows are not in the file yet that they are to lie in, with what is there by now."""
+    """The files of one owner with rows that are not yet in the file they belong in, and what that file has by now."""
     homes: dict[str, set[Home]] = {}
     for file in files:
         generations = range(file.generations[0], file.generations[1] + 1)

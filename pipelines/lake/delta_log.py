@@ -1,4 +1,4 @@
-"""Delta tables seen through their log, by delta-rs: kept open, so that a look at a table costs what its news cost."""
+"""Delta tables seen through their log, by delta-rs: they stay open, so that looking again costs only what is new."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what looks at a lake's state alone does without: their impo
 
 
 def unreadable() -> tuple[type[Exception], ...]:
-    """What a table or a file raises that is damaged, missing, half written, or may not be read."""
+    """The errors that a table or file raises when it is damaged, missing, half written or not readable for us."""
     from deltalake.exceptions import DeltaError
 
     return DeltaError, pa.ArrowException, OSError
@@ -30,7 +30,7 @@ def unreadable() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def damage_reported(path: Address, remedy: str) -> Iterator[None]:
-    """Raise what a damaged table or file at `path` throws as LakeError. `remedy`: what to do."""
+    """Turn the error of a damaged table or file at `path` into a LakeError. `remedy`: what to do."""
     try:
         yield
     except unreadable() as error:
@@ -44,24 +44,23 @@ def damage_reported(path: Address, remedy: str) -> Iterator[None]:
 
 
 Table: TypeAlias = "TableState | DeltaTable"
-"""A table that is looked at: by the names of its log's files, or, where it asks more of its readers, by delta-rs."""
+"""An opened table: read by the names of its log's files or, if it requires more of its readers, by delta-rs."""
 
 _open: dict[str, tuple[Table, Tag | None]] = {}
-"""The tables that were looked at, by address, each with the tag of its version's file: another one there is another
-table."""
+"""The tables that were opened, by address, each with the tag of its version's file: another tag means another table."""
 _lock = threading.Lock()
 
 OWN = {"delta.logRetentionDuration": "interval 7 days"}
-"""How a table is made that is Tidegate's alone (a source's, a control table): how long it keeps the log of its commits,
-which nobody reads as a history."""
+"""Properties of tables that only Tidegate writes (a source's table, a control table): how long the log of their commits
+stays; nobody reads it as a history."""
 
 BRIEF = {"delta.deletedFileRetentionDuration": "interval 20 minutes"}
-"""Of tables whose dead files go after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a file that was
-removed. Delta's default, a week, makes 600,000 removals of a commit a second, which every checkpoint writes again."""
+"""For tables whose removed files are deleted after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a
+removed file. Delta's default is a week: with a commit a second every checkpoint would list 600,000 removals."""
 
 PLAIN_READER, MAPPING_READER = 1, 2
-"""The reader version of tables whose rows are just what their Parquet files hold, and of those that may give columns
-other names there; from the next one on, features are listed one by one."""
+"""The reader version of tables whose rows are exactly those of their Parquet files, and of tables that may map column
+names; later versions list features one by one."""
 
 
 def opened(path: Address, remedy: str | None = None) -> Table | None:
@@ -109,8 +108,8 @@ def brought_up_to_date(table: DeltaTable) -> DeltaTable:
 
 
 def bring_up_to_date(table: DeltaTable) -> None:
-    """Let a table that was opened before know the commits made since. Where there are none, two looks into its log say
-    so: to list it takes longer the longer it is."""
+    """Update an opened table with the commits made since. If there are none, two look-ups in its log show it; listing
+    the log would take longer the longer it is."""
     log, version = root_of(table) / "_delta_log", table.version()
     # The log may have been cleaned up meanwhile, past where this table stands.
     gone = not by_name.file_of(log, version).is_there()
@@ -126,7 +125,7 @@ def committed(path: Address, application: str) -> int:
 
 
 def plain(table: Table) -> bool:
-    """Whether the Parquet files alone tell the rows (no deletion vectors, no column mapping)."""
+    """Whether the Parquet files alone give the rows (no deletion vectors, no column mapping)."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
     if protocol.min_reader_version == MAPPING_READER:
@@ -154,8 +153,8 @@ def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -
 
 
 def files_of(table: Table, *columns: str, but: Container[str] = ()) -> list[dict[str, Any]]:
-    """What a table's log says of its files, but of some (by their paths in it): path, size_bytes, num_records,
-    partition.x, min.x, max.x, null_count.x; times in us, None where it says nothing."""
+    """What a table's log says of its files, or of some of them (by their paths in it): path, size_bytes, num_records,
+    partition.x, min.x, max.x, null_count.x; times in us, None if it says nothing."""
     if isinstance(table, TableState):
         files = [file for file in table.files.values() if file.path not in but]
         values = [table.column(name, files) for name in columns]
@@ -196,8 +195,8 @@ def file_of(table: Table, name: str) -> Location:
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files that may hold wanted rows, as absolute paths, and as the log names them. `exact`: they are known to hold no
-    others."""
+    """Files that may hold wanted rows, as absolute paths, and as named in the log. `exact`: they are known to hold no
+    other rows."""
 
     paths: list[str]
     exact: bool
@@ -218,8 +217,8 @@ def data_files(table: Table, generation: int, after: int, upto: int) -> DataFile
 
 
 def rows_of(table: Table, generation: int, upto: int | None = None) -> int | None:
-    """The rows of a generation, of its epochs up to one, by the statistics of its files, or by a look into those that
-    hold others too; None where its files alone do not tell the rows."""
+    """How many rows a generation has up to an epoch, by the statistics of its files, and by reading files that hold
+    other rows too; None if the files alone do not give the rows."""
     if not plain(table):
         return None
     import pyarrow.compute as pc

@@ -1,4 +1,5 @@
-"""A lake that is opened: its control tables, and under which names commits are made. `layout` says where all lies."""
+"""An opened lake: its control tables, and the names under which commits are made. `layout` says where everything
+lies."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from tidegate.pipelines.lake.records import (
 from tidegate.pipelines.location import Address, Location
 
 OWN_FOLDERS, PRIVATE = ("tables", "state", "_scratch", "_quality"), 0o700
-"""Beside `_control`, what is Tidegate's alone: it holds rows of the sources, and nobody but its owner reads it. Targets
-are made by the umask."""
+"""Folders beside `_control` that belong to Tidegate alone: they hold rows of the sources, and only their owner may read
+them. Targets are made with the umask."""
 
 KEEP = "DO_NOT_REMOVE.txt"
-"""The file that says what lies in a target's `_quarantine`."""
+"""The file that explains what lies in a target's `_quarantine`."""
 
 _WHY = """The rows that were quarantined of the published table lie in here, each with the reason.
 In a lake that an older Tidegate began, files of the published table lie in here too: to remove them destroys it.
@@ -42,7 +43,7 @@ Files that nobody reads any more are removed by:  tidegate maintain SCRIPT
 
 
 def mark(quarantine: Location) -> None:
-    """Say beside a target's quarantine what lies in it. Raises OSError."""
+    """Write that file beside a target's quarantine. Raises OSError."""
     note = quarantine.parent / KEEP
     if not note.is_there():
         note.put(_WHY.encode())
@@ -84,7 +85,7 @@ FORMAT = 3
 """What a lake of this version holds: 1 had no definitions; 2 staged a target's files in its quarantine's folder."""
 
 _FORMAT_OWNER = "lake format"
-"""The owner of the row that says which format a lake has; no table can be called like it."""
+"""The owner of the row with the lake's format; no table can have this name."""
 
 
 class Lake(Layout):
@@ -133,7 +134,7 @@ class Lake(Layout):
         return cls(root, create=False) if _made(Layout(root).root / "_control") else None
 
     def exists(self) -> bool:
-        """Whether a lake was ever made here. A first run has a lease before it has planned anything."""
+        """Whether a lake was ever made here. A first run takes a lease before it plans anything."""
         return _made(self.control)
 
     @property

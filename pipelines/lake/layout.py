@@ -38,7 +38,7 @@ class Places:
 
     @classmethod
     def of_published(cls, path: Location) -> Places:
-        """Those of whose `published` is known."""
+        """The places of the INSERT whose `published` is known."""
         return cls(path.parent.parent, path.name)
 
     @property

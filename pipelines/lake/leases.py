@@ -1,11 +1,11 @@
-"""One runner works on a table or an INSERT at a time, whoever it is: the CLI, the continuous mode, Dagster.
+"""Only one runner works on a table or an INSERT at a time: the CLI, the continuous mode or Dagster.
 
-A lease is one row of a Delta table, replaced by compare-and-swap: two runners that replace it at once conflict, and
-one of them loses. A lease is over when it is released, when its time is past, or (on the same machine) when its
-process is dead.
+A lease is one row of a Delta table, replaced by compare-and-swap: two runners that replace it at once conflict, and one
+of them loses. A lease ends when it is released, when its time is past, or (on the same machine) when its process is
+dead.
 
-Runners that follow one another as one, the steps of a Dagster run, share a `Reservation`: one hands its lease on, and
-only another one of them can take it before the reservation is over.
+Runners that continue one another's work, the steps of a Dagster run, share a `Reservation`: one hands its lease on, and
+only another one of them can take it before the reservation ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidegate.pipelines.progress import Progress, Task
 TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
-"""How often a runner that waits looks whether a lease is free."""
+"""How often a waiting runner checks whether a lease is free."""
 
 _SCHEMA = pa.schema(
     [
@@ -80,7 +80,7 @@ class Lease:
 
     @property
     def held_at(self) -> int:
-        """When it was held for sure (ms, UTC): it was taken or renewed then, and that is done every RENEW_EVERY_S."""
+        """When it was last taken or renewed (ms, UTC), so surely held; it is renewed every RENEW_EVERY_S."""
         return self.expires_at - TIME_TO_LIVE_MS
 
     def over(self, now: int) -> bool:
@@ -118,7 +118,7 @@ class Reservation:
             _live[holder] = self
 
     def end(self, root: Address) -> None:
-        """Let go what nobody has taken up, when the run ends and its process goes on."""
+        """Release what nobody has taken up, at the end of a run whose process goes on."""
         leases = Leases(root, label=self.label, reservation=self)
         for owner in sorted(self.handed_on):
             try:
@@ -199,7 +199,7 @@ class Leases:
                 shown.advance(1)
 
     def hand_on(self, owner: str) -> None:
-        """Let one lease go to the runners of this one's reservation alone; to all where it has none."""
+        """Release one lease to the runners of the same reservation only; to everybody if there is none."""
         run = self._reservation
         if run is None:
             self.release(owner)
@@ -229,9 +229,9 @@ class Leases:
         return owner in self._held
 
     def close(self) -> None:
-        """Let every lease go. One whose end cannot be written (the disk is full, say) is logged and is over all the
-        same: at once for runners on this machine, when its time is past for others. Closing is often done on the way
-        out of an error, and must not take that error's place."""
+        """Release every lease. One whose end cannot be written (the disk is full, for example) is logged; it ends all
+        the same: at once for runners on this machine, when its time is past for others. Closing often happens while an
+        error is raised, and must not replace that error."""
         self._stop.set()
         for owner in list(self._held):
             try:
@@ -245,7 +245,7 @@ class Leases:
         _live.pop(self.holder, None)
 
     def abandon(self) -> None:
-        """Behave as a process that was killed: nothing is released, the leases are simply dead."""
+        """Behave like a killed process: nothing is released, the leases are dead."""
         self._stop.set()
         self._held.clear()
         _live.pop(self.holder, None)
@@ -256,8 +256,8 @@ class Leases:
         until_committed(self._swap_once, owner, lease, reservation, attempts=10, wait=0.02, most=0.5)
 
     def _swap_once(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
-        """Put `lease` in the place of the row that is there. Raises LeaseHeld where another runner's is, if it was not
-        handed on to `reservation`."""
+        """Replace the current row by `lease`. Raises LeaseHeld if another runner holds it and has not handed it on to
+        `reservation`."""
         own = {self.holder, reservation.holder if reservation else self.holder}
         table = _open(self._path)
         found = _rows(table, owner)
@@ -271,7 +271,7 @@ class Leases:
         self._write(table, lease)
 
     def _write(self, table: delta_log.Table, lease: Lease) -> None:
-        """Replace the row of an owner as `table` has it. Raises CommitFailedError where anything was written since."""
+        """Replace the row of an owner as `table` has it. Raises CommitFailedError if anything was written since."""
         from deltalake.transaction import AddAction
 
         from tidegate.pipelines.lake.commits import Removal, commit

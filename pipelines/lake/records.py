@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class NewerRecord(LakeError):
-    """A record of the lake has `unknown` fields: a newer Tidegate wrote it, and what they say must not be left out."""
+    """A record of the lake has `unknown` fields: a newer Tidegate wrote it, and they must not be ignored."""
 
     def __init__(self, kind: str, unknown: tuple[str, ...], where: str = "") -> None:
         self.kind, self.unknown = kind, unknown
@@ -53,7 +53,7 @@ def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 @contextmanager
 def read_from(row: Record) -> Iterator[None]:
-    """Let a NewerRecord of what a control row stores say which row that is."""
+    """Make a NewerRecord raised inside name the control row that it was read from."""
     try:
         yield
     except NewerRecord as error:
@@ -67,7 +67,7 @@ class Record:
     table: ClassVar[str]
     schema: ClassVar[pa.Schema]
     for_people: ClassVar[bool] = False
-    """Whether nothing is decided by it."""
+    """Whether the rows are only shown to people, and decide nothing."""
 
     owner: str
     generation: int
@@ -79,8 +79,8 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A stored row, read back. A column that is younger than the row is missing or null: its default holds. Raises
-        NewerRecord for a column that this Tidegate does not know."""
+        """A stored row, read back. A column that was added after the row was written is missing or null, and takes its
+        default. Raises NewerRecord for a column that this Tidegate does not know."""
         texts = cls._json()
         given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
         values = {name: json.loads(value) if name in texts else value for name, value in given.items()}
@@ -88,7 +88,7 @@ class Record:
 
     @property
     def place(self) -> str:
-        """Which row it is, for errors."""
+        """Which row it is, for error messages."""
         return _place(type(self), {name: getattr(self, name) for name in ("owner", "generation", "epoch")})
 
     @classmethod
@@ -136,7 +136,7 @@ class EpochRow(Record):
 
 @dataclass(frozen=True)
 class SplitWatermark:
-    """The last word of one split: its watermark, whether it is idle, and its generator's state.
+    """The state of one split: its watermark, whether it is idle, and its generator's state.
 
     Attributes:
         last_row: when its last row landed (ms, UTC: that epoch's planning), or when it was first seen; measures
@@ -220,7 +220,7 @@ class WatermarkRow(Record):
 
 
 def word(row: SplitWatermark | WatermarkRow) -> tuple[Watermark, bool]:
-    """Its watermark, and whether it is idle: what a valve or a combined status takes of it (FLIP-326)."""
+    """Its watermark, and whether it is idle: the input of a valve or a combined status (FLIP-326)."""
     return Watermark(row.timestamp, row.use_processing_time), row.idle
 
 
@@ -300,7 +300,7 @@ class StagedRow(Record):
 
 @dataclass(frozen=True)
 class VerdictRow(Record):
-    """The gate's word on one staged epoch; the first one is final. `passed` False: the epoch is held.
+    """The gate's verdict on one staged epoch; the first one is final. `passed` False: the epoch is held.
 
     `checks`: a list of {name, passed, observed, expected, detail}. `reasons`: sentences for people.
     """
@@ -411,7 +411,7 @@ class StuckRow(Record):
 
     @property
     def advice(self) -> Advice:
-        """What the error said to do next."""
+        """The error's advice on what to do next."""
         return Advice.of_stored(self.next)
 
 

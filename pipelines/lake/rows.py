@@ -56,9 +56,9 @@ def ensure_table(
 ) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
-    `whole`: it is all Tidegate's. It must have no other columns either, since rows without them would read NULL for
-    whoever asks for them. `added`: columns that it is given where it does not have them yet, or has a STRUCT of fewer.
-    Through delta-rs, which takes ms where Spark takes s. Raises LakeError that names the difference.
+    `whole`: only Tidegate writes it, so it must have no other columns either: rows without them would read NULL.
+    `added`: columns that it is given if it lacks them, or has a STRUCT of fewer fields. Works through delta-rs, which
+    takes ms where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     table = delta_log.opened(path)
@@ -84,7 +84,7 @@ def ensure_table(
 
 
 def _grows(there: object, field: Field) -> bool:
-    """Whether a table is given this column: it does not have it, or has a STRUCT of fewer columns than this one."""
+    """Whether a table needs this column added: it lacks it, or has a STRUCT with fewer fields."""
     here = field.type
     if not isinstance(there, delta_schema.StructType) or not isinstance(here, delta_schema.StructType):
         return there is None
@@ -92,7 +92,7 @@ def _grows(there: object, field: Field) -> bool:
 
 
 def _alike(there: object, here: object) -> bool:
-    """Whether two STRUCTs differ in the order of their columns alone: what was added comes last."""
+    """Whether two STRUCTs differ only in the order of their fields: added ones come last."""
     if not isinstance(there, delta_schema.StructType) or not isinstance(here, delta_schema.StructType):
         return False
     return _types(there) == _types(here)
@@ -143,7 +143,7 @@ def append(rows: DataFrame, path: Location, *, application: str, generation: int
 
 
 def write(rows: DataFrame, path: Location, *, application: str, generation: int, epoch: int) -> Location:
-    """The first half of `append`: a folder in the table with an epoch's files, which no commit names yet."""
+    """The first half of `append`: writes an epoch's files into a new folder in the table; no commit names them yet."""
     folder = folder_of(path, application=application, generation=generation, epoch=epoch)
     order = [name for name in LAKE_COLUMNS if name not in ("_generation", "_epoch")]
     order += [name for name in rows.columns if name not in LAKE_COLUMNS]
@@ -169,7 +169,7 @@ def folder_of(path: Location, *, application: str, generation: int, epoch: int) 
 
 
 def read(spark: SparkSession, path: Address) -> DataFrame:
-    """Today's table. A few files are named to Spark one by one; of more it learns from Delta's log, by jobs."""
+    """Today's table. A few files are named to Spark directly; for more, Spark reads Delta's log, which takes jobs."""
     table = delta_log.opened(path)
     if table is not None and delta_log.plain(table) and not table.metadata().partition_columns:
         paths = delta_log.all_files(table)
@@ -186,11 +186,11 @@ def at(spark: SparkSession, path: Address, generation: int, epoch: int, *, witho
 def between(
     spark: SparkSession, path: Address, generation: int, after: int, upto: int, *, without: Collection[str] = ()
 ) -> DataFrame:
-    """The rows of one generation with after < epoch <= upto; `without` those of some files (paths), which only a table
-    whose files alone tell its rows may be asked for.
+    """The rows of one generation with after < epoch <= upto; without those of the files `without` (paths), which is
+    only possible for a table whose files alone give its rows.
 
     The files are chosen here, by their statistics: Delta's own reader runs a Spark job for that choice at every scan.
-    Where they hold nothing else, no condition is put on the rows: it would be new code to compile at every epoch.
+    Files that hold no other rows are read without a filter, which would be new code to compile at every epoch.
     """
     wanted = f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
     table = delta_log.opened(path)
@@ -211,5 +211,5 @@ def of_files(spark: SparkSession, table: delta_log.Table, paths: Sequence[str]) 
 
 @lru_cache(maxsize=16)
 def _of_files(spark: SparkSession, schema: str, paths: tuple[str, ...]) -> DataFrame:
-    """Files never change once they are written; Spark looks each of them up anew for every frame."""
+    """The rows of these files. Cached: files never change, and Spark looks each of them up anew for every frame."""
     return spark.read.schema(StructType.fromJson(json.loads(schema))).parquet(*paths)

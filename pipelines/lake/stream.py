@@ -1,11 +1,11 @@
 """A table that statements read: its rows, and its log, which says what has landed and how complete that is.
 
-Who reads a table names positions: a generation and epochs of its watermark log. Where the rows of these lie, how many
-they are, what retention has removed of them: only this module says so. A source's table is read so, and a process's
-output; a target of several INSERTs will be, once it has such a log of its own.
+Callers name positions: a generation and epochs of its watermark log. Only this module decides where these rows lie, how
+many there are, and what retention has removed of them. It serves the tables of sources and the outputs of processes; a
+target of several INSERTs needs such a log of its own first.
 
-Nothing is cached here: each question reads what is committed now, and costs as much whether there were ten epochs or
-ten thousand.
+Nothing is cached here: each method reads what is committed now, at a cost that does not grow with the number of
+epochs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMOVED: tuple[CommitRole, ...] = ("retention-time", "retention-epoch", "retent
 
 @dataclass(frozen=True)
 class Stream:
-    """One table, over all its generations. `output`: the folder of a process's output; None of a source's table."""
+    """One table, over all its generations. `output`: the folder of a process's output; None for a source's table."""
 
     lake: Lake
     name: str
@@ -71,7 +71,7 @@ class Stream:
 
     @property
     def kind(self) -> Literal["build", "probe"] | None:
-        """What it was landed for: a build is a changelog. None in an older lake, and of an output."""
+        """The kind that it was landed as: a build is a changelog. None in an older lake, and for an output."""
         stored = self.lake.definitions.last(self.name)
         return None if stored is None else stored.form.get("role")
 
@@ -108,7 +108,7 @@ class Generation:
         return self.stream.path
 
     def application(self, role: Literal["data", "watermark"]) -> str:
-        """Who commits its rows, or its log rows, as the table's transactions name it."""
+        """The transaction name under which its rows, or its log rows, are committed."""
         return self.stream.lake.application(self.stream.name, role, self.number)
 
     @property
@@ -133,8 +133,8 @@ class Generation:
         return self.stream.lake.watermarks.rows(self.stream.name, generation=self.number, since=since, upto=upto)
 
     def sampled(self, most: int) -> list[WatermarkRow]:
-        """The log rows of about `most` epochs that lie evenly, in order, the last of them the newest epoch; of no more
-        epochs, all."""
+        """The log rows of about `most` epochs at even distances, in order, ending with the newest epoch; all rows if
+        there are fewer epochs."""
         newest = self.last.epoch if self.last is not None else 0
         if newest <= most:
             return self.log()
@@ -142,10 +142,10 @@ class Generation:
         return [row for row in found if row is not None]
 
     def sums(self, upto: int | None = None) -> Sums:
-        """The sums over its landed epochs; over those up to one.
+        """The sums over its landed epochs, up to one if given.
 
-        Each log row has the sums up to itself, so that one row is looked at. Rows of an older lake have none: those
-        after the last that has are added up. A row without sums, wherever it is, costs time and changes no answer.
+        Each log row has the sums up to itself, so only one row is read. Rows of an older lake have none: the epochs
+        after the last row that has sums are added up. A row without sums costs time and never changes the result.
         """
         found = Sums()
         for row in self._newest_first(upto):
@@ -162,8 +162,8 @@ class Generation:
         return self.sums(upto).rows - before
 
     def landed_before(self, instant: int, since: int = 0) -> int:
-        """The last epoch, `since` or one after it, that had landed before `instant` (ms, UTC). Found by halves: epochs
-        land in order. Where clocks disagree it is some epoch with a later one behind it."""
+        """The last epoch, `since` or later, that had landed before `instant` (ms, UTC). Found by bisection, as epochs
+        land in order. If clocks disagree, it is some epoch that is followed by a later one."""
         newest = self.last
 
         def later(epoch: int) -> bool:
@@ -176,7 +176,7 @@ class Generation:
         return self.stream.lake.watermarks.newest_first(self.stream.name, generation=self.number, upto=upto)
 
     def log_epoch(self, row: WatermarkRow) -> None:
-        """Write an epoch's log row, with the sums up to itself: from here on it has landed. Once, however repeated."""
+        """Write an epoch's log row, with the sums up to itself: it has landed now. Repeating it changes nothing."""
         sums = self.sums(row.epoch - 1) + Sums.of(row)
         row = replace(row, sums=sums.stored())
         self.stream.lake.watermarks.append([row], application=self.application("watermark"), version=row.epoch)
@@ -194,8 +194,8 @@ class Generation:
         return between(spark, self.path, self.number, after, upto)
 
     def there(self, upto: int | None = None) -> int | None:
-        """How many rows are in the table, of epochs up to one: 0 where there is no table, None where its files alone do
-        not tell its rows."""
+        """How many rows of epochs up to one the table holds: 0 if there is no table, None if its files alone do not
+        give its rows."""
         table = self.stream.table
         return 0 if table is None else delta_log.rows_of(table, self.number, upto)
 
@@ -266,7 +266,7 @@ class Removed:
         return self == Removed()
 
     def asked_by(self, parts: Sequence[Part]) -> bool:
-        """Whether a row that was removed from a probe may lie in one of these parts of its landed rows."""
+        """Whether any removed row of a probe may lie in one of these parts of its landed rows."""
         if self.epoch is None:
             return False
         areas = [area for part in parts for area in part.areas if area.after < self.epoch and not area.empty]

@@ -1,4 +1,4 @@
-"""OPTIMIZE and VACUUM of a lake's tables: small files are put together, dead ones go, old logs too. No row changes.
+"""OPTIMIZE and VACUUM of a lake's tables: small files are compacted, dead files and old logs deleted. No row changes.
 
 All at once (`tidy`), or in pieces that a run does between two ticks: `put_together`, `clean_log`, `remove_dead`.
 """
@@ -30,19 +30,19 @@ from tidegate.pipelines.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, bounded
 
 SMALL_FILES = 16
-"""A table with fewer files than this is left as it is; in pieces, with fewer of about one size."""
+"""A table with fewer files than this is not compacted; in pieces: with fewer files of about one size."""
 
 LARGE = 64 << 20
-"""Bytes: a file of so many is put together with no other, in pieces."""
+"""Bytes: in pieces, a file of this size is not compacted any further."""
 
 PIECE = 32 << 20
-"""Bytes that are put together at once, in pieces: less than a tick's work."""
+"""Bytes that one piece compacts: less than a tick's work."""
 
 REMOVED = 100
-"""Files that are removed in one piece: a disk that is busy takes a millisecond for each."""
+"""Files that one piece deletes: a busy disk takes a millisecond for each."""
 
 CONTROL_KEEP = timedelta(minutes=10)
-"""How long dead files and old logs of control tables stay: only Tidegate reads those, and never for long."""
+"""How long dead files and old logs of control tables stay: only Tidegate reads them, and never for long."""
 
 
 _FLOATING = ('PrimitiveType("float")', 'PrimitiveType("double")')
@@ -60,8 +60,8 @@ class Tidied:
 
 
 def compact(path: Address) -> None:
-    """Put small files together, whatever rows are in them. Numbers that may be NaN get no bounds: it is in none, and
-    Spark takes it for the greatest."""
+    """Compact small files. Columns that may hold NaN get no bounds: bounds leave it out, while Spark counts it as the
+    greatest."""
     table = DeltaTable(str(path))
     kinds = {field.name: str(field.type) for field in table.schema().fields}
     none = {name: ColumnProperties(statistics_enabled="NONE") for name, kind in kinds.items() if kind in _FLOATING}
@@ -72,8 +72,8 @@ def compact(path: Address) -> None:
 
 
 def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | None = compact) -> Tidied | None:
-    """Put small files `together`, but of tables whose files are named elsewhere too (None), and remove what no version
-    younger than `keep` names; None when there is no table.
+    """Compact small files by `together` (None: do not, for tables whose files are named elsewhere too), and delete what
+    no version younger than `keep` names. None if there is no table.
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
     """
@@ -94,11 +94,11 @@ def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | No
 
 
 def put_together(path: Address, may: Callable[[delta_log.Table], Collection[str]] | None = None) -> int:
-    """Put some small files of about one size together, by Arrow; how many went. `may` names those that it may take, as
-    the log names them; all, where it is None. The caller holds the leases of all that writes to the table.
+    """Compact some small files of about one size, by Arrow; returns how many were replaced. `may`: the files that it
+    may take, as named in the log; None: all. The caller holds the leases of all that writes to the table.
 
-    A file is written again once for each of a few sizes, however old the table gets. Nothing is done where another
-    writer comes in between, or where its files are not plain, or not of the same types.
+    A file is rewritten once for each of a few sizes, however old the table gets. Does nothing if another writer commits
+    meanwhile, or if the files are not plain, or not of the same types.
     """
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
@@ -155,15 +155,15 @@ def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[s
 
 _OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
 _UNFINISHED = re.compile(rf"{UNFINISHED}.+|\d{{20}}\.json#\d+")
-"""Commits, of Tidegate and of delta-rs, that a kill has left before they were linked to their version's name."""
+"""Files of commits, of Tidegate and of delta-rs, that were killed before they got their version's name."""
 
 
 def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
-    """Remove the log of versions before the newest one with a checkpoint that was committed `keep` ago, and commits
-    that were never finished, piece by piece: how many files each has removed. Every version from that one on can be
-    read as before.
+    """Delete the log of versions before the newest checkpointed one that was committed at least `keep` ago, and commits
+    that were never finished, piece by piece; yields how many files each piece deleted. Every version from that one on
+    stays readable.
 
-    The oldest version goes first: who finds one in the log knows that no later one has been removed
+    The oldest version goes first: if one is found in the log, no later one has been deleted
     (`tidegate.pipelines.lake.by_name`).
     """
     log, oldest = Location(path) / "_delta_log", time.time() - keep.total_seconds()
@@ -195,7 +195,8 @@ def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
 
 
 def _committed_before(log: Location, version: int, moment: float) -> bool:
-    """Whether a version is older than `moment` (s, UTC): by its commit, or where that does not say, by its file."""
+    """Whether a version is older than `moment` (s, UTC): by its commit, or by its file's time if the commit has
+    none."""
     try:
         at = by_name.committed_at(log, version)
     except FileNotFoundError:  # it has gone from the log before
@@ -206,16 +207,16 @@ def _committed_before(log: Location, version: int, moment: float) -> bool:
 
 
 def forget_removals_soon(path: Address) -> None:
-    """Give a table that an older Tidegate made the properties `delta_log.BRIEF`; its next checkpoint is small then.
-    Raises DeltaError where another runner commits in between."""
+    """Set the properties `delta_log.BRIEF` on a table that an older Tidegate made, so that its next checkpoint is
+    small. Raises DeltaError if another runner commits in between."""
     table = delta_log.opened(path)
     if table is not None and not delta_log.BRIEF.items() <= table.metadata().configuration.items():
         DeltaTable(str(path)).alter.set_table_properties(delta_log.BRIEF, post_commithook_properties=NO_CLEANING)
 
 
 def log_keep(path: Address, keep: timedelta) -> timedelta | None:
-    """How long the log of a table is kept that people may read too: what its own properties say; `keep` where they say
-    nothing; None (for ever) where that is not understood, or cleaning is off."""
+    """How long the log of a table that people may read is kept: by its own properties; `keep` if they do not say; None
+    (for ever) if they are not understood, or cleaning is off."""
     table = delta_log.opened(path)
     set_in = table.metadata().configuration if table is not None else {}
     if set_in.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
@@ -235,12 +236,12 @@ def remove_dead(
     hidden: bool = False,
     without: str | tuple[str, ...] = (),
 ) -> Iterator[int]:
-    """Remove the data files below `path` that are not `live` (see `live_files`, as of now, or later) and were written
-    longer than `keep` ago, and the folders that are empty then, piece by piece: how many files each has removed.
-    Nothing, where nobody knows what is live.
+    """Delete the data files below `path` that are not `live` (see `live_files`, read now or later) and were written
+    longer than `keep` ago, and folders that become empty, piece by piece; yields how many files each piece deleted.
+    Deletes nothing if `live` is not known.
 
-    Folders whose names begin with an underscore are passed over, as by VACUUM, unless `hidden`; the log always is,
-    and so are folders in `path` whose names begin with `without`.
+    Folders whose names begin with an underscore are left alone, as by VACUUM, unless `hidden`; so are the log, always,
+    and folders in `path` whose names begin with `without`.
     """
     if live is not None:
         yield from _removed(Location(path), live, time.time() - keep.total_seconds(), hidden, without)
@@ -249,8 +250,8 @@ def remove_dead(
 def _removed(
     folder: Location, live: Collection[str], oldest: float, hidden: bool, without: str | tuple[str, ...] = ()
 ) -> Iterator[int]:
-    """The same of what was written before `oldest` (s, UTC), which is one moment however long the pieces lie apart:
-    what is committed meanwhile is younger, and not in `live`."""
+    """The same for files written before `oldest` (s, UTC), one moment for all pieces however long they take: what is
+    committed meanwhile is younger, and not in `live`."""
     for names in folder.listed():
         gone = 0
         for entry in names:
@@ -296,8 +297,8 @@ def _live(path: Address, table: delta_log.Table) -> set[str]:
 
 
 def still_read(path: Address, keep: timedelta) -> set[str] | None:
-    """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: somebody
-    may be reading them. None where the log does not say what it has removed (see `by_name.removed_since`)."""
+    """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: they may be
+    being read. None if the log does not say what was removed (see `by_name.removed_since`)."""
     table = delta_log.opened(path)
     if table is None:
         return set()

@@ -140,7 +140,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What runs a function is loaded when it is used: who only writes one needs it not."""
+    """The engine's names are imported when they are used: code that only defines a function does not need them."""
     if name in ("Arrived", "LocalRun"):
         return getattr(import_module(f"{__name__}.local"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,5 @@
-"""What a process function is handed beside a record: its key, its state, its timers (FLIP-499, `EventTimeManager`), and
-where it emits watermarks.
-"""
+"""What a process function gets beside a record: its key, its state, its timers (FLIP-499, `EventTimeManager`), and the
+manager through which it emits watermarks."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ class WatermarkManager:
 
         Raises:
             UndeclaredWatermark: Its name is not among the function's declarations.
-            InvalidDeclaration: It is none, or of another type than its declaration.
+            InvalidDeclaration: It is no watermark, or of another type than its declaration.
         """
         if not isinstance(watermark, GeneralizedWatermark):
             raise InvalidDeclaration(f"{watermark!r} is no watermark: make one with new_watermark of its declaration")
@@ -66,15 +65,15 @@ class StateManager:
         self._states = states
 
     def get_current_key(self) -> Any:
-        """The key: a single value, or a named tuple where several columns make it. Raises NotKeyed."""
+        """The key: a single value, or a named tuple if it has several columns. Raises NotKeyed."""
         if self._current.cells is None:
             raise NotKeyed("the current key")
         return self._current.key
 
     def get_state(self, declaration: StateDeclaration) -> Any:
-        """The state that was declared. The same object at every call: it may be asked for once, in `open`.
+        """The state that was declared. Every call returns the same object, so it may be taken once, in `open`.
 
-        Raises UndeclaredState, and InvalidDeclaration where another kind of state is declared, or a name is given.
+        Raises UndeclaredState, and InvalidDeclaration if another kind of state is declared, or a name is given.
         """
         try:
             declared, state = self._states[declaration.name]
@@ -100,7 +99,7 @@ ApplyPartition = Callable[..., None]
 
 
 class NonPartitionedContext:
-    """The context of callbacks that are of no key."""
+    """The context of callbacks that do not belong to a key."""
 
     def __init__(
         self, states: StateManager, watermarks: WatermarkManager, apply: Callable[[ApplyPartition], None]
@@ -112,7 +111,7 @@ class NonPartitionedContext:
     def apply_to_all_partitions(self, function: ApplyPartition) -> None:
         """Call `function` for every key that has state or timers at this moment, in its keyed context.
 
-        All keys are read for it. Raises NotKeyed where it is called in a keyed context, or where records have no key.
+        All keys are read for this. Raises NotKeyed if it is called in a keyed context, or if records have no key.
         """
         self._apply(function)
 
@@ -120,12 +119,12 @@ class NonPartitionedContext:
         return self._watermarks
 
     def get_state_manager(self) -> StateManager:
-        """For broadcast state; keyed state can be had here, and used where there is a key."""
+        """For broadcast state. Keyed state can be taken here, and used only in a keyed context."""
         return self._states
 
 
 class PartitionedContext:
-    """The context of callbacks that are of one key."""
+    """The context of callbacks that belong to one key."""
 
     def __init__(self, states: StateManager, non_partitioned: NonPartitionedContext) -> None:
         self._states = states
@@ -139,14 +138,14 @@ class PartitionedContext:
 
 
 TwoOutputNonPartitionedContext = NonPartitionedContext
-"""FLIP-409's name for the context of functions with two outputs: what is asked of every key is handed both."""
+"""FLIP-409's name for the context of functions with two outputs; a function that it applies to every key gets both."""
 
 TwoOutputPartitionedContext = PartitionedContext
 """FLIP-409's name for the context of functions with two outputs."""
 
 
 class TimerQueue:
-    """The times (ms, UTC) at which a key wants to be called, each once, in order."""
+    """The times (ms, UTC) of a key's timers, each once, in order."""
 
     __slots__ = ("times",)
 
@@ -175,8 +174,8 @@ def _time(timestamp: int) -> int:
 class EventTimeManager:
     """Timers of the current key, and the time.
 
-    A timer at t fires once the watermark has reached t: with the next one that moves, where t is in the past. One that
-    is set twice fires once. In processing time (FLIP-326) the time is the system's, and nothing else changes.
+    A timer at t fires once the watermark has reached t; if t is in the past, when the watermark next moves. A timer
+    that is set twice fires once. In processing time (FLIP-326) the time is the system's; nothing else changes.
     """
 
     __slots__ = ("_current", "landed_at", "now", "queue")
@@ -187,23 +186,24 @@ class EventTimeManager:
         self.queue = TimerQueue()
 
     def register_timer(self, timestamp: int) -> None:
-        """Call `on_event_timer` for the current key at `timestamp` (ms, UTC). Raises NotKeyed, InvalidDeclaration."""
+        """Set a timer of the current key: `on_event_timer` is called at `timestamp` (ms, UTC). Raises NotKeyed,
+        InvalidDeclaration."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
         self.queue.add(_time(timestamp))
 
     def delete_timer(self, timestamp: int) -> None:
-        """Do not call at `timestamp` (ms, UTC); nothing happens if no timer is set there, or it has fired. Raises
+        """Remove the timer at `timestamp` (ms, UTC); does nothing if none is set there, or it has fired. Raises
         NotKeyed, InvalidDeclaration."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
         self.queue.remove(_time(timestamp))
 
     def current_time(self) -> int:
-        """The watermark (ms, UTC) that is reached; MIN_TIMESTAMP before the first."""
+        """The watermark so far (ms, UTC); MIN_TIMESTAMP before the first."""
         return self.now
 
     def processed_at(self) -> int:
-        """The time of a record that has none of its own (ms, UTC): `current_time()`, and before the first watermark the
-        moment at which it landed."""
+        """The time of a record that has none of its own (ms, UTC): `current_time()`, or, before the first watermark,
+        when it landed."""
         return self.landed_at if self.now == MIN_TIMESTAMP else self.now

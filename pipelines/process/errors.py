@@ -1,4 +1,4 @@
-"""What goes wrong with process functions, as types. Those of a worker are one line: they come to the driver as text."""
+"""Typed errors of process functions. Those raised on a worker are one line: they come to the driver as text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class UndeclaredState(ProcessError):
 
 
 class NotKeyed(ProcessError):
-    """A timer, a key or keyed state outside of a keyed context: a callback that is of no key, or an input without."""
+    """A timer, a key or keyed state was used outside of a keyed context: in a callback that belongs to no key, or for
+    an input without a key."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -52,7 +53,7 @@ class BroadcastReadOnly(ProcessError):
 
 
 class NotWrapped(ProcessError):
-    """An event-time process function that EventTimeExtension.wrap_process_function has not seen."""
+    """An event-time process function that was not passed through EventTimeExtension.wrap_process_function."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -61,12 +62,12 @@ class NotWrapped(ProcessError):
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it, however long it is."""
+    """A value as error messages show it, cut if it is long."""
     return cut(repr(value))
 
 
 def cut(text: str, longest: int = 300) -> str:
-    """A text on one line, and not much longer than `longest`."""
+    """A text on one line, cut to about `longest` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= longest else f"{flat[:longest]}… ({len(flat):,} characters)"
 

@@ -1,6 +1,5 @@
-"""The entry point of event time (FLIP-499, `EventTimeExtension`), and the wrappers by which an event-time function is a
-plain one. Whoever runs a wrapped function takes the event-time function out; its timers are state as any other.
-"""
+"""The entry point of event time (FLIP-499, `EventTimeExtension`), and the wrappers that turn an event-time function
+into a plain one. The engine unwraps it again; its timers are state like any other."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ class WrappedProcessFunction(ProcessFunction):
         self.function.close()
 
     def on_watermark(self, watermark: GeneralizedWatermark, *arguments: Any) -> WatermarkHandlingResult:
-        """Event time goes to `on_event_time_watermark`, and on; any other watermark to the function's `on_watermark`.
-        `arguments`: the outputs and the context."""
+        """Event time is passed to `on_event_time_watermark` and forwarded; any other watermark is passed to the
+        function's `on_watermark`. `arguments`: the outputs and the context."""
         if watermark.identifier != EVENT_TIME_WATERMARK_DECLARATION.identifier:
             return self.function.on_watermark(watermark, *arguments)
         self.function.on_event_time_watermark(watermark.value, *arguments)
@@ -103,7 +102,7 @@ _KINDS: dict[type, type[WrappedProcessFunction]] = {
 
 
 def wrapped(function: EventTimeProcessFunction) -> WrappedProcessFunction:
-    """`function` as a plain one. Raises InvalidDeclaration for one that is of no kind, or of several."""
+    """`function` as a plain one. Raises InvalidDeclaration for one that is of none of the four kinds, or of several."""
     kinds = [wrapper for kind, wrapper in _KINDS.items() if isinstance(function, kind)]
     if len(kinds) != 1:
         one_of = ", ".join(kind.__name__ for kind in _KINDS)

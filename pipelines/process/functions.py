@@ -55,7 +55,7 @@ class OneInputStreamProcessFunction(ProcessFunction):
 
 
 class TwoInputBroadcastStreamProcessFunction(ProcessFunction):
-    """Records of a keyed input, and of one that every task sees whole."""
+    """Records of a keyed input, and of a broadcast one that every task sees whole."""
 
     def process_record_from_non_broadcast_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
         raise NotImplementedError
@@ -105,8 +105,7 @@ class EventTimeProcessFunction(ProcessFunction):
 
 class _OneOutput(EventTimeProcessFunction):
     def on_event_time_watermark(self, watermark_timestamp: int, output: Collector, ctx: NonPartitionedContext) -> None:
-        """The watermark has come to `watermark_timestamp` (ms, UTC). What is of no key goes first: the timers up to it
-        fire after this."""
+        """The watermark has reached `watermark_timestamp` (ms, UTC). Called before the keys' timers up to it fire."""
 
     def on_event_timer(self, timestamp: int, output: Collector, ctx: PartitionedContext) -> None:
         """A timer of the current key, set to `timestamp` (ms, UTC), is due."""
@@ -130,8 +129,7 @@ class TwoOutputEventTimeStreamProcessFunction(EventTimeProcessFunction, TwoOutpu
     def on_event_time_watermark(
         self, watermark_timestamp: int, output1: Collector, output2: Collector, ctx: NonPartitionedContext
     ) -> None:
-        """The watermark has come to `watermark_timestamp` (ms, UTC). What is of no key goes first: the timers up to it
-        fire after this."""
+        """The watermark has reached `watermark_timestamp` (ms, UTC). Called before the keys' timers up to it fire."""
 
     def on_event_timer(self, timestamp: int, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
         """A timer of the current key, set to `timestamp` (ms, UTC), is due."""

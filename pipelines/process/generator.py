@@ -1,7 +1,7 @@
-"""FLIP-499's WatermarkGeneratorBuilder: event time out of the records themselves, as a process function.
+"""FLIP-499's WatermarkGeneratorBuilder: event time taken from the records themselves, as a process function.
 
-In a pipeline it says how the event time of an input is found (`strategy`), since the watermarks that drive Tidegate
-come from its watermark log; the function can also be run by itself, as any other.
+In a pipeline it defines how the event time of an input is found (`strategy`), since the watermarks that drive Tidegate
+come from its watermark log; the function can also be run by itself, like any other.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WatermarkGeneratorBuilder:
 
 
 class _Sent:
-    """What a generator says, as generalised watermarks of a context. `silent`: of idleness alone."""
+    """Turns what a generator emits into generalised watermarks of a context. `silent`: only idleness."""
 
     def __init__(self, silent: bool) -> None:
         self.ctx: NonPartitionedContext | None = None
@@ -155,7 +155,7 @@ class EventTimeGeneratorFunction(OneInputStreamProcessFunction):
             self.tick(self._sent.ctx)
 
     def tick(self, ctx: NonPartitionedContext) -> None:
-        """Time has passed: emit what is due. Whoever runs the function calls it, at the end of an epoch at least."""
+        """Time has passed: emit periodic watermarks. The caller calls it at least at the end of every epoch."""
         self._sent.ctx = ctx
         self._due = self._clock() + milliseconds(self.builder.interval, "the interval of watermarks")
         self._generator.on_periodic_emit(self._sent)

@@ -1,9 +1,9 @@
 """What a process function computes, as far as its code shows it: every plan has a digest of it.
 
-`identity_of` is of its text, as plans of older lakes have it; `definition_of` is of what it means. Looked at are the
-function's class and those that it is derived from, what its attributes hold, and the functions, classes and constants
-that any of it names. All that is the user's own: what comes with Python, with Tidegate or with
-another installed package is known by its name, since it may hold anything (a logger knows all loggers that there are).
+`identity_of` digests the text, as in plans of older lakes; `definition_of` digests the meaning. Both cover the
+function's class and its base classes, the values of its attributes, and the functions, classes and constants that any
+of these name, as long as they are the user's own. What comes with Python, with Tidegate or with another installed
+package counts by its name only, since it may hold anything (a logger knows all other loggers).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def identity_of(function: Any) -> str:
 
 def definition_of(value: Any) -> str:
     """What a function computes, however it is written: the same for code that differs in comments, docstrings, layout,
-    its place or the version of Python. A `version` that it or its class has takes the place of all of it.
+    place or Python version. If it or its class has a `version`, only that counts.
 
     Tidegate's own classes count by their names, installed packages by their names and versions.
     """
@@ -64,7 +64,8 @@ def definition_of(value: Any) -> str:
 
 
 def _digest(lines: Any) -> str:
-    """A digest of these parts. Lakes have digests from before Tidegate's modules were imported as `tidegate`."""
+    """A digest of these parts, the same as before Tidegate's modules were imported as `tidegate`: lakes have such
+    digests."""
     return hashlib.sha256(repr(lines).replace("tidegate.pipelines.", "pipelines.").encode()).hexdigest()[:16]
 
 
@@ -76,7 +77,7 @@ class _Seen:
         self._seen: dict[int, Any] = {}
 
     def lines(self, value: Any) -> Iterator[str]:
-        """Lines that change where `value` computes something else; nothing of where it lies in memory."""
+        """Lines that change when `value` computes something else; they do not depend on memory addresses."""
         if isinstance(value, _PLAIN):
             yield repr(value)
             return
@@ -156,11 +157,11 @@ class _Seen:
         return vars(kind).items()
 
     def _attribute(self, name: str, value: Any) -> Iterator[str]:
-        """Lines of an attribute of a class that is no function: its source has them."""
+        """Lines of a class attribute that is no function; the class's source covers it."""
         return iter(())
 
     def _foreign(self, name: str, value: Any) -> Iterator[str]:
-        """Lines of what is not the user's own, and named by it."""
+        """Lines of something that is named but not the user's own."""
         return iter(())
 
     def _own(self, value: Any) -> bool:
@@ -199,7 +200,7 @@ class _Meant(_Seen):
         return "" if isinstance(value, type) else _tree(value)
 
     def _members(self, kind: type) -> Iterable[tuple[str, Any]]:
-        """In whatever order, and without what a decorator has generated: its source is in no file."""
+        """Sorted, and without what a decorator has generated, as its source is in no file."""
         found = sorted(vars(kind).items())
         return [(name, item) for name, item in found if not (name.startswith("__") and _generated(item))]
 
@@ -212,7 +213,7 @@ class _Meant(_Seen):
             yield from self._foreign(name, value)
 
     def lines(self, value: Any) -> Iterator[str]:
-        """The same, and what the old rule passes over: what a cache wraps, and values of foreign kinds."""
+        """The same, and what the older rule leaves out: functions behind a cache, and values of foreign types."""
         if isinstance(value, _CACHED):
             yield from self.lines(value.__wrapped__)
         elif isinstance(value, cached_property):
@@ -245,7 +246,7 @@ class _Meant(_Seen):
                     yield from self._of_module(module, names)
 
     def _of_module(self, module: ModuleType, names: Iterable[str]) -> Iterator[str]:
-        """What code takes from a module of the user's own by `module.name`: what it has of `names`."""
+        """What code reads from one of the user's own modules by `module.name`: those of `names` that it has."""
         if not self._own_module(module) or id(module) in self._modules:
             return
         self._modules.add(id(module))
@@ -280,7 +281,7 @@ def _several(names: str | Iterable[str]) -> list[str]:
 
 
 def _imported(code: CodeType) -> Iterator[ModuleType]:
-    """The modules that code imports itself when it runs, and the functions in it."""
+    """The modules that code imports when it runs, and the functions of it."""
     for item in dis.get_instructions(code):
         if item.opname == "IMPORT_NAME":
             with suppress(Exception):  # it may raise anything, and will when the code runs
@@ -296,13 +297,13 @@ def _generated(value: Any) -> bool:
 
 @cache
 def _package(root: str) -> str:
-    """Name and version of the installed package that brings a module; empty where none does."""
+    """Name and version of the installed package that a module belongs to; empty if it belongs to none."""
     names = packages_distributions().get(root)
     return f"{names[0]} {version(names[0])}" if names else ""
 
 
 def _tree(value: Any) -> str:
-    """The syntax tree of a class or a function, without docstrings, annotations and places; empty where there is no
+    """The syntax tree of a class or a function, without docstrings, annotations and places; empty if it has no
     source."""
     try:
         tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(value)))
@@ -318,7 +319,7 @@ def _tree(value: Any) -> str:
 
 
 def _dumped(node: Any) -> str:
-    """A syntax tree as text, the same in every version of Python: what is empty is left out."""
+    """A syntax tree as text, the same in every Python version: empty fields are left out."""
     if isinstance(node, list):
         return f"[{', '.join(map(_dumped, node))}]"
     if not isinstance(node, ast.AST):
@@ -345,7 +346,7 @@ def _names(code: CodeType) -> list[str]:
 
 
 def _code(code: CodeType) -> str:
-    """What code does, where there is no source of it."""
+    """What code does, if there is no source of it."""
     inner = [_code(item) for item in code.co_consts if isinstance(item, CodeType)]
     plain = [item for item in code.co_consts if not isinstance(item, CodeType)]
     constants = [repr(sorted(map(repr, item)) if isinstance(item, frozenset) else item) for item in plain]
@@ -353,7 +354,7 @@ def _code(code: CodeType) -> str:
 
 
 def _root(value: Any) -> str | None:
-    """The package that a function or a class comes from, or an object's class; None for what comes from none."""
+    """The package that a function, a class or an object's class comes from; None if it comes from none."""
     module = getattr(value, "__module__", None)
     return module.partition(".")[0] if isinstance(module, str) else None
 

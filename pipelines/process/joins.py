@@ -1,8 +1,8 @@
 """Joins of two streams as process functions: by an interval of time, or by windows.
 
-What waits for its match is state, and given up by a timer once the time has proved that none can come. They are timers
-and state like any other, so they do not know which time it is that passes (FLIP-326). The key is what the records are
-joined by; one with a NULL in it matches nothing, as in SQL.
+A record that waits for its match is state; a timer removes it once time proves that no match can come. Timers and state
+are used like those of any other function, so the joins work in event time and in processing time (FLIP-326). Records
+are joined by their key; a key with a NULL in it matches nothing, as in SQL.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Side:
 
 
 class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
-    """What both joins have.
+    """What both joins share.
 
-    The state of each side: `_held`, the records, and `_numbers`, how many are given up at a time. A record is found by
-    that time and its number, and the times by their order, so that to keep one more, or to meet one, costs no look at
-    the others.
+    The state of each side: `_held`, the records, and `_numbers`, how many expire at a time. A record is found by its
+    expiry time and its number, and the times in their order, so that storing or matching a record does not read the
+    others.
     """
 
     def __init__(self, left: Side, right: Side, result: Result, outer: bool) -> None:
@@ -97,7 +97,8 @@ class _Join(TwoInputNonBroadcastEventTimeStreamProcessFunction):
         self._manager.register_timer(until)
 
     def _waiting(self, side: int, until: int, ctx: PartitionedContext) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What is stored of a side until `until`: its place in the state, and what is there, `met` and `record`."""
+        """A stored record of a side that expires at `until`: its place in the state, and its content, `met` and
+        `record`."""
         states = ctx.get_state_manager()
         held = states.get_state(self._held[side])
         for number in range(states.get_state(self._numbers[side]).get(until, 0)):
@@ -172,7 +173,7 @@ class IntervalJoin(_Join):
 
 
 class WindowJoin(_Join):
-    """Every pair of a window, emitted at its end. Of HOP and CUMULATE a pair is emitted in each window that both are
+    """Every pair of a window, emitted at its end. With HOP and CUMULATE a pair is emitted in each window that both are
     in.
 
     In an outer join a left record whose window has no right one is emitted with None. A record that comes when its

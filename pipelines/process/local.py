@@ -41,7 +41,7 @@ class Arrived:
 
 @dataclass
 class LocalRun:
-    """A process function over inputs that arrive bit by bit. Between epochs nothing is stored but what it declares.
+    """A process function over inputs that arrive bit by bit. Between epochs only the declared state is stored.
 
     State is converted to its type as in a run; only a run knows the columns of an output, and refuses what they could
     not hold.

@@ -1,4 +1,4 @@
-"""A process as a pipeline declares it: which function reads which inputs by which key, and what it gives."""
+"""A process as a pipeline declares it: which function reads which inputs by which key, and its outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclarat
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 
 BUCKETS = 64
-"""Into how many parts the keys of a process are put, by default; all state of one must fit into a task's memory."""
+"""How many buckets the keys of a process are put into by default; the state of one must fit into a task's memory."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class ProcessSpec:
 
     @property
     def sends(self) -> tuple[WatermarkDeclaration, ...]:
-        """The declarations of all watermarks that its outputs may bring."""
+        """The declarations of all watermarks that its outputs may carry."""
         found = by_identifier([*self.declarations, *self.shape.watermarks])
         return tuple(item for name, item in found.items() if name not in BUILT_IN)
 
     @property
     def definition(self) -> str | None:
-        """Identifies what SQL's windows keep; None of any other function."""
+        """Identifies what the state of SQL's windows means; None for any other function."""
         return self.windowed.definition if self.windowed else None
 
     @property

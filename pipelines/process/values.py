@@ -1,8 +1,8 @@
-"""Values that a process function hands over: converted to their declared type exactly, or refused.
+"""Values that a process function returns or stores: converted to their declared type exactly, or refused.
 
-One form of each type, the one in which a later epoch reads it back: a ROW is a dict of all its fields, an ARRAY a list,
-a MAP a dict, a FLOAT the nearest number of 32 bits, a DECIMAL has its type's scale, a TIMESTAMP is naive and a
-TIMESTAMP_LTZ in UTC. What comes out shares nothing with what was handed over that anyone could change.
+Each type has one form, the one in which a later epoch reads it back: a ROW is a dict of all its fields, an ARRAY a
+list, a MAP a dict, a FLOAT the nearest number of 32 bits, a DECIMAL has its type's scale, a TIMESTAMP is naive and a
+TIMESTAMP_LTZ in UTC. The converted value shares nothing mutable with the original.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tidegate.pipelines.syntax.types import BINARIES, INTEGERS, NESTED, STRINGS,
 
 @lru_cache(maxsize=256)
 def record_type(columns: tuple[str, ...]) -> type:
-    """The class of records with these columns. A name that Python cannot say is reached by place (`record[2]`)."""
+    """The class of records with these columns. A column whose name is no Python identifier is read by place
+    (`record[2]`)."""
     return namedtuple("Record", columns, rename=True)
 
 
@@ -45,14 +46,14 @@ _FLOAT = struct.Struct("<f")
 
 
 def can_change(kind: FlinkType) -> bool:
-    """Whether somebody may change a value of this type after it was handed over."""
+    """Whether a value of this type is mutable."""
     return kind.kind in NESTED or kind.kind in BINARIES
 
 
 @lru_cache(maxsize=1024)
 def exact(kind: FlinkType) -> Convert:
-    """What converts values to `kind`. It raises WrongValue for one that `kind` cannot hold exactly; a number that is
-    handed to a FLOAT or DOUBLE as a float is rounded, which is what these types mean."""
+    """The function that converts values to `kind`. It raises WrongValue for a value that `kind` cannot hold exactly; a
+    float given to a FLOAT or DOUBLE is rounded, which is what these types mean."""
     convert = _not_null(kind)
 
     def converted(value: Any) -> Any:
@@ -70,7 +71,7 @@ def exact(kind: FlinkType) -> Convert:
 
 @lru_cache(maxsize=1024)
 def copied(kind: FlinkType) -> Convert | None:
-    """What copies a value that `exact` has made, so that the copy may be changed; None where nothing can change it."""
+    """The function that copies a value made by `exact`, so that the copy may be changed; None if it is immutable."""
     if kind.kind is Kind.ROW:
         inner = [(field.name, copy) for field in kind.fields if (copy := copied(field.type))]
         return lambda value: None if value is None else {**value, **{name: copy(value[name]) for name, copy in inner}}
@@ -247,7 +248,7 @@ def field_names(value: tuple[Any, ...]) -> Sequence[str] | None:
 
 
 def by_place(value: tuple[Any, ...], names: Sequence[str], what: str) -> tuple[Any, ...]:
-    """The values of a tuple in the order of `names`: one that names its fields is read by them. Raises WrongValue."""
+    """The values of a tuple in the order of `names`; a named tuple is read by names. Raises WrongValue."""
     own = field_names(value)
     if own is None or tuple(own) in (tuple(names), record_type(tuple(names))._fields):  # type: ignore[attr-defined]
         if len(value) != len(names):
@@ -298,7 +299,7 @@ def _key(kind: FlinkType) -> Convert:
 
 
 def map_key(kind: FlinkType) -> Convert:
-    """What converts the keys of a MAP, `kind`; also for looking one up."""
+    """The function that converts the keys of a MAP of `kind`, for writing and for looking up."""
     return _key(kind.arguments[0])
 
 

@@ -74,11 +74,11 @@ class WhereRowsAre:
 
 @dataclass(frozen=True)
 class Done:
-    """What epochs of an INSERT have done with rows; as of WhereRowsAre. `released`: the greatest probe epoch that a
-    published one has taken. `in_time`: the rows that published ones of event time took as they had landed; None where
-    there is none of them. `decided`: quarantined rows that were released or discarded; `sums`: what was quarantined; of
-    what was decided about, that of the last DECISIONS decisions: those after epoch `since`, 0 for all. `processed`: the
-    rows of a process."""
+    """What epochs of an INSERT have done with rows; see WhereRowsAre. `released`: the greatest probe epoch that a
+    published one has taken. `in_time`: the rows that published event-time epochs took straight from what landed; None
+    if there is no such epoch. `decided`: quarantined rows that were released or discarded. `sums`: what was
+    quarantined; of rows decided about, those of the last DECISIONS decisions: the ones after epoch `since`, 0 for all.
+    `processed`: the rows of a process."""
 
     released: int = 0
     matched: int = 0
@@ -94,7 +94,7 @@ class Done:
 
     @classmethod
     def of(cls, row: LedgerRow) -> Done | None:
-        """Read back from a checkpoint; None where an older version made it, which does not have all of it."""
+        """Read back from a checkpoint; None if an older version made it, which lacks some of it."""
         stored = dict(row.sums)
         if not {"decided", "sums", "since", "processed"} <= stored.keys():
             return None
@@ -103,15 +103,15 @@ class Done:
             return restored(cls, {**stored, "processed": Processed.of(stored["processed"])})
 
     def decided_upto(self, epoch: int) -> int | None:
-        """The quarantined rows that epochs up to one have released or discarded; None where all epochs have to be read
-        for that."""
+        """The quarantined rows that epochs up to one have released or discarded; None if all epochs have to be read to
+        find out."""
         if self.since > epoch:
             return None
         return self.decided - sum(item.rows for item in self.sums if item.decided[0] > epoch)
 
     @property
     def undecided(self) -> list[QuarantinedSum]:
-        """What somebody may still release of it; nothing of a process."""
+        """The quarantined rows that may still be released; none for a process."""
         return [item for item in self.sums if item.state == "open" and item.probe_generation]
 
     def __add__(self, other: Done) -> Done:
@@ -132,11 +132,11 @@ class Done:
 
 
 DECISIONS = 500
-"""As many of the last epochs that have decided about quarantined rows are in a checkpoint."""
+"""How many of the last epochs that have decided about quarantined rows a checkpoint holds."""
 
 
 def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
-    """What epochs have done with rows. None of them may look back at one that is not among them."""
+    """What epochs have done with rows. None of them may refer back to an epoch that is not among them."""
     released, matched, extended, dropped = 0, 0, Counter[str](), Counter[str]()
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
@@ -180,23 +180,23 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
 
 
 def _last_decisions(found: tuple[QuarantinedSum, ...]) -> tuple[tuple[QuarantinedSum, ...], int]:
-    """Without what was decided before the last DECISIONS epochs that have decided; and the last epoch left out."""
+    """The sums without decisions before the last DECISIONS ones, and the last epoch left out."""
     since = max([0, *sorted({item.decided[0] for item in found if item.state != "open"})[:-DECISIONS]])
     return tuple(item for item in found if item.state == "open" or item.decided[0] > since), since
 
 
 CHECKPOINT = 100
-"""Epochs of an INSERT from checkpoint to checkpoint; twice as many at most are read for one."""
+"""Epochs of an INSERT from one checkpoint to the next; at most twice as many are read to make one."""
 
 
 def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, looked_back: bool = False) -> bool:
-    """Store what an INSERT's epochs have done with rows, where there is no checkpoint of the last CHECKPOINT of them,
-    or where one since has looked back; whether it was. Left out is a newest epoch that is not published: of all before
-    it is known what became of them. `target`: where the target's table lies; `at`: ms, UTC.
+    """Store what an INSERT's epochs have done with rows, unless there is a checkpoint of the last CHECKPOINT epochs;
+    also if an epoch since has looked back. Returns whether it was stored. The newest epoch is left out unless it is
+    published, as what becomes of it is not known yet. `target`: where the target's table lies; `at`: ms, UTC.
 
-    An INSERT with many epochs and no checkpoint gets one after the other, each from the one before it. All epochs are
-    read at once where one looks back, or where an older version made the checkpoint, which is then replaced as soon as
-    there is an epoch to store: so that is to be done once, and each look after it reads few again.
+    An INSERT with many epochs and no checkpoint gets them one after the other, each from the one before. All epochs are
+    read at once if one looks back, or if an older version made the checkpoint; that one is replaced as soon as there is
+    an epoch to store, so this happens once.
     """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
@@ -215,8 +215,8 @@ def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, loo
 
 
 def looked_back(lake: Lake, insert: str, target: Location) -> bool:
-    """Whether an epoch since the newest checkpoint has looked back, and is in the target; not where another checkpoint
-    is to be made in any case."""
+    """Whether an epoch since the newest checkpoint has looked back, and is in the target; False if a checkpoint has to
+    be made anyway."""
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
     if newest is None or stored is None or newest.epoch - stored.epoch > CHECKPOINT:
@@ -230,8 +230,8 @@ def since_checkpoint(
     lake: Lake, insert: str, target: Location | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
     """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
-    All epochs, where there is none, where it is of another history or of an older version, and where a published epoch
-    after it looks back: it may have changed what earlier ones count for."""
+    Returns all epochs if there is no checkpoint, if it belongs to another history or an older version, or if a
+    published epoch after it looks back: that may have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
     if stored is not None and (before := Done.of(stored)) is not None:
@@ -277,9 +277,9 @@ def where_rows_are(
     generation: int | None = None,
     before: Done = Done(),
 ) -> WhereRowsAre:
-    """Count the rows of `probe` for one INSERT, whose epochs are `epochs`, and those that have done `before`.
+    """Count the rows of `probe` for one INSERT, from its `epochs` and what earlier ones have done (`before`).
 
-    `generation` of the probe is that of the newest plan; without a plan it is the given or the newest one.
+    `generation` of the probe is that of the newest plan; without a plan the given or the newest one.
     """
     if epochs:
         generation = epochs[-1].plan.probe_generation
@@ -311,11 +311,10 @@ def where_rows_are(
 
 
 def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:
-    """How many rows each of these epochs has left waiting: they had landed before its plan's instant, and neither it
-    nor an epoch before it takes them. Those of a held epoch are its own, and none of them. Of a process, rows of all
-    inputs.
+    """How many rows each of these epochs has left waiting: rows that had landed before its plan's instant, and that
+    neither it nor an earlier epoch takes. Rows of a held epoch count as its own. Of a process, rows of all inputs.
 
-    From plans and watermark logs alone; None where they do not show it exactly.
+    From plans and watermark logs alone; None if they do not show it exactly.
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
@@ -325,8 +324,8 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
 
 
 def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
-    """The rows of a table that a plan has left, which takes its epochs up to `upto`, or in event time some rows of
-    them. None where an epoch is missing in the log."""
+    """The rows of a table that a plan left waiting: it takes the table's epochs up to `upto`, or in event time some of
+    their rows. None if an epoch is missing in the log."""
     newest = own.last
     landed = newest.epoch if newest is not None else 0
     if upto > landed or own.sums().epochs != landed:

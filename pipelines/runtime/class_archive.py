@@ -1,9 +1,9 @@
 """An archive of the classes that Spark loads when it starts, so that its JVM does not read and verify them one by one.
 
-It is Java's own (class data sharing), and lies beside the jars, named by the Java, the Spark and Spark's jars that it
-was made with. `python -m tidegate.pipelines.runtime.class_archive` makes it, once. Java itself looks
-whether an archive fits, and starts without one that does not; one that is damaged is not given to it. Where there is
-none, nothing is missing but the time.
+It is Java's own feature (class data sharing). The archive lies beside the jars; its name holds the Java, the Spark and
+the jars that it was made with. `python -m tidegate.pipelines.runtime.class_archive` makes it, once. Java checks whether
+an archive fits, and starts without one that does not; a damaged one is not used. Without an archive Spark starts
+slower, nothing else.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ ENDS_WITHIN_S = 600
 
 
 def make() -> Path:
-    """The archive, made unless it is there, whole: a session does a little of everything, and writes down at its end
-    what it has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError where no session starts, or none was
-    written.
-    """
+    """The archive; made if it is missing or damaged: a session does a little of everything, and writes down at its end
+    what it has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError if no session starts, or no archive was
+    written."""
     path = archive_of(java())
     if is_whole(path):
         return path

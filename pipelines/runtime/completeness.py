@@ -1,8 +1,8 @@
 """How far every table and target of a lake is complete, published as a small Delta table for readers without Tidegate.
 
-A row for each source table, and for each INSERT of a target: what `tidegate status` says of it, in columns. It is
-written after what it speaks of was committed, when a run ends and every few seconds of one that goes on, so it may be
-behind and is never ahead. Nothing of Tidegate reads it.
+One row for each source table, and for each INSERT of a target: what `tidegate status` says of it, in columns. It is
+written after the commits that it describes, at the end of a run and every few seconds of a longer one, so it may be
+behind and is never ahead. Tidegate itself does not read it.
 
 FLIP-326: a watermark is a time, or says "now" (`use_processing_time`); before the flip there is none.
 """
@@ -88,8 +88,8 @@ class Complete:
 
 
 def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> list[Complete]:
-    """The rows of one script, as of what is committed now; of the owners that have `moved` alone, with the INSERTs that
-    read one of them: their rows wait."""
+    """The rows of one script, as of what is committed now. `moved`: only of these owners, and of the INSERTs that read
+    one of them, as rows wait for them."""
     if moved is not None:
         reading = (item for item in pipeline.inserts if not set(item.inputs).isdisjoint(moved))
         moved = {*moved, *(insert_owner(item.id) for item in reading)}
@@ -101,9 +101,9 @@ def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection
 
 
 def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> bool:
-    """Bring the rows of one script (of what has `moved`) up to date in `<lake>/completeness`; whether that took a
-    commit. Other rows, of other scripts too, stay. A disk that cannot be written is logged: the run itself has done its
-    work."""
+    """Update the rows of one script (of what has `moved`) in `<lake>/completeness`; returns whether that took a
+    commit. Other rows, of other scripts too, stay. A disk that cannot be written is only logged: the run itself has
+    succeeded."""
     try:
         return _published(lake.completeness_path, completeness(lake, pipeline, clock, moved), micros(clock()))
     except (DeltaError, LakeError, OSError, pa.ArrowException) as error:
@@ -192,7 +192,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
 
 
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
-    """What the log of each input said at the epoch that a plan reads it up to."""
+    """What the log of each input said at the epoch up to which a plan reads it."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.inputs]
     rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)

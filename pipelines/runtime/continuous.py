@@ -49,14 +49,14 @@ from tidegate.pipelines.sql.model import Insert
 
 ENGINE_GOES_S = 2.0
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
-"""What a step raises whose engine or source is taken away under its hands."""
+"""What a step raises when its engine or source is taken away while it runs."""
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""A step that failed is tried again after so long; after twice as long each further time, up to the second."""
+"""Pauses before a failed step is tried again: the first, doubled each time up to the second."""
 SHOWN_EVERY_S = 10.0
-"""How often readers of the lake are shown how far all is complete, while ticks go on."""
+"""How often `<lake>/completeness` is updated while ticks go on."""
 ENDS_ALL = (GateHeld, LeaseHeld, ConcurrentRun, DefinitionChanged)
-"""What is no failure of a step, or is in the way of all of them."""
+"""Errors that end the loop: they are no failure of one step, or affect all steps."""
 
 Ending = Literal["stopped", "abandoned", "limit"]
 T = TypeVar("T")
@@ -76,8 +76,8 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Tick:
-    """One tick. `held` are the INSERTs that wait for a person, each with what to do; `stuck` is who failed and is tried
-    again; `seconds` is how long it took."""
+    """One tick. `held`: the INSERTs that wait for a person, each with what to do. `stuck`: what failed and is tried
+    again. `seconds`: how long it took."""
 
     number: int
     advances: tuple[Advance, ...]
@@ -88,7 +88,7 @@ class Tick:
 
     @property
     def behind(self) -> bool:
-        """Whether a source has surely more to read: it is inside its bounded phase."""
+        """Whether a source surely has more to read: it is inside its bounded phase."""
         return any(epoch.phase == "bounded" and not epoch.flipped for item in self.advances for epoch in item.epochs)
 
     @property
@@ -134,10 +134,10 @@ class Continuous:
     def run(self, max_ticks: int | None = None) -> Ending:
         """Tick until `stop` is set, or `max_ticks` are done.
 
-        A step that fails stops its own table or INSERT only, and so does a held epoch. Raises LeaseHeld, ConcurrentRun
+        A step that fails stops only its own table or INSERT, and so does a held epoch. Raises LeaseHeld, ConcurrentRun
         and DefinitionChanged; what a step raises once `give_up_after` is over; in the first tick, what a source raises
-        if none can be read. Where the engine is taken away after `stop` was set, the step is abandoned, its error kept
-        in `abandoned_by`, and that is no failure.
+        if none can be read. If the engine is taken away after `stop` was set, the step is abandoned and its error
+        stored in `abandoned_by`; that is no failure.
         """
         number = 0
         while not self.stop.is_set():
@@ -166,20 +166,20 @@ class Continuous:
             self._shown_at = self.now()
 
     def _upkeep(self, end: float) -> None:
-        """A piece of upkeep, and more until `end`."""
+        """Do one piece of upkeep, and more until `end`."""
         going = self.upkeep is not None and not self.stop.is_set() and self.upkeep.piece()
         while going and self.upkeep is not None and not self.stop.is_set() and time.monotonic() < end:
             going = self.upkeep.piece()
 
     def _engine_goes(self) -> bool:
-        """Whether the engine is gone, or goes in a moment: a signal for all processes may reach its workers first."""
+        """Whether the engine is gone, or about to go: a signal for all processes may reach its workers first."""
         end = time.monotonic() + ENGINE_GOES_S
         while not (lost := self.engine_lost()) and time.monotonic() < end:
             time.sleep(0.1)
         return lost
 
     def _pause(self, tick: Tick) -> float:
-        """Seconds between two ticks: while splits are held back, their group is compared at its update interval."""
+        """Seconds until the next tick: while splits are held back, their group is compared at its update interval."""
         held_back = [item.table for item in tick.advances if item.blocked]
         aligned = [self.runner.strategy(table).alignment for table in held_back]
         return min([self.every, *(found.update_interval.total_seconds() for found in aligned if found)])
@@ -227,12 +227,12 @@ class Continuous:
             raise before from error
 
     def _is_tried(self, owner: str) -> bool:
-        """Whether it has not failed, or is to be tried again by now."""
+        """Whether it has not failed, or its pause is over."""
         before = self.stuck.get(owner)
         return before is None or self.now() >= before.due
 
     def _tried(self, owner: str, step: Callable[[], T]) -> T | None:
-        """What a step of `owner` gives; None where it fails."""
+        """The result of a step of `owner`; None if it fails."""
         before = self.stuck.get(owner)
         try:
             done = step()
@@ -248,7 +248,8 @@ class Continuous:
         return done
 
     def _fails(self, owner: str, error: TidegateError, before: Stuck | None) -> None:
-        """Remember that a step of `owner` failed, in the lake too, where alerts look. Raises it when it is given up."""
+        """Record that a step of `owner` failed, in the lake too, where alerts look. Raises the error when it is given
+        up."""
         now = self.now()
         attempts = before.attempts + 1 if before else 1
         since = before.since if before else now
@@ -260,8 +261,8 @@ class Continuous:
         self.stuck[owner] = Stuck(owner, error, attempts, since, due)
 
     def _refuse_to_begin(self) -> None:
-        """Raise what a source raised, in a first tick in which none could be read: that is how a wrong script or
-        setting shows. A server that does not answer is waited for."""
+        """Raise what a source raised in a first tick in which none could be read: a wrong script or setting shows so. A
+        server that does not answer is waited for."""
         for item in self.stuck.values():
             if not isinstance(item.error, SourceUnreachable):
                 raise item.error
@@ -273,7 +274,7 @@ class Continuous:
 
 
 def _given(found: Advance | TidegateError) -> Advance:
-    """What an advance gave; raises what it raised."""
+    """The result of an advance, or its error."""
     if isinstance(found, TidegateError):
         raise found
     return found

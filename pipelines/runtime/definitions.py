@@ -1,8 +1,8 @@
-"""What the lake keeps its tables and INSERTs as, held against a script: nothing that means other rows goes unnoticed.
+"""How the lake defines its tables and INSERTs, compared with a script: no change of meaning goes unnoticed.
 
 Every owner (a source table, an INSERT, a process) has a row in the `definitions` table from its first plan on, and
-every plan names the row that it was made under. A script that says something else is either taken up, in one line and
-from the next epoch on, or refused with both versions; what is refused has written nothing.
+every plan names the row that it was made under. A script that defines it otherwise is either taken up, reported in one
+line and valid from the next epoch on, or refused with both versions; a refused script has written nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
 
 _OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
-"""Those of an INSERT: they decide what its next epochs publish, and nothing that is stored."""
+"""The parts of an INSERT that may change: they decide what its next epochs publish, and nothing that is stored."""
 
 NOT_THERE = "nothing"
 
@@ -49,7 +49,8 @@ _SPARK = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that the lake and a script say differently of an owner. `refused`: the script may not run like that."""
+    """One difference between the lake's and the script's definition of an owner. `refused`: the script may not run with
+    it."""
 
     owner: str
     what: str
@@ -63,10 +64,10 @@ class Difference:
 
 @dataclass
 class Definitions:
-    """A pipeline's definitions, beside those of a lake.
+    """A pipeline's definitions, compared with those of a lake.
 
-    `say` gets what is taken up, a line each. `resnapshot`: the tables that begin a new generation just now.
-    `pipeline` has the lake's columns of a table of which a script declares fewer: all of them are landed.
+    `say` gets one line for each change that is taken up. `resnapshot`: the tables that begin a new generation just now.
+    `pipeline` has the lake's columns of tables for which the script declares fewer: all of them land.
     """
 
     lake: Lake
@@ -86,7 +87,7 @@ class Definitions:
     # --- asking --------------------------------------------------------------------------------------------------
 
     def differences(self, resnapshot: Collection[str] = ()) -> list[Difference]:
-        """All that the lake and the script say differently. Changes nothing."""
+        """All differences between the lake and the script. Changes nothing."""
         found: list[Difference] = []
         for table in self.pipeline.sources:
             for name, column in self._undeclared.get(table.name, {}).items():
@@ -97,9 +98,10 @@ class Definitions:
         return found
 
     def require(self, resnapshot: Collection[str] = ()) -> None:
-        """Refuse a script that does not go on with what the lake keeps. Writes nothing. Raises DefinitionChanged.
+        """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged.
 
-        What was found holds for as long as no definition of the lake is another one: a tick asks often."""
+        The result is cached until a definition of the lake changes: a tick calls this often.
+        """
         table = self.lake.definitions.refresh()
         as_of = (table.version() if table else -1, frozenset(resnapshot))
         if as_of == self._passed:
@@ -131,7 +133,8 @@ class Definitions:
             yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or goes_on else item
 
     def _stores_nothing(self, table: str) -> bool:
-        """Whether no row of a table is stored: none is counted, and no epoch is committed that is not counted yet."""
+        """Whether no row of a table is stored: no epoch is in the watermark log with rows, and none is committed that
+        is not in it."""
         return not Stream(self.lake, table).landed and self._committed(table) <= self._counted(table)
 
     def _counted(self, table: str) -> int:
@@ -146,7 +149,7 @@ class Definitions:
         return -1 if planned is None else Stream(self.lake, table).generation(planned.generation).committed
 
     def _not_as_stored(self, table: Table) -> Iterator[Difference]:
-        """Of a table that is older than the lake's definitions: whether its columns are the script's."""
+        """For a table that is older than the lake's definitions: the difference if its columns are not the script's."""
         yield from _unlike(table.name, Stream(self.lake, table.name).path, table, "columns", whole=True)
 
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
@@ -169,7 +172,8 @@ class Definitions:
             yield _allowed(item) if moved or _may_change(item, form, failed) else item
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-        """Of an INSERT that is older than the lake's definitions: whether what it has published is in its target."""
+        """For an INSERT that is older than the lake's definitions: the difference if what it has published is not in
+        its target."""
         owner, path = insert_owner(insert.id), self.lake.target_path(self.pipeline.table(insert.target))
         earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
         passed = any(row.passed for row in earlier)
@@ -177,7 +181,7 @@ class Definitions:
             yield Difference(owner, "target path", "another one", str(path), True)
 
     def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
-        """Whether a target at another place is the same table: it has all that the INSERT has published."""
+        """Whether a target at another place is the same table: it has everything that the INSERT has published."""
         path = self.lake.target_path(self.pipeline.table(insert.target))
         owner = insert_owner(insert.id)
         earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
@@ -191,8 +195,8 @@ class Definitions:
         return any(row.plan_digest == plan.digest for row in rows)
 
     def _taking_over(self, insert: Insert) -> Iterator[Difference]:
-        """A new INSERT begins at its probe's first row: what one that is gone from the script has put into the same
-        target would stand there twice."""
+        """A new INSERT begins at its probe's first row: what an INSERT that is gone from the script has published into
+        the same target would be there twice."""
         own = {insert_owner(item.id) for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
@@ -208,7 +212,7 @@ class Definitions:
                 yield Difference(owner, "id", f"'{other}', which has rows in {insert.target}", f"'{insert.id}'", True)
 
     def _same_source(self, stored: str, probe: str) -> bool:
-        """Whether a probe of the lake and one of the script are one source, be it under two names."""
+        """Whether a probe of the lake and one of the script are the same source, perhaps under two names."""
         known = self.lake.definitions.last(stored)
         if stored == probe or known is None:
             return stored == probe
@@ -221,10 +225,10 @@ class Definitions:
     # --- taking up -----------------------------------------------------------------------------------------------
 
     def take_up(self, owner: str, *, resnapshot: bool = False) -> None:
-        """Store what the script has changed of `owner`, whose lease this runner holds, from the next epoch on; of one
-        that is older than the lake's definitions, all that the script says of it.
+        """Store what the script has changed of `owner`, whose lease this runner holds, valid from the next epoch on; if
+        the owner is older than the lake's definitions, store all that the script says of it.
 
-        Raises DefinitionChanged, and ConcurrentRun where another runner has changed it meanwhile.
+        Raises DefinitionChanged, and ConcurrentRun if another runner has changed it meanwhile.
         """
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
@@ -242,7 +246,7 @@ class Definitions:
         self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
 
     def _take_up(self, owner: str, generation: int, since: int) -> None:
-        """Store what the script says of `owner`, and say it."""
+        """Store the script's definition of `owner`, and report it."""
         stored, form = self.lake.definitions.last(owner), self._form(owner)
         self._store(owner, generation, since, assumed=stored is None)
         name = owner if owner.startswith("insert ") else f"table {owner}"
@@ -256,7 +260,7 @@ class Definitions:
             self.say(f"{name} changes from epoch {since} on: {changes}")
 
     def say_undeclared(self) -> None:
-        """Say, once, which columns are landed though the script does not declare them."""
+        """Report, once, which columns land though the script does not declare them."""
         for table, columns in self._undeclared.items():
             names = " and ".join(name.removeprefix("columns ") for name in columns)
             self.say(
@@ -265,8 +269,7 @@ class Definitions:
         self._undeclared = {}
 
     def leave_out(self, leases: Leases) -> None:
-        """Store which INSERTs the script has had and does not name any more. One that somebody works on is another
-        runner's."""
+        """Store which INSERTs the script had and does not name any more; not those that another runner works on."""
         named = {insert_owner(insert.id) for insert in self.pipeline.inserts}
         for owner in self.lake.definitions.owners():
             stored = self.lake.definitions.last(owner)
@@ -303,7 +306,7 @@ class Definitions:
         return stored.epoch
 
     def _say_new(self, owner: str) -> None:
-        """Say that an INSERT is new, where the pipeline has had others before this runner."""
+        """Report that an INSERT is new, if the pipeline had other INSERTs before this runner."""
         if any(other.startswith("insert ") and other not in self._numbers for other in self.lake.definitions.owners()):
             self.say(f"{owner} is new: it begins at the first row of {self._form(owner)['probe']}")
 
@@ -357,7 +360,7 @@ class Definitions:
         return next((item for item in self.pipeline.inserts if name != owner and item.id == name), None)
 
     def _form(self, owner: str) -> dict[str, Any]:
-        """What the script says of an owner, as it is read back from the lake."""
+        """The script's definition of an owner, in the form in which it is read back from the lake."""
         if owner not in self._forms:
             insert = self._insert(owner)
             if insert is not None:
@@ -370,8 +373,7 @@ class Definitions:
     # --- columns that came later ---------------------------------------------------------------------------------
 
     def added(self, owner: str) -> frozenset[str]:
-        """The columns that a definition of `owner` has brought after its first: the table gets them where they are
-        missing."""
+        """The columns that later definitions of `owner` have added: the table gets those that it lacks."""
         rows = self.lake.definitions.rows(owner)
         if len(rows) < 2:
             return frozenset()
@@ -387,7 +389,8 @@ class Definitions:
 
 
 def _unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
-    """What the Delta table at `path` has as other columns than `table`; with `whole` it may not have more either."""
+    """The columns of the Delta table at `path` that differ from those of `table`; with `whole` it may not have more
+    columns either."""
     stored = opened(path)
     if stored is None:
         return
@@ -404,9 +407,9 @@ def _unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool)
 
 
 def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
-    """A pipeline that has the INSERT called `insert` as the lake keeps it: by its newest definition, or that `number`.
+    """A pipeline with the INSERT called `insert` as the lake defines it: by its newest definition, or by that `number`.
 
-    `pipeline` itself where it says the same, and where the lake has no definition of it. None where it cannot be made
+    `pipeline` itself if it says the same, or if the lake has no definition of it. None if that INSERT cannot be made
     any more: a function of the user's own computes something else now, or the number is unknown.
     """
     owner, found = insert_owner(insert), pipeline.insert(insert)
@@ -428,7 +431,7 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
 
 
 def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
-    """Whether a script says of a table that an INSERT reads what the lake would refuse."""
+    """Whether a script changes a table that an INSERT reads in a way that the lake would refuse."""
     definitions = Definitions(lake, pipeline, os.environ, system_clock)
     reads = {insert.probe, *insert.builds}
     return any(item.refused and item.owner in reads for item in definitions.differences())
@@ -436,7 +439,7 @@ def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
 
 def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
     """The INSERTs of a lake that join `build` and that a pipeline does not name (another script's, or left out of this
-    one), by id, each in a pipeline as the lake keeps it; None for one that cannot be made any more."""
+    one), by id, each in a pipeline as the lake defines it; None for one that cannot be made any more."""
     found: dict[str, Pipeline | None] = {}
     own = {insert_owner(insert.id) for insert in pipeline.inserts}
     for owner in lake.definitions.owners():
@@ -475,8 +478,8 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
 
 
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
-    """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition: one that
-    stores other values begins a generation of its own."""
+    """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition that stores
+    other values: such a change needs a new generation."""
     reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
     reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
     reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
@@ -484,7 +487,7 @@ def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
 
 
 def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str]:
-    """The definitions under which rows of a generation were stored, by what of them decides values."""
+    """The definitions under which rows of a generation were stored, reduced to the parts that decide values."""
     rows = [row for row in lake.definitions.rows(table) if row.generation <= generation]
     found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
     for row in rows:
@@ -497,8 +500,8 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
 def covered(
     lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
 ) -> tuple[Pipeline, dict[str, dict[str, str]]]:
-    """A pipeline whose source tables have the columns that the lake has of them, where the script declares fewer and
-    nothing else: rows that land keep all of them. Beside it what each lacks, by table."""
+    """A pipeline whose source tables have the lake's columns where the script declares fewer and changes nothing else:
+    rows that land have all of them. Also returns what each script table lacks, by table."""
     lacking: dict[str, dict[str, str]] = {}
     for table in pipeline.sources:
         kept = lake.definitions.last(table.name)
@@ -548,7 +551,7 @@ def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
 
 
 def _as_given(table: Table, given: Table | None) -> Table:
-    """A stored table with the script's own options of what is no part of a definition, such as passwords."""
+    """A stored table with the script's values of options that are no part of a definition, such as passwords."""
     if given is None or table.connector != given.connector or table.role == "sink":
         return table
     own = {key: value for key, value in given.options.items() if not defines(given, key)}
@@ -557,8 +560,8 @@ def _as_given(table: Table, given: Table | None) -> Table:
 
 
 def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
-    """A source table as the lake keeps it, with the script's own options of what is no part of the definition; None
-    where its stored statement does not make it any more."""
+    """A source table as the lake defines it, with the script's values of options that are no part of the definition;
+    None if its stored statement does not compile any more."""
     kept, given = lake.definitions.last(name), pipeline.tables.get(name)
     if kept is None or given is None:
         return None
@@ -575,7 +578,7 @@ def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
 
 
 def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
-    """Why a script may not run: both versions side by side, and the ways out."""
+    """The error for a script that may not run: both versions side by side, and the ways out."""
     owners = list(dict.fromkeys(item.owner for item in refused))
     names = [owner if owner.startswith("insert ") else f"table {owner}" for owner in owners]
     lines = []
@@ -595,8 +598,8 @@ def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
 
 
 def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-    """Of an INSERT that is older than the lake's definitions: whether it reads what its newest epoch was planned over,
-    and in the same kind of time."""
+    """For an INSERT that is older than the lake's definitions: the differences if it reads other tables than its newest
+    epoch was planned over, or in the other kind of time."""
     owner = insert_owner(insert.id)
     process = isinstance(plan, ProcessPlan)
     if process != (insert.process is not None):
@@ -615,7 +618,8 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
 
 
 def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
-    """Whether an INSERT may be changed so. `failed`: its newest epoch is planned, and could not be staged yet."""
+    """Whether an INSERT may be changed like this. `failed`: its newest epoch is planned, and could not be staged
+    yet."""
     part = next((name for name in _PARTS if item.what == name or item.what.startswith(f"{name} ")), "")
     if part in _TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
         return True
@@ -632,7 +636,7 @@ def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool
 
 
 def _grown(one: FlinkType, other: FlinkType) -> bool:
-    """Whether what is stored as the one is read as the other: a ROW may have more fields, or fewer."""
+    """Whether values stored as the one type can be read as the other: a ROW may have more fields, or fewer."""
     if one.kind is Kind.ROW and other.kind is Kind.ROW:
         fields = {field.name: field.type for field in other.fields}
         return all(_grown(field.type, fields[field.name]) for field in one.fields if field.name in fields)
@@ -654,7 +658,7 @@ def _allowed(item: Difference) -> Difference:
 
 
 def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:
-    """What two forms say differently, each where it lies; all of it refused so far."""
+    """All differences between two forms, each at its place; all of them refused at first."""
     found = []
     for name in dict.fromkeys([*lake, *script]):
         one, other = lake.get(name) or None, script.get(name) or None

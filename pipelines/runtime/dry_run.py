@@ -1,7 +1,7 @@
 """What a run would do next, as of now: the next step of every source and the next epoch of every INSERT.
 
 Nothing is stored, no lease is taken, no row is moved: sources are asked for their ends and their plan, and what they
-would keep beside a plan (bounds of chunks, files that are taken up) is forgotten. Another runner may work meanwhile.
+would store beside a plan (bounds of chunks, files that are taken up) is dropped. Another runner may work meanwhile.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tidegate.pipelines.runtime.runner import Runner
 
 @dataclass(frozen=True)
 class InsertDraft:
-    """The next epoch of an INSERT, of what has landed by now.
+    """The next epoch of an INSERT, from what has landed by now.
 
     `state`: `next` (it would be planned), `unfinished` (planned before, and finished first), `held` (the gate holds
-    it), `waiting` (there is none). `rows` it would release, or that wait; `reason` why it waits or is held.
+    it), `waiting` (there is none). `rows`: how many it would release, or how many wait; `reason`: why it waits or is
+    held.
     """
 
     insert: str
@@ -36,8 +37,8 @@ class InsertDraft:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run would do first. `changes`: what it would take up of the script as another definition than the lake's.
-    Sources land before INSERTs release, so those may get more than is shown here."""
+    """What a run would do first. `changes`: the changes of the script that it would take up. Sources land before
+    INSERTs release, so INSERTs may get more rows than shown here."""
 
     sources: tuple[SourceDraft, ...]
     inserts: tuple[InsertDraft, ...]
@@ -68,10 +69,10 @@ def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
 
 
 def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) -> str:
-    """Why a run of these source tables and INSERTs has something to do; empty where it would find nothing: no source
-    has more than has landed, no epoch is open, nothing can be released, no split becomes idle.
+    """Why a run of these source tables and INSERTs has something to do; empty if it would find nothing: no source has
+    more than has landed, no epoch is open, nothing can be released, no split becomes idle.
 
-    Stores nothing. Raises what a run would, and what `runner.spark` raises where only Spark can read the source.
+    Stores nothing. Raises what a run would, and what `runner.spark` raises if only Spark can read the source.
     """
     runner.definitions.require()
     owners = {*tables, *map(insert_owner, inserts)}

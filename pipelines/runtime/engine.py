@@ -1,5 +1,4 @@
-"""Spark's JVM: what it is given, how it starts, and how it ends. It is started without pyspark, whose import takes a
-while."""
+"""Spark's JVM: its settings, its start and its end. It is started without pyspark, whose import takes a while."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from tidegate.pipelines.spark_versions import spark_home
 from tidegate.pipelines.syntax.secrets import SECRET_NAMES
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of Spark's JVM, beside those that spark-defaults.conf has."""
+"""Environment variable with options for Spark's JVM, beside those of spark-defaults.conf."""
 
 POLL_S = 0.02
-"""How often a JVM that starts is looked at."""
+"""How often a starting JVM is checked."""
 
 
 class EngineNotStarted(TidegateError):
-    """Spark's JVM ended before it was there, or did not take its settings."""
+    """Spark's JVM ended while it started, or did not take its settings."""
 
 
 DEFAULTS: Mapping[str, str] = {
@@ -63,17 +62,17 @@ DEFAULTS: Mapping[str, str] = {
 
 
 LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Where executors are processes of this machine. Those of a cluster must reach the driver by the name that Spark finds,
-or that $TIDEGATE_DRIVER_HOST gives."""
+"""For executors that are processes of this machine. Those of a cluster must reach the driver by the name that Spark
+finds, or that $TIDEGATE_DRIVER_HOST gives."""
 
 
 PRELOADED: Mapping[str, str] = {"spark.python.daemon.module": "tidegate.pipelines.runtime.worker_daemon"}
-"""Where workers are children of the driver's JVM: elsewhere a worker may find Tidegate where its daemon does not look.
-On Linux alone, since other systems' libraries (those of macOS) may not be forked."""
+"""Set when workers are children of the driver's JVM: on a cluster a worker's daemon may not find Tidegate where it
+looks. Linux only, since libraries of other systems (macOS) may not be forked."""
 
 
 def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """What a session on `master` is given; `config` is laid over it."""
+    """The settings of a session on `master`, overridden by `config`."""
     if master.startswith("local"):
         network = LOOPBACK
     else:
@@ -89,15 +88,15 @@ COMPILED_LATE = " ".join(
     f"-XX:Tier4{what}Threshold={count}"
     for what, count in (("Invocation", 50_000), ("MinInvocation", 6_000), ("Compile", 150_000), ("BackEdge", 400_000))
 )
-"""Java's second compiler (C2) takes a method up after ten times as many calls as it does by default: most of what it
-compiles in a start is called a few thousand times and never again."""
+"""Java's second compiler (C2) compiles a method after ten times as many calls as by default: most of what it compiles
+during a start is called a few thousand times and never again."""
 
 QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=warning:stderr"
-"""What Java says of an archive that does not fit goes to standard error: standard output is the command's."""
+"""Java's warnings about an archive that does not fit go to standard error: standard output is the command's."""
 
 
 def archive_of(launcher: str) -> Path:
-    """Where the archive lies of this Java, this Spark and its jars; there may be none."""
+    """Where the archive for this Java, this Spark and its jars lies; it may not exist."""
     release = Path(launcher).resolve().parents[1] / "release"
     jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (spark_home() / "jars").glob("*"))
     made_of = [str(Path(launcher).resolve()), release.read_text() if release.exists() else "", str(spark_home()), jars]
@@ -105,14 +104,14 @@ def archive_of(launcher: str) -> Path:
 
 
 def digest_of(archive: Path) -> str:
-    """SHA-256 of an archive, which lies beside it in a file of its own: a tenth of a second."""
+    """SHA-256 of an archive, stored beside it in a file of its own; it takes a tenth of a second."""
     with archive.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_whole(archive: Path) -> bool:
-    """Whether an archive is as it was written. Java looks at its head alone, and shares no class at all, not even its
-    own, where that is damaged."""
+    """Whether an archive is as it was written. Java checks only its head; if the rest is damaged, Java shares no class
+    at all, not even its own."""
     try:
         return archive.with_suffix(".sha256").read_text() == digest_of(archive)
     except OSError:
@@ -120,8 +119,8 @@ def is_whole(archive: Path) -> bool:
 
 
 def archive_options(launcher: str) -> str:
-    """Options of a JVM that lead it to its archive; empty where there is none, it is damaged, or others may have
-    written it: what is in an archive runs as it is."""
+    """JVM options for its archive; empty if there is none, if it is damaged, or if others could have written it: what
+    is in an archive is executed as it is."""
     path = archive_of(launcher)
     try:
         there = path.stat()
@@ -133,15 +132,16 @@ def archive_options(launcher: str) -> str:
 
 
 class Engine:
-    """A JVM, in a session of its own, so that a signal for this process's group (Ctrl-C, a supervisor's SIGTERM) does
-    not take it away in the middle of a step.
+    """A JVM in a process session of its own, so that a signal for this process's group (Ctrl-C, a supervisor's SIGTERM)
+    does not stop it in the middle of a step.
 
-    It ends with this process, however that ends: its standard input ends then. But where the folder is gone in which
-    it is to write its address, it would stay for ever: so whoever gives up before `address` has returned calls `kill`.
+    It ends with this process, however that ends, because its standard input ends then. The exception: if the folder to
+    which it writes its address is gone, it would stay for ever, so a caller that gives up before `address` has returned
+    calls `kill`.
     """
 
     def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None, options: str = "") -> None:
-        """Begin to start it with these `options` of Java; what it prints goes into `log`, else to standard error."""
+        """Begin to start it with these Java `options`; its output goes to `log`, else to standard error."""
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
         asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self._folder = Path(mkdtemp(prefix="tidegate-engine-"))  # nothing but this class removes it
@@ -161,7 +161,7 @@ class Engine:
         )
 
     def address(self) -> tuple[int, str]:
-        """Its port and the secret, once it is there. Raises EOFError where it ends before."""
+        """Its port and the secret, once it has started. Raises EOFError if it ends before."""
         while not self._address.exists():  # it is put there whole
             if self.process.poll() is not None:
                 raise EOFError("its JVM ended before it could be reached")
@@ -170,7 +170,7 @@ class Engine:
         return int.from_bytes(answer[:4], "big"), answer[8:].decode()
 
     def gateway(self) -> Any:
-        """A connection to it, which keeps it alive."""
+        """A connection to it, which also keeps it alive."""
         from pyspark.java_gateway import launch_gateway
 
         port, secret = self.address()
@@ -181,7 +181,7 @@ class Engine:
         return gateway
 
     def kill(self) -> None:
-        """End it, and the programs that start it."""
+        """End it, and the programs that started it."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -1,4 +1,4 @@
-"""What Spark, Delta Lake and the disk throw in the middle of a step, as errors that say what, where, state, next."""
+"""Errors of Spark, Delta Lake and the disk in the middle of a step, as errors that say what, where, state, next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, T
 from tidegate.pipelines.sql.model import Insert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
-"""Errors of what a step works with, and not of the step."""
+"""Errors of what a step works with, and not of the step itself."""
 
 AGAIN = "then run the same command again: it goes on at this epoch"
 
@@ -25,7 +25,8 @@ class StepFailed(TidegateError):
 
 
 class Failed(dict[str, TidegateError]):
-    """The tables that stopped in a run, each with the error that stopped it. With `raises`, no error is kept."""
+    """The tables that stopped in a run, each with the error that stopped it. With `raises`, errors are raised at
+    once."""
 
     def __init__(self, *, raises: bool = False) -> None:
         super().__init__()
@@ -33,7 +34,7 @@ class Failed(dict[str, TidegateError]):
 
     @contextmanager
     def taken(self, table: str) -> Iterator[None]:
-        """Keep a failure of the source `table` inside the block; what is in the way of the whole run is raised."""
+        """Collect a failure of the source `table` inside the block; errors that affect the whole run are raised."""
         try:
             yield
         except (LeaseHeld, ConcurrentRun, PlanningError):
@@ -44,14 +45,14 @@ class Failed(dict[str, TidegateError]):
             self[table] = error
 
     def stops(self, insert: Insert) -> bool:
-        """Whether an INSERT reads a table that stopped. If so, what it gives as a process has stopped too."""
+        """Whether an INSERT reads a table that stopped. If so, its outputs count as stopped too."""
         found = next((self[name] for name in insert.inputs if name in self), None)
         if found is not None and insert.process is not None:
             self.update(dict.fromkeys(insert.process.outputs, found))
         return found is not None
 
     def error(self) -> TidegateError:
-        """The first failure, which says of all tables that stopped that the others went on."""
+        """The first failure, with a text that names all tables that stopped, and says that the others went on."""
         first, *others = dict.fromkeys(self.values())
         whys = "".join(f"; {self._names(error)} stopped as well: {error.what}" for error in others)
         kept = f"{first.state}; " if first.state else ""
@@ -64,7 +65,7 @@ class Failed(dict[str, TidegateError]):
 
 @contextmanager
 def explained(name: str, where: str, state: str) -> Iterator[None]:
-    """Raise what ENGINE throws as StepFailed of the table or INSERT `name`."""
+    """Raise the errors of ENGINE as StepFailed of the table or INSERT `name`."""
     try:
         yield
     except ENGINE as error:
@@ -73,7 +74,7 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an engine's error says, without its stack."""
+    """The message of an engine's error, without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, (DeltaError, OSError)):  # has none, and names the cause last
         return " ".join(lines)[:500]
@@ -83,7 +84,7 @@ def first_line(error: BaseException) -> str:
 
 
 def engine_lost() -> bool:
-    """Whether Spark's engine, which this process has started, was stopped or is gone."""
+    """Whether the Spark engine that this process started was stopped or is gone."""
     context = SparkContext._active_spark_context
     try:
         return context is None or bool(context._jsc.sc().isStopped())  # type: ignore[union-attr]

@@ -26,7 +26,7 @@ Point = Literal[
 ]
 
 OfProcess = Literal["process.second-quarantined", "process.second", "process.state"]
-"""Passed by processes alone."""
+"""Points that only processes pass."""
 
 POINTS: tuple[str, ...] = get_args(Point)
 
@@ -43,6 +43,6 @@ def point(name: Point | OfProcess, owner: str) -> None:
 
 
 def arm(handler: Callable[[str], None], owner: str | None = None) -> Callable[[], None]:
-    """Call `handler` at every point, or every one of `owner`; the returned function takes it away again."""
+    """Call `handler` at every point, or at every one of `owner`; the returned function removes it again."""
     _handlers.append((handler, owner))
     return lambda: _handlers.remove((handler, owner))

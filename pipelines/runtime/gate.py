@@ -1,5 +1,5 @@
-"""What is between staged and published. The checks themselves are a plug-in (entry point group `tidegate.gates`):
-the runtime only knows what they get, what they must answer, and that without an answer nothing leaves."""
+"""The step between staged and published. The checks themselves are a plug-in (entry point group `tidegate.gates`): the
+runtime only knows their input and their result, and that nothing is published without a result."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GROUP = "tidegate.gates"
 
 
 class NoGate(TidegateError):
-    """No checks are installed, so nothing may leave."""
+    """No checks are installed, so nothing can be published."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
     """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence.
 
-    `warning`: what a person should know though the check passed; empty where there is nothing.
+    `warning`: what a person should know though the check passed; empty for none.
     """
 
     name: str
@@ -45,7 +45,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """The gate's word on one staged epoch: `passed` and why. `reasons` are sentences that a person can act on."""
+    """The gate's verdict on one staged epoch: `passed` and why. `reasons` are sentences that a person can act on."""
 
     insert: str
     generation: int
@@ -95,7 +95,7 @@ class GateVerdict:
 
 @dataclass(frozen=True)
 class StagedEpoch:
-    """What a gate may look at.
+    """The input of a gate.
 
     Attributes:
         staged: the files, the counts of every outcome, the facts of the matches.
@@ -124,8 +124,8 @@ class StagedEpoch:
 
 
 Gate = Callable[[StagedEpoch, "Callable[[], SparkSession]"], GateVerdict]
-"""The checks: a staged epoch and a way to a Spark session in, a verdict out. An exception is not a verdict: the epoch
-stays staged, unjudged, and is judged again by the next run."""
+"""The checks: they get a staged epoch and a function that gives a Spark session, and return a verdict. An exception is
+no verdict: the epoch stays staged and unjudged, and the next run judges it again."""
 
 
 @cache

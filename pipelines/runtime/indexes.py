@@ -1,4 +1,4 @@
-"""The index of a build's versions (tidegate.pipelines.versions): of which runs it is made, and what shows that none of
+"""The index of a build's versions (tidegate.pipelines.versions): which runs it consists of, and the check that none of
 its rows is missing."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.pipelines.versions.runs import Span
 
 @dataclass(frozen=True)
 class Indexed:
-    """The index of one generation of a build. Raises LakeError where its table is gone.
+    """The index of one generation of a build. Raises LakeError if its table is gone.
 
     `keys`: its primary key; `types`: the Spark types of all columns that it stores. `spark` copies the rows of a table
     whose files alone do not give them (deletion vectors, column mapping).
@@ -50,12 +50,11 @@ class Indexed:
         return IndexOf(tuple(made), epoch, held)
 
     def missing(self, epoch: int) -> int:
-        """How many rows the runs hold that have to be made for it first."""
+        """How many rows the runs hold that must be made before it can be used."""
         return sum(self.rows(*span) for span in chained(self._known, epoch, self.rows) if span not in self._known)
 
     def merged(self, epoch: int) -> list[Made]:
-        """The runs that upkeep makes of those that releases up to a pin have left; none where Spark would have to copy
-        the rows."""
+        """The runs that upkeep merges the runs of earlier releases into; none if Spark would have to copy the rows."""
         if not self.plain:
             return []
         return [

@@ -1,6 +1,6 @@
-"""Ask the gate about a staged epoch, so that nothing but a whole answer in time is a verdict.
+"""Run the gate on a staged epoch; only a complete answer in time is a verdict.
 
-A gate is somebody's code. Whatever it does (raise, hang, end its thread, answer something else or for another epoch,
+A gate is somebody's code. Whatever it does (raise, hang, end its thread, return something else, judge another epoch,
 leave one of its checks out), the epoch stays staged and unjudged, and the next run asks again.
 """
 
@@ -32,12 +32,12 @@ LOOK = (
 
 
 class NoVerdict(TidegateError):
-    """The gate gave no answer that counts."""
+    """The gate gave no valid verdict."""
 
 
 @dataclass
 class _Asked:
-    """One question to a gate, in a thread of its own that is left behind when it does not come back."""
+    """One call of a gate, in a thread of its own that is left behind if it does not return."""
 
     gate: Gate
     staged: StagedEpoch
@@ -54,14 +54,14 @@ class _Asked:
             self.error = error
 
     def _session(self) -> SparkSession:
-        """The session, its jobs from here on under a name, so that they can be stopped."""
+        """The session; its jobs get a group from here on, so that they can be stopped."""
         self.session = self.spark()
         self.session.sparkContext.setJobGroup(self.group, "checks of a staged epoch", interruptOnCancel=True)
         return self.session
 
     def stop(self) -> None:
-        """Stop the Spark jobs of a gate that is given up, and those that it would start next: its thread is left
-        behind, and a suite goes on with its next expectation when one fails."""
+        """Stop the Spark jobs of an abandoned gate, and those that it starts later: its thread is left behind, and a
+        suite goes on with its next expectation when one fails."""
         if self.session is not None:
             context: Any = self.session.sparkContext
             context._jsc.sc().cancelJobGroupAndFutureJobs(self.group)
@@ -69,8 +69,8 @@ class _Asked:
 
 @cache
 def prepare(gate: Gate) -> None:
-    """Let a gate get ready in the background, once a process: `prepare()` of its module, where it has one. What fails
-    there is left to `ask`, which needs it all the same."""
+    """Let a gate get ready in the background, once a process: call `prepare()` of its module, if it has one. Failures
+    there are ignored, as `ask` meets them again."""
     ready = getattr(sys.modules.get(getattr(gate, "__module__", "")), "prepare", None)
 
     if callable(ready):
@@ -87,8 +87,8 @@ def _get_ready(ready: Callable[[], object]) -> None:
 def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], within_s: float) -> GateVerdict:
     """The gate's verdict on this staged epoch.
 
-    Raises NoVerdict when it fails, takes longer than `within_s`, or its answer is not whole; typed errors, and those
-    of Spark, Delta Lake and the disk, as they are.
+    Raises NoVerdict if the gate fails, takes longer than `within_s`, or its answer is not complete; typed errors, and
+    those of Spark, Delta Lake and the disk, are raised as they are.
     """
     asked = _Asked(gate, staged, spark)
     thread = threading.Thread(target=asked.run, name=asked.group, daemon=True)
@@ -111,21 +111,21 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
 
 
 def _of_the_engine(error: BaseException | None) -> TypeGuard[Exception]:
-    """Whether what a step works with has failed, and not code of a check: Spark hands on what a user's function raises,
-    and errors of HTTP libraries are OSErrors whose text holds the address."""
+    """Whether Spark, Delta Lake or the disk failed, and not the code of a check: Spark passes on what a user's function
+    raises, and errors of HTTP libraries are OSErrors whose text holds the address."""
     if isinstance(error, OSError):
         return type(error).__module__ == "builtins"
     return isinstance(error, ENGINE) and not isinstance(error, PythonException)
 
 
 def declared(gate: Gate) -> tuple[str, ...]:
-    """The names of the checks that a gate's module promises (CHECK_NAMES); none when it does not say."""
+    """The names of the checks that a gate's module declares (CHECK_NAMES); none if it does not declare them."""
     module = sys.modules.get(getattr(gate, "__module__", ""))
     return tuple(getattr(module, "CHECK_NAMES", ()))
 
 
 def problems(answer: Any, staged: StagedEpoch, names: Sequence[str]) -> list[str]:
-    """Why an answer is no verdict on this epoch; empty when it is one."""
+    """Why an answer is no verdict on this epoch; empty if it is one."""
     if not isinstance(answer, GateVerdict):
         return [f"answered with {type(answer).__name__}, which is no verdict"]
     plan = staged.plan

@@ -1,12 +1,12 @@
-"""'landed.retention': landed rows of a probe that nobody asks for any more leave its table.
+"""'landed.retention': landed rows of a probe that nobody needs any more leave its table.
 
-What goes is a prefix of whole epochs of the newest generation, as far as each landed longer ago than the retention, and
-as nobody reads it: up to what every INSERT of the lake has released (in event time, up to where no row waits for its
-time), to what every process has read, to what the newest plan of each reads while it is not published, and to the
-oldest row in quarantine that nobody has released or discarded.
+Removed is a prefix of whole epochs of the newest generation. It ends where an epoch landed within the retention, or is
+still needed: by an INSERT of the lake that has not released it (in event time: that has rows of it waiting for their
+time), by a process that has not read it, by a newest plan that is not published, or by rows in quarantine that nobody
+has released or discarded.
 
-How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.stream`), of the same commit that removes the
-files. Who asks for what lies below it is refused: a backfill, an INSERT that is new, rows of a discarded epoch.
+How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.stream`), in the same commit that removes the
+files. Later requests for removed rows are refused: a backfill, a new INSERT, rows of a discarded epoch.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 
 AT_ONCE = 10_000_000
-"""Rows that one commit removes, to an epoch more."""
+"""About how many rows one commit removes, rounded up to a whole epoch."""
 
 STEP = 1_000
-"""Epochs of the watermark log that are looked at together."""
+"""Epochs of the watermark log that are read together."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LandedRetention(OldRows):
         return list(dict.fromkeys(found))
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
-        """Remove the rows that may go, in one commit; at most about AT_ONCE of them. Raises LakeError."""
+        """Remove the rows that may go, in one commit; about AT_ONCE of them at most. Raises LakeError."""
         stream = Stream(self.lake, table.name)
         last, opened = stream.newest, stream.table
         generation = last.generation if last else 1
@@ -97,7 +97,7 @@ class LandedRetention(OldRows):
         return Retained(table.name, generation, looked_at, removed, what=self.what, more=more)
 
     def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
-        """Take all rows of the epochs up to one out, and mark how far that has gone, in one commit."""
+        """Remove all rows of the epochs up to one, and mark how far that has gone, in one commit."""
         path, epochs = own.path, Epochs(own.number, [(0, upto)])
         old, remaining = without(opened, path, epochs)
         latest = _latest(delta_log.paths_of(opened, old), epochs)
@@ -108,8 +108,8 @@ class LandedRetention(OldRows):
         return rows
 
     def _old(self, own: Generation, after: int, upto: int, oldest: int) -> tuple[int, bool]:
-        """The last epoch, of those up to `upto`, up to which all have landed at or before `oldest` (ms, UTC); and
-        whether there are more of them, since so many rows are enough for once."""
+        """The last epoch, up to `upto`, up to which all epochs landed at or before `oldest` (ms, UTC); and whether
+        there are more such epochs, as the search ends after enough rows."""
         rows = 0
         while after < upto:
             log = own.log(after + 1, min(after + STEP, upto))
@@ -126,8 +126,8 @@ class LandedRetention(OldRows):
     # --- who still asks -------------------------------------------------------------------------------------------
 
     def _asked_for(self, table: Table, generation: int) -> tuple[int, str] | str:
-        """The last epoch that nobody asks for any more, nor for one before it, and who asks for the next one; or why
-        that cannot be known yet."""
+        """The last epoch up to which nobody needs any epoch, and who needs the next one; or why that cannot be known
+        yet."""
         newest = self.lake.epochs.last(table.name)
         if table.parts and (newest is None or newest.plan["ranges"]["part"] < len(table.parts) - 1):
             return "its last table has not begun: where it does is read from the rows before it"
@@ -140,7 +140,7 @@ class LandedRetention(OldRows):
         return min(found, default=(0, "nobody has read it"))
 
     def _asked_by(self, owner: str, table: str, generation: int) -> list[tuple[int, str]] | str:
-        """The same of one INSERT or process."""
+        """The same for one INSERT or process."""
         insert, row = owner.removeprefix("insert "), self.lake.epochs.last(owner)
         if row is None:
             return f"{insert} has not released anything yet"
@@ -162,7 +162,7 @@ class LandedRetention(OldRows):
         return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
 
     def _quarantined(self, insert: str, target: Location | None, plan: ReleasePlan) -> list[tuple[int, str]]:
-        """Up to where no row lies in quarantine that somebody may still release."""
+        """The last epoch up to which no row lies in quarantine that may still be released."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = all_done(self.lake, insert, target).undecided
         return [(item.landed - 1, why) for item in left if item.probe_generation == plan.probe_generation]
@@ -175,7 +175,7 @@ def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
 
 
 def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
-    """The greatest rowtime (ms, UTC, rounded up) of rows of some epochs; None where none has one."""
+    """The greatest rowtime (ms, UTC, rounded up) of rows of some epochs; None if none has one."""
     latest: int | None = None
     for batch in dataset_of(list(paths)).to_batches(columns=["_rowtime"], filter=epochs.holds()):
         found = pc.max(batch["_rowtime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()  # type: ignore[attr-defined]
@@ -187,8 +187,8 @@ def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
 
 
 def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
-    """Raise BeyondRetention where a plan reads landed rows that retention has removed. What a plan takes that goes on
-    where the one before it stood cannot be; that of an INSERT or a process that is new can."""
+    """Raise BeyondRetention if a plan reads landed rows that retention has removed. That is possible only for a new
+    INSERT or process, not for a plan that goes on where the one before it ended."""
     for item in plan.inputs if plan.follows else ():
         removed = Stream(lake, item.table).generation(item.generation).removed
         if item.after < item.upto and item.after < (removed.epoch or 0):
@@ -204,9 +204,8 @@ def refuse_removed_span(
     replaced: Sequence[ReleasedEpoch] = (),
     first_lot: int | None = None,
 ) -> None:
-    """Raise BeyondRetention where a backfill would take `parts` of the landed rows, or rows out of quarantine that
-    landed from the epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would take
-    the place of."""
+    """Raise BeyondRetention if a backfill would take landed rows in `parts`, or rows out of quarantine that landed from
+    epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would replace."""
     removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
     in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
     if not in_lots and not removed.asked_by(parts):
@@ -219,7 +218,7 @@ def refuse_removed_span(
 
 
 def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
-    """Raise BeyondRetention where rows out of quarantine are to be joined again that landed from epoch `first` on, and
+    """Raise BeyondRetention if rows out of quarantine that landed from epoch `first` on are to be joined again, and
     retention has removed some of them."""
     removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
     if removed.epoch is not None and first <= removed.epoch:

@@ -31,8 +31,8 @@ from tidegate.pipelines.text import counted
 
 
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
-    """Raise LakeError where a commit of a source table's generation is missing that others rely on, before anything new
-    is planned."""
+    """Raise LakeError if a commit of a source table's generation is missing on which later ones depend; called before
+    anything new is planned."""
     if _new(lake):
         return
     stream, planned = Stream(lake, table), lake.epochs.last(table, generation)
@@ -55,7 +55,8 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
 
 
 def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
-    """Raise LakeError where a commit of an INSERT is missing that others rely on, before anything new is planned."""
+    """Raise LakeError if a commit of an INSERT is missing on which later ones depend; called before anything new is
+    planned."""
     if _new(lake):
         return
     plan = lake.epochs.last(owner)
@@ -74,7 +75,7 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
 
 def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:
     """Whether the table `name` beside a target has lost the commit of its last published epoch, which the next run
-    makes again from the staged files. Not known of an older lake: its staged rows do not store which epoch that was."""
+    makes again from the staged files. Unknown in an older lake, whose staged rows do not store which epoch that was."""
     owner = insert_owner(insert.id)
     staged = lake.staged.last(owner)
     if staged is None:
@@ -85,14 +86,14 @@ def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name
 
 
 def lost_part(insert: str, path: Location, epoch: int) -> LakeError:
-    """That a table beside a target (a quarantine, a second output, the state of a process) has lost more than the last
-    epoch's commit, which can be made again."""
+    """The error for a table beside a target (a quarantine, a second output, the state of a process) that has lost more
+    than the last epoch's commit, which could be made again."""
     return _lost(path, f"what epoch {epoch} of {insert} had put there", "later epochs are published")
 
 
 def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
-    """Raise LakeError where somebody has removed a folder with files of a target: the one that they are staged in, or,
-    in an older lake, its quarantine."""
+    """Raise LakeError if somebody has removed a folder with files of a target: the one where they are staged or, in an
+    older lake, its quarantine."""
     path, quarantine = lake.target_path(target), lake.quarantine_path(target, insert)
     data, staged = lake.staged_paths(target, insert).values()
     there = all(place.is_there() for place in (data, staged, quarantine / "_delta_log"))
@@ -113,8 +114,8 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
 
 
 def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
-    """Raise LakeError where rows of a build that landed up to the plan's pin are not in its table, and retention has
-    not removed them. What a person gives up is joined to nothing."""
+    """Raise LakeError if rows of a build that landed up to the plan's pin are not in its table, though retention has
+    not removed them. A discard is exempt, as it joins nothing."""
     for pin in plan.pins if not plan.discards else ():
         missing = lost_rows(lake, spark, pin)
         if missing:
@@ -124,7 +125,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
 
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
     """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
-    retention; 0 where an older lake has not stored how many that were."""
+    retention; 0 if an older lake has not stored how many were removed."""
     own = Stream(lake, pin.table).generation(pin.generation)
     table, removed = own.stream.table, own.removed
     if removed.rows is None and not removed.nothing:
@@ -143,13 +144,13 @@ def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
 
 @lru_cache(maxsize=256)
 def _there(own: Generation, version: int, upto: int) -> int | None:
-    """The rows of a pin in a table whose newest version is `version`; None where its files alone do not give them."""
+    """The rows of a pin in a table whose newest version is `version`; None if its files alone do not give them."""
     return own.there(upto)
 
 
 def _new(lake: Lake) -> bool:
-    """Whether nothing was ever planned in a lake, which looking at it does not make. Raises LakeError where all plans
-    are gone, and the name of the lake with them."""
+    """Whether nothing was ever planned in a lake; reading it does not create it. Raises LakeError if all plans are
+    gone, and the name of the lake with them."""
     if lake.epochs.refresh() is not None:
         return False
     if any(table.refresh() is not None for table in (lake.watermarks, lake.staged, lake.verdicts)):

@@ -1,11 +1,11 @@
-"""What a lake needs from time to time: old versions and landed rows let go ('changelog.retention',
+"""What a lake needs from time to time: retention of old versions and landed rows ('changelog.retention',
 'landed.retention'), OPTIMIZE, VACUUM.
 
-Landed rows that wait for their time get files apart from those that are released already: a release finds its rows by
-the statistics of files (`tidegate.pipelines.lake.releasable`), and would go through all that ever landed otherwise.
+Landed rows that wait for their time get files apart from released ones: a release finds its rows by the statistics of
+files (`tidegate.pipelines.lake.releasable`), and would read all that ever landed otherwise.
 
-Nothing that anybody can still ask for changes. All of it is done under the leases of what it touches, so it can be
-scheduled beside the pipeline: what a run works on just then is passed over, and named.
+Nothing changes that anybody can still ask for. All of it is done under the leases of what it touches, so it can be
+scheduled beside the pipeline: tables that a run is working on are skipped, and named.
 """
 
 from __future__ import annotations
@@ -43,20 +43,19 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL, LARGE = 64 << 20, 128 << 20
-"""Bytes: a file of less is put together with others, to files of about the other."""
+"""Bytes: files smaller than the first are put together, to files of about the second."""
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """Puts the small files of one pipeline's landed tables together. The caller holds the table's lease."""
+    """Compacts the small files of one pipeline's landed tables. The caller holds the table's lease."""
 
     lake: Lake
     pipeline: Pipeline
     spark: Callable[[], SparkSession]
 
     def of(self, table: Table) -> Callable[[Location], None]:
-        """How the files of a source table are put together: waiting rows apart, where an INSERT joins them in event
-        time."""
+        """How the files of a source table are compacted: waiting rows apart, if an INSERT joins them in event time."""
         probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
         return (lambda path: self._apart(path, probing)) if probing else compact
 
@@ -86,8 +85,8 @@ class Compaction:
         adopt.replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 
     def _waits(self, probing: Sequence[Insert]) -> str:
-        """SQL: whether some INSERT has not released a row yet. It says where a row is put, and nothing hangs on it but
-        speed."""
+        """SQL: whether some INSERT has not released a row yet. It decides in which file a row is put; only speed
+        depends on it."""
         return " OR ".join(f"({self._waits_for(insert)})" for insert in probing)
 
     def _waits_for(self, insert: Insert) -> str:
@@ -103,7 +102,7 @@ class Compaction:
 NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
 
 KEEP = timedelta(days=7)
-"""VACUUM spares what a version younger than this names: somebody may be reading it."""
+"""VACUUM keeps what a version younger than this names: somebody may be reading it."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Maintained:
 
     @property
     def freed(self) -> int:
-        """Bytes that are free on the disk now."""
+        """Bytes freed on the disk."""
         return sum(item.freed for item in self.tidied)
 
 
@@ -145,8 +144,8 @@ class Maintenance:
     definitions: Definitions | None = None
 
     def run(self) -> list[Maintained]:
-        """All tables: retention first, so that what it has replaced is vacuumed in its time. Raises LakeError, and
-        DefinitionChanged where the script is not what the lake keeps."""
+        """All tables: retention first, so that VACUUM can later remove what it has replaced. Raises LakeError, and
+        DefinitionChanged if the script differs from the lake's definitions."""
         if self.definitions is not None:
             self.definitions.require()
         sources, targets = self.pipeline.sources, {insert.target: [] for insert in self.pipeline.inserts}
@@ -165,11 +164,11 @@ class Maintenance:
         return found
 
     def upkeep(self) -> Upkeep:
-        """The same in pieces, for who holds the leases and goes on."""
+        """The same in pieces, for a runner that holds the leases and goes on."""
         return Upkeep(self.lake, self.pipeline, self.leases, self.clock, self.keep, self._retained_of)
 
     def _retained_of(self, owner: str) -> bool:
-        """Do a piece of the retention of a table, or of an INSERT's quarantine; whether there is more."""
+        """Do a piece of the retention of a table, or of an INSERT's quarantine; returns whether there is more."""
         insert = next((item for item in self.pipeline.inserts if insert_owner(item.id) == owner), None)
         found = self._retained(self.pipeline.table(owner)) if insert is None else self._quarantine(insert)
         return found is not None and found.more
@@ -193,7 +192,7 @@ class Maintenance:
 
     @contextmanager
     def _holding(self, owners: Sequence[str]) -> Iterator[None]:
-        """The leases of `owners`; those that this runner had before, it keeps. Raises LeaseHeld."""
+        """The leases of `owners` during the block; those that this runner held before, it keeps. Raises LeaseHeld."""
         with ExitStack() as taken:
             for owner in owners:
                 if not self.leases.holds(owner):
@@ -218,8 +217,8 @@ class Maintenance:
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
     def _retained(self, table: Table) -> Retained | None:
-        """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch that was planned
-        meanwhile, a backfill above all, might ask for what is just going."""
+        """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch planned meanwhile, a
+        backfill above all, might need what is being removed."""
         of = self.lake, self.pipeline, self.clock, self.environment
         retention = Retention(*of, self.spark) if table.role == "build" else LandedRetention(*of)
         keep = retention.of(table)

@@ -1,6 +1,5 @@
-"""For rows without a match: their keys, and the version of each key that comes nearest, by the index of the build's
-versions. No Spark.
-"""
+"""For rows without a match: their keys, and for each key its nearest version, by the index of the build's versions. No
+Spark."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, open
 from tidegate.pipelines.versions.hashing import Numbers
 
 MOST_INDEXED = 5_000_000
-"""Versions that are indexed for an answer at most, some seconds' work: who asks has other things to do."""
+"""How many versions are indexed for an answer at most, some seconds' work: callers have other things to do."""
 MOST_LOOKED_AT = 100_000
-"""Rows among which the keys are looked for: one key may have most of them."""
+"""How many rows are searched for keys: one key may have most of them."""
 _OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 _AT = "_at"
-"""The number of a row."""
+"""The column with a row's number."""
 
 
 def missed_keys(
@@ -63,7 +62,7 @@ def missed_keys(
 def nearest_of_rows(
     lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow]
 ) -> list[MissedKey | None]:
-    """One for each quarantined row; None where it had a match, or its key cannot be known."""
+    """The nearest version for each quarantined row; None if it had a match, or its key cannot be known."""
     joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
     by_epoch: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
@@ -82,8 +81,8 @@ def nearest_of_rows(
 def nearest_keys(
     lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow], most: int
 ) -> list[tuple[QuarantinedRow, MissedKey]]:
-    """Up to `most` keys of quarantined rows that had no match, each with the first row that has it: once an epoch and
-    reason. No further epoch is looked at than it takes."""
+    """Up to `most` keys of quarantined rows that had no match, each with the first row that has it, once an epoch and
+    reason. Reads no more epochs than needed."""
     found: list[tuple[QuarantinedRow, MissedKey]] = []
     for _, group in groupby(rows, key=lambda row: row.group.epoch):
         if len(found) >= most:
@@ -97,8 +96,8 @@ def nearest_keys(
 
 
 def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
-    """Rows (their `_reason` and place), numbered, with the columns of the landed rows that joins read; None where there
-    are none, and where a script that has changed since then reads others."""
+    """Rows (their `_reason` and place), numbered, with the columns of the landed rows that joins read; None if there
+    are none, or if a script that has changed since reads others."""
     probes = _probe_table(lake, joins, plan, rows)
     if probes is None:
         return None
@@ -107,7 +106,7 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
 
 
 def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
-    """The landed rows at these places, and some others."""
+    """The landed rows at these places, and possibly some others."""
     table = Stream(lake, plan.probe).table
     if table is None or not places.num_rows:
         return None
@@ -127,7 +126,7 @@ def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, plac
 
 
 def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:
-    """The rows that this join gave no version."""
+    """The rows for which this join found no version."""
     return rows.filter(pc.ends_with(rows["_reason"], f"@{join.alias}"))  # type: ignore[attr-defined]
 
 
@@ -160,7 +159,7 @@ def _with_nearest(
 def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> list[str]:
     """The version nearest to each row, as text.
 
-    That is what the pin sees: a version that the rest of ON refused, or that the key was deleted or its table
+    First choice is what the pin sees: a version that the rest of ON refused, or that the key was deleted or its table
     truncated; then what a join to today's versions finds; else, in event time, the key's first version.
     """
     from tidegate.pipelines.runtime.indexes import Indexed  # it imports pyspark
@@ -183,7 +182,7 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
 
 
 def described(index: Index, keys: Sequence[pa.Array], times: Numbers | None, pin: int) -> list[str]:
-    """The same, of an index that goes further than the pin; `times` of the rows: us, UTC, or NO_TIME."""
+    """The same for an index that goes further than the pin; `times` of the rows: us, UTC, or NO_TIME."""
     at_pin, none = index.at(pin), f"none up to epoch {pin}, nor since"
     seen, now = _met(at_pin, at_pin.find(keys, times)), _met(index, index.find(keys, times))
     first = [None] * len(seen) if times is None else _met(index, index.first(keys))
@@ -194,7 +193,7 @@ def described(index: Index, keys: Sequence[pa.Array], times: Numbers | None, pin
 
 
 def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """As the build's type; NULL what it has no value for."""
+    """As the build's type; NULL for values that it cannot hold."""
     try:
         return values.combine_chunks().cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -209,7 +208,7 @@ def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Met:
-    """What a row has met (MATCH, GONE, …), and of a version its op, time (us, UTC) and epoch."""
+    """What a row has met (MATCH, GONE, …), and the version's op, time (us, UTC) and epoch, if any."""
 
     what: int
     op: int

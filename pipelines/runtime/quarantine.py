@@ -1,12 +1,13 @@
 """Quarantined rows of a target, and what became of them since: by epoch and reason, from control tables alone; and a
 few of the rows themselves, read by Arrow from the table's own files. No Spark.
 
-    open         nobody has decided anything
-    released     a later epoch has joined them again: they are where that epoch has put them
-    discarded    a person has given them up; they are kept, and counted
+  open         nobody has decided anything
+  released     a later epoch has joined them again: they are where that epoch has put them
+  discarded    a person has given them up; they stay stored, and are counted
 
 Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has quarantined for one
-reason is a whole (`QuarantinedRows`), and a plan takes wholes: so "exactly once" is a matter of lots that do not meet.
+reason is one unit (`QuarantinedRows`), and a plan takes whole units: so "exactly once" is a matter of lots that do not
+overlap.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ class QuarantinedRows:
 
     @property
     def request(self) -> FromQuarantine | None:
-        """What a person asked for, by which its rows were taken; None where nobody did, or a backfill took them."""
+        """The request of a person by which its rows were taken; None if there was none, or a backfill took them."""
         return self.taken.from_quarantine if isinstance(self.taken, RequeuePlan) else None
 
     @property
     def decider(self) -> ReleasePlan:
-        """The plan that has released or discarded its rows, where one has."""
+        """The plan that has released or discarded its rows, if any."""
         return self.taken or self.plan
 
     @property
@@ -91,8 +92,8 @@ def short(reason: str) -> str:
 
 
 def may_match(reason: str, insert: Insert) -> bool:
-    """Whether some version could still be the match of rows that were quarantined for a reason: they have a time that
-    retention has not passed, and a key. A key that is NULL because a build before it in the chain gave NULL may have a
+    """Whether some version could still match rows that were quarantined for this reason: they have a time that
+    retention has not passed, and a key. A key that is NULL because an earlier build of the chain gave NULL may get a
     value once that build's versions have come."""
     if reason == _TIMELESS or short(reason).startswith(_BEYOND):
         return False
@@ -118,8 +119,7 @@ def quarantined_by(plan: ReleasePlan, counts: Mapping[str, int]) -> dict[str, in
 
 
 def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
-    """All that published epochs have quarantined, in their order. Epochs that a backfill has replaced have nothing
-    there any more."""
+    """All that published epochs have quarantined, in their order; without epochs that a backfill has replaced."""
     published = [item for item in epochs if item.published and item.staged is not None]
     found = [
         QuarantinedRows(item.plan, reason, rows)
@@ -140,24 +140,25 @@ def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 
 
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
-    """All that an INSERT has ever quarantined, each epoch and reason by itself: every epoch is read. Where sums are
-    enough, `accounting.all_done` has them."""
+    """All that an INSERT has ever quarantined, one item an epoch and reason; reads every epoch. For sums use
+    `accounting.all_done`."""
     return quarantined_in(history_of(lake, pipeline, insert))
 
 
 @dataclass(frozen=True)
 class QuarantinedSum:
-    """What epochs have quarantined for one reason, and one epoch, or none, has decided about since; of what nobody has
-    decided about also how far back it lies, those of one generation of the probe and of the same builds together.
+    """The rows that epochs have quarantined for one reason, and that the same epoch (or none) has decided about since.
+    While nobody has decided, also how far back they lie, grouped by the probe's generation and the builds.
 
     Attributes:
         first, last: the first and the last of the `epochs`, each with its instant (ms, UTC).
-        decided: the epoch that has released or discarded the rows, and its instant; (0, 0) where none has.
-        by, because: who asked for that, and why; empty where nobody did.
-        probe_generation: 0 of what somebody has decided about, and of a process.
+        decided: the epoch that has released or discarded the rows, and its instant; (0, 0) if none has.
+        by, because: who asked for that, and why; empty if nobody did.
+        probe_generation: 0 for rows that were decided about, and for a process.
         landed: no row of them landed before this probe epoch.
         needed: by pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
-            that this is of. As "", the same of generations that they were not pinned to. Empty in processing time.
+            that this comes from. Under "", the same for generations that they were not pinned to. Empty in processing
+            time.
     """
 
     state: State
@@ -175,7 +176,7 @@ class QuarantinedSum:
 
     @classmethod
     def of(cls, item: QuarantinedRows, epoch: ReleasedEpoch | None = None) -> Self:
-        """Of one epoch. How far back its rows lie is in it where the `epoch` is given."""
+        """From one epoch's rows; how far back they lie is included if the `epoch` is given."""
         plan, at, who = item.plan, (item.epoch, item.at), item.request
         if item.state != "open":
             decided = (item.decider.epoch, item.decider.instant)
@@ -207,18 +208,18 @@ class QuarantinedSum:
 
     @property
     def shown(self) -> Self:
-        """As people see it: whatever their builds, and whichever held epoch it was that was discarded."""
+        """As shown to people: without builds, and one item for all discarded epochs."""
         own = self.state == "discarded" and self.reason == DISCARDED
         decided = (0, 0) if own else self.decided
         return replace(self, decided=decided, probe_generation=0, landed=0, needed={})
 
     def needed_of(self, table: str, generation: int) -> tuple[int, int]:
-        """Before which time no version of a build can be their match, and the epoch that this is of."""
+        """The time before which no version of a build can be their match, and the epoch that this comes from."""
         return self.needed.get(f"{table} {generation}", self.needed.get("", (MIN_TIMESTAMP, 0)))
 
 
 def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
-    """The same, added up where they differ only in their epochs, and in how far back these lie."""
+    """The same items, added up if they differ only in their epochs and in how far back they lie."""
     sums: dict[tuple[Any, ...], QuarantinedSum] = {}
     for item in found:
         key = (item.reason, item.decided, item.state, item.probe_generation, tuple(sorted(item.needed)))
@@ -235,8 +236,8 @@ def first_landed(epoch: ReleasedEpoch) -> int:
 
 
 def refuse_process(insert: Insert) -> None:
-    """What a process quarantines are rows that its function gave, and no rows that have landed: there is nothing to
-    join again. Raises PlanningError."""
+    """Raise PlanningError for a process: what it quarantines are rows that its function gave, not landed rows, so there
+    is nothing to join again."""
     if insert.process is not None:
         raise PlanningError(
             f"{insert.id} is a process: the rows that it quarantines are its function's own, and cannot be taken again",
@@ -246,16 +247,16 @@ def refuse_process(insert: Insert) -> None:
 
 
 def asked_for(item: QuarantinedRows, reasons: Sequence[str], epochs: Sequence[int]) -> bool:
-    """Whether a selection names it. A reason is given whole, or as `key-absent@u`, or as `key-absent`."""
+    """Whether a selection includes it. A reason is given in full, or as `key-absent@u`, or as `key-absent`."""
     named = {item.reason, item.short, item.short.partition("@")[0]}
     return (not reasons or bool(named & set(reasons))) and (not epochs or item.epoch in epochs)
 
 
 def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
-    """What a request takes: of all that it names, what nobody has taken before. Rows of a discarded epoch, and rows
-    without a time, which would come back, are released only where their reason is named.
+    """What a request takes: everything it selects that nobody has taken before. Rows of a discarded epoch, and rows
+    without a time, which would be quarantined again, are released only if their reason is named.
 
-    Raises PlanningError where no row was ever quarantined for a reason, or in an epoch, that it names.
+    Raises PlanningError if no row was ever quarantined for a reason, or in an epoch, that it names.
     """
     _refuse_unknown(
         insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in quarantined)
@@ -270,8 +271,8 @@ def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQua
 
 
 def as_shown(request: FromQuarantine, wanted: Iterable[QuarantinedRows]) -> FromQuarantine:
-    """The request for what a person has seen as `wanted`, and for nothing that is quarantined later. Where that is
-    nothing, an epoch that an aborted command left unfinished may still be this one's."""
+    """The request limited to what a person has seen as `wanted`, without rows quarantined later. If that is nothing, an
+    epoch that an aborted command left unfinished may still belong to it."""
     return replace(request, upto=max((item.epoch for item in wanted), default=0))
 
 
@@ -286,8 +287,8 @@ def _refuse_unknown(insert: str, how: str, names: Sequence[str] | Sequence[int],
 
 
 def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[QuarantinedRows]) -> tuple[Lot, ...]:
-    """`wanted` as lots. What follows one another in `quarantined` for the same reason becomes one, so that a plan stays
-    small however many epochs it takes from."""
+    """`wanted` as lots. Neighbours in `quarantined` with the same reason become one lot, so that a plan stays small
+    however many epochs it takes from."""
     chosen = {(item.epoch, item.reason) for item in wanted}
     found: list[Lot] = []
     goes_on: dict[str, int] = {}
@@ -312,27 +313,27 @@ def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[Quarantined
 
 def removal(lake: Lake, insert: Insert) -> str:
     """The transaction of a quarantine's log that stores the last epoch whose decisions 'quarantine.retention' has
-    carried out. An INSERT has one generation."""
+    carried out. An INSERT has only one generation."""
     return lake.application(insert_owner(insert.id), "retention-epoch", 1)
 
 
 def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
-    """What somebody has released or discarded; nothing of a process."""
+    """The rows that somebody has released or discarded; none of a process."""
     return [item for item in quarantined if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
 
 
 def removed_upto(lake: Lake, insert: Insert, quarantine: Location) -> int:
-    """The last epoch of those whose decisions retention has carried out; 0 before the first."""
+    """The last epoch whose decisions retention has carried out; 0 for none."""
     return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
 
 
 def removed(quarantined: Sequence[QuarantinedRows], upto: int) -> list[QuarantinedRows]:
-    """What retention has removed of them, once it has come to `upto`."""
+    """The rows that retention has removed, once it has reached `upto`."""
     return [item for item in decided(quarantined) if item.decider.epoch <= upto] if upto else []
 
 
 def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequence[QuarantinedRows]) -> None:
-    """Raise BeyondRetention where rows that are `wanted` are among the removed ones, `found`."""
+    """Raise BeyondRetention if any `wanted` rows are among the removed ones, `found`."""
     gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
     if gone:
         from tidegate.pipelines.sql.options import QUARANTINE_RETENTION

@@ -1,13 +1,13 @@
 """'changelog.retention': versions of a build side that nobody can ask for any more leave its changelog.
 
-A version may go once the one that took its place is old enough; the newest old one of every key stays, so the joins of
-all that is still to come find what they would have found (DESIGN, rulings: retention).
+A version may go once its successor is old enough; the newest old version of every key stays, so later joins find what
+they would have found (DESIGN, rulings: retention).
 
-    joined in event time        the version after it begins at or before  (what every INSERT has released) - retention
-    joined in processing time   a later one by seq landed before  now - retention,  at or before every pin
+  joined in event time        the version after it begins at or before  (what every INSERT has released) - retention
+  joined in processing time   a later one by seq landed before  now - retention,  at or before every pin
 
-Rows that are in quarantine, and those of a plan that is not published, have not been released in this sense (DESIGN,
-decision 2). The newest version of a key, by seq, stays in any case.
+Rows in quarantine, and those of a plan that is not published, do not count as released here (DESIGN, decision 2). The
+newest version of a key, by seq, always stays.
 
 How far retention has ever gone is stored by the commit that removed the versions (`Removed`): later horizons may lie
 before it. A release reads it when it is planned: a row before it may have lost its version, and finds nothing.
@@ -62,25 +62,25 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 What = Literal["old versions", "landed rows", "quarantined rows"]
 
 WORTH_IT = 0.2
-"""The changelog is written anew when at least this share of the rows looked at may go."""
+"""The changelog is rewritten when at least this share of the rows considered may go."""
 
 
 NOT_PLAIN = "its files are not plain Parquet any more"
 
 
 def few(rows: int, looked_at: int) -> str:
-    """Why nothing goes: too few may."""
+    """The reason for removing nothing: too few rows may go."""
     return f"{rows:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far back nobody looks any more; ms, UTC (MAX once all inputs have ended), and a build epoch. None: not by
-    this kind of join at all.
+    """How far back no release looks any more: ms, UTC (MAX once all inputs have ended), and a build epoch. None: no
+    join of this kind uses the build.
 
-    `pinned`: what landed in later build epochs stays, and has taken the place of no version yet, as an event-time plan
-    that is not published knows nothing of it, or a process has not read it. None: there is no such plan or process.
-    `held_by`: what keeps it from going further, where a person may decide that.
+    `pinned`: what landed in later build epochs stays, and counts as no successor of any version yet, as an unpublished
+    event-time plan does not see it, or a process has not read it. None: there is no such plan or process. `held_by`:
+    what keeps the horizon from moving on, if a person can do something about it.
     """
 
     time: int | None
@@ -91,8 +91,8 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Retained:
-    """What retention did to one table: `removed` rows of `looked_at` went, which are `what`. `reason`: why nothing was
-    to be done. `more`: there is more to remove at once."""
+    """What retention did to one table: `removed` rows of `looked_at` went, which are `what`. `reason`: why none were
+    removed. `more`: there is more to remove right now."""
 
     table: str
     generation: int
@@ -106,8 +106,8 @@ class Retained:
 
 @dataclass(frozen=True)
 class OldRows:
-    """Rows of one pipeline that go by an option of their table: `option`; `what` they are. `environment`: what
-    `${VARIABLE}` in options is replaced by, None for the process's own."""
+    """Rows of one pipeline that an option of their table removes: `option`; `what` they are. `environment`: replaces
+    `${VARIABLE}` in options, None for the process's own."""
 
     option: ClassVar[str]
     what: ClassVar[What]
@@ -123,7 +123,7 @@ class OldRows:
         return None if text is None else parse_duration(text)
 
     def since(self, retention: timedelta) -> int:
-        """What is older than this (ms, UTC) may go."""
+        """Rows older than this (ms, UTC) may go."""
         return self.clock() - milliseconds(retention, f"'{self.option}'", zero=True)
 
     def nothing(self, owner: str, generation: int, reason: str, looked_at: int = 0) -> Retained:
@@ -210,8 +210,8 @@ class Retention(OldRows):
         return Horizon(time, epoch, min(unpublished, default=None), held_by)
 
     def _read_by_processes(self, table: str, generation: int) -> dict[str, int] | str:
-        """Up to which epoch each process of the lake has read a table for certain: it has to meet every row once. Or
-        why that cannot be known yet."""
+        """The epoch up to which each process of the lake has certainly read a table: it must see every row once. Or why
+        that cannot be known yet."""
         found: dict[str, int] = {}
         for owner in self.lake.epochs.owners():
             row = self.lake.epochs.last(owner)
@@ -229,7 +229,7 @@ class Retention(OldRows):
         return found
 
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Removed) -> bool:
-        """Whether what retention has removed of a build takes nothing from what an epoch had joined."""
+        """Whether an epoch's joins are unaffected by what retention has removed of a build."""
         plan, staged = epoch.plan, epoch.staged
         if not plan.in_event_time:
             return removed.epoch is not None and pin.epoch >= removed.epoch
@@ -244,8 +244,8 @@ class Retention(OldRows):
         return not any(row.late is None or row.late for row in log)
 
     def lost_before(self, table: Table, generation: int) -> int:
-        """Versions that were valid before this (ms, UTC) may be gone: MIN where all rows that ever landed are there,
-        MAX where rows are gone and nobody knows how far back."""
+        """Versions that were valid before this (ms, UTC) may be gone: MIN if all rows that ever landed are there, MAX
+        if rows are gone and it is not known how far back."""
         own = Stream(self.lake, table.name).generation(generation)
         landed = own.sums().rows
         if landed == 0 or own.there() == landed:
@@ -254,7 +254,7 @@ class Retention(OldRows):
         return MAX_TIMESTAMP if known is None else known
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
-        """Let old versions of the newest generation go, in one commit that replaces the files they were in."""
+        """Remove old versions of the newest generation, in one commit that replaces the files they were in."""
         stream = Stream(self.lake, table.name)
         path, last = stream.path, stream.newest
         if last is None:
@@ -282,8 +282,8 @@ class Retention(OldRows):
         return Retained(table.name, last.generation, looked_at, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
-        """What the commit that removes `over` versions of a build stores, whose newest epoch is `last`. `furthest` (us,
-        UTC): none of them had a successor after it; MAX where one had none at all."""
+        """What the commit that removes `over` versions of a build stores; `last` is the build's newest epoch.
+        `furthest` (us, UTC): none of them had a successor after it; MAX if one had no successor."""
         own = Stream(self.lake, last.owner).generation(last.generation)
         before = own.removed
         time, epoch = horizon.time, last.epoch if horizon.epoch is None else horizon.epoch
@@ -299,7 +299,7 @@ class Retention(OldRows):
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
         """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never
-        may: it says why keys have no match."""
+        may: it explains why keys have no match."""
         keys = ", ".join(["_generation", "_op = 't'", *(quoted(key) for key in table.primary_key)])
         in_order = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])
         pinned = "true" if horizon.pinned is None else f"_epoch <= {int(horizon.pinned)}"

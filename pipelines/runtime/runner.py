@@ -48,12 +48,12 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermar
 log = logging.getLogger(__name__)
 
 LONG_RUN_S, SHARE_OF_UPKEEP = 60.0, 0.1
-"""A run that took longer than the one does upkeep in the end, for this share of its time at most."""
+"""A run that took longer than the first does upkeep at its end, for at most this share of its time."""
 
 
 @dataclass(frozen=True)
 class Released:
-    """What became of one INSERT in a run: `published` epochs, or why it waits."""
+    """The result of one INSERT in a run: its `published` epochs, or why it waits."""
 
     insert: str
     published: tuple[Published, ...] = ()
@@ -62,8 +62,7 @@ class Released:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run: how far each source came, what each INSERT released, and what was taken up of the script as another
-    definition than the lake's."""
+    """One run: how far each source came, what each INSERT released, and which changes of the script were taken up."""
 
     advances: tuple[Advance, ...] = ()
     releases: tuple[Released, ...] = ()
@@ -80,20 +79,21 @@ class Runner:
     """Runs a pipeline on a lake. Leases that it takes are held until `close`.
 
     Args:
-        pipeline: What compile_script gave.
+        pipeline: The result of compile_script.
         lake: Where its state lies.
         spark: Gives the session; called only when data must move.
         clock: ms, UTC.
-        label: Who this is, as another runner that finds the lease held will read it.
+        label: Who this is, as shown to another runner that finds the lease held.
         gate: The checks; the installed gate when None.
         environment: Where `${VAR}` of options is looked up.
         auto_watermark_interval: Flink's `pipeline.auto-watermark-interval`: 0 is punctuated, a watermark after every
             row. Otherwise one is emitted at the end of every epoch, however long the interval. None: what the script
             has SET.
-        say: Gets what of the script is taken up as another definition than the lake's, a line each.
-        reservation: The run that this is a step of; what `hand_on` leaves to it only its other steps can take.
+        say: Gets a line for each change of the script that is taken up.
+        reservation: The run that this is a step of; leases that `hand_on` leaves to it can be taken only by its other
+            steps.
 
-    Whatever plans or writes first holds the script against the lake's definitions: raises DefinitionChanged.
+    Whatever plans or writes first compares the script with the lake's definitions: raises DefinitionChanged.
     """
 
     pipeline: Pipeline
@@ -125,18 +125,18 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """Let every lease go, once readers of the lake can see how far this has come."""
+        """Release every lease, after updating what readers of the lake see of its progress."""
         self.show_completeness()
         self.leases.close()
 
     def show_completeness(self) -> None:
-        """Bring `<lake>/completeness` up to date, where anything may have moved since the last time."""
+        """Update `<lake>/completeness`, if anything may have moved since the last time."""
         if self._moved:
             moved, self._moved = self._moved, set()
             completeness.publish(self.lake, self.pipeline, self.clock, moved)
 
     def hand_on(self, insert: str) -> None:
-        """Let the next step of this one's reservation, and nobody else, go on with the epoch of an INSERT."""
+        """Leave the lease of an INSERT to the next step of this reservation, and to nobody else."""
         self.leases.hand_on(insert_owner(insert))
 
     def session(self) -> SparkSession:
@@ -159,7 +159,7 @@ class Runner:
         self._stuck.add(owner)
 
     def _works(self, owner: str) -> None:
-        """A step of `owner` worked: if it was stuck, that is over."""
+        """A step of `owner` worked: if it was stuck, it no longer is."""
         if owner not in self._stuck:
             return
         self._stuck.discard(owner)
@@ -170,12 +170,13 @@ class Runner:
 
     @cached_property
     def _stuck(self) -> set[str]:
-        """The owners that a runner before this one has left stuck, and those that are by now."""
+        """The owners that an earlier runner has left stuck, plus those stuck since."""
         rows = [self.lake.stuck.last(owner) for owner in self.lake.stuck.owners()]
         return {row.owner for row in rows if row is not None and not row.over}
 
     def _begin(self, owner: str, resnapshot: Collection[str] = ()) -> None:
-        """What follows may move `owner`. Raises DefinitionChanged where the script is not what the lake keeps."""
+        """Called before anything that may move `owner`. Raises DefinitionChanged if the script differs from the lake's
+        definitions."""
         self.definitions.require(resnapshot)
         self._moved.add(owner)
 
@@ -235,8 +236,8 @@ class Runner:
         return done
 
     def advance_together(self, tables: Iterable[str]) -> dict[str, Advance | TidegateError]:
-        """Land an epoch of each source table at most, by one Spark job as far as they can be (`one_job`): a tick. What
-        became of each, in the order in which they were landed; one that fails stops no other."""
+        """A tick: land at most one epoch of each source table, by one Spark job as far as possible (`one_job`). Returns
+        each one's result, in the order in which they landed; one that fails stops no other."""
         done = one_job((table, partial(self._tick_of, table)) for table in tables)
         for table, found in done.items():
             if isinstance(found, Advance):
@@ -294,7 +295,7 @@ class Runner:
         return self.gate or installed_gate()
 
     def _staged(self, releasing: InsertRunner, plan: ReleasePlan) -> StagedRow:
-        """Stage, while the gate gets ready: what it loads takes seconds, once a process."""
+        """Stage, while the gate gets ready in the background: it takes seconds to load, once a process."""
         prepare(self._gate)
         return releasing.stage(plan)
 
@@ -311,8 +312,8 @@ class Runner:
     def epochs(
         self, insert: str, end: End | None = None, on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     ) -> Generator[Published, None, Waiting | None]:
-        """What `release` publishes, epoch by epoch; returns what the INSERT waits for. With an `end`, no further than
-        to it, where others go on to land what it reads. `on_verdict` is called with each verdict. Raises GateHeld."""
+        """What `release` publishes, epoch by epoch; returns what the INSERT waits for. With an `end` it stops there, as
+        others go on landing its inputs. `on_verdict` is called with each verdict. Raises GateHeld."""
         began = self.clock()
         while True:
             staged = self.stage(insert, began)
@@ -329,9 +330,9 @@ class Runner:
                     return None
 
     def backfill(self, insert: str, *spans: Span) -> Released:
-        """Release the rows of `spans` (of all time, where there is none) of an event-time INSERT, in one epoch that
-        takes the place of all that had released some of them. An unfinished epoch is finished first; where that was
-        this very backfill, nothing else is done. Raises GateHeld, PlanningError."""
+        """Release the rows of `spans` (of all time, if there are none) of an event-time INSERT, in one epoch that
+        replaces all that had released some of them. An unfinished epoch is finished first; if that was this very
+        backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
         self._begin(insert_owner(insert))
         releasing, published = self.releasing(insert), []
@@ -348,7 +349,7 @@ class Runner:
                 return Released(insert, tuple(published))
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
-        """See `InsertRunner.filled`: whether another run of the same backfill has done the work of this one."""
+        """See `InsertRunner.filled`: whether another run of the same backfill has done the work already."""
         self._begin(insert_owner(insert))
         return self.releasing(insert).filled(spans, own, since)
 
@@ -356,10 +357,10 @@ class Runner:
         self, insert: str, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
     ) -> tuple[Published, ...]:
         """Take quarantined rows that nobody has taken: join them again as an ordinary epoch, at today's pins or (in
-        event time) at their own times, or give them up. Rows that still may not leave are quarantined again.
+        event time) at their own times, or give them up. Rows without a match are quarantined again.
 
-        An unfinished epoch is finished first; where that was this very request, nothing else is done. None are
-        published where there is nothing to take. Raises GateHeld, PlanningError.
+        An unfinished epoch is finished first; if that was this very request, nothing else is done. Publishes nothing if
+        there is nothing to take. Raises GateHeld, PlanningError.
         """
         self._begin(insert_owner(insert))
         releasing, published = self.releasing(insert), []
@@ -376,8 +377,8 @@ class Runner:
     def resolve_held(
         self, insert: str, *, discard: bool = False, on_unmatched: OnUnmatched | None = None
     ) -> Published | None:
-        """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld when it
-        is held once more."""
+        """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld if it is
+        held again."""
         self._begin(insert_owner(insert))
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
@@ -394,12 +395,12 @@ class Runner:
         on_epoch: Callable[[str, LandedEpoch], None] | None = None,
         failed: Failed | None = None,
     ) -> list[Advance]:
-        """Land what these source tables have now, in order. Those of an alignment group take turns, an epoch each,
+        """Land what these source tables have now, in order. Tables of an alignment group take turns, an epoch each,
         until none of them moves: what one may land depends on how far the others are.
 
         At most `max_epochs` of each table; those in `resnapshot` begin a new generation; `on_epoch` is called with each
-        epoch and whose it is. Raises as `advance` does, but for a source that fails where there is `failed`: the others
-        go on, and there it is found.
+        epoch and its table. Raises as `advance` does; if `failed` is given, the error of a source is stored there and
+        the others go on.
         """
         self.definitions.require(resnapshot)
         done: dict[str, Advance] = {}
@@ -429,7 +430,7 @@ class Runner:
         return [done[name] for name in tables if name not in failed]
 
     def maintenance(self, keep: timedelta = KEEP) -> Maintenance:
-        """The upkeep of the pipeline's tables; VACUUM spares what a version younger than `keep` names."""
+        """The upkeep of the pipeline's tables; VACUUM keeps what a version younger than `keep` names."""
         return Maintenance(
             self.lake,
             self.pipeline,

@@ -1,4 +1,4 @@
-"""A pipeline from a file: a SQL script, or a Python one that leaves a `pipeline` behind."""
+"""A pipeline from a file: a SQL script, or a Python file that defines `pipeline`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidegate.pipelines.sql.compile import Pipeline
 
 PYTHON = ".py"
 NAME = "pipeline"
-"""What a Python file calls its Pipeline."""
+"""The name of the Pipeline in a Python file."""
 
 
 def pipeline_name(script: Path) -> str:
-    """What a script's pipeline is called: its file's name, or its folder's where the file is just `pipeline.sql`."""
+    """The name of a script's pipeline: its file's name, or its folder's if the file is just `pipeline.sql`."""
     return script.absolute().parent.name if script.stem == "pipeline" else script.stem
 
 
 def load_script(script: Path, name: str | None = None) -> Pipeline:
     """Compile the script at `script`; a file called *.py is run, and its `pipeline` is taken.
 
-    Raises SqlError, and PlanningError when the file cannot be read, or run.
+    Raises SqlError, and PlanningError if the file cannot be read, or run.
     """
     if script.suffix == PYTHON:
         return _of_python(script, name)
@@ -70,7 +70,7 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
 
 
 def at_home(pipeline: Pipeline, script: Path) -> Pipeline:
-    """The same, where tables that come from no file of their own have their relative paths begin beside `script`."""
+    """The same pipeline; relative paths of tables that come from no file begin beside `script`."""
     home = str(script.absolute().parent)
     tables = {
         name: table if table.home else replace(table, home=home, parts=tuple(_home(part, home) for part in table.parts))

@@ -1,4 +1,4 @@
-"""The one Spark session of a process, made for Delta and for small and large epochs alike."""
+"""The one Spark session of a process, set up for Delta, and for small and large epochs."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ def start_session(
 ) -> SparkSession:
     """The active session, or a new one on `master` ($TIDEGATE_MASTER, else all cores of this machine).
 
-    `config` is laid over `settings`; both are laid over what spark-defaults.conf says. What the JVM
-    prints goes into the file `log`, unless $TIDEGATE_SPARK_LOG is set. `started` is given the JVM before it can be
-    reached. Starting takes 6 to 8 s.
+    `config` overrides `settings`; both override spark-defaults.conf. The JVM's output goes into the file `log`, unless
+    $TIDEGATE_SPARK_LOG is set. `started` is given the JVM before it can be reached. Starting takes 6 to 8 s.
 
-    A session that is there is taken as it is, with its own Delta and jars: nothing of it is changed.
-    Raises JavaMissing, JarsUnavailable, SparkNotSupported, EngineNotStarted and SessionNotSuited.
+    An existing session is taken as it is, with its own Delta and jars: nothing of it is changed. Raises JavaMissing,
+    JarsUnavailable, SparkNotSupported, EngineNotStarted and SessionNotSuited.
     """
     active = SparkSession.getActiveSession() or _of_another_thread()
     if active is not None:
@@ -86,8 +85,8 @@ def start_session(
 
 
 class SessionNotSuited(TidegateError):
-    """A session, one that is there or one that is to be started, lacks settings. `settings`: those, with the values
-    that they need."""
+    """A session, an existing one or one about to start, lacks settings. `settings`: those, with the values that they
+    need."""
 
     def __init__(self, what: str, settings: Mapping[str, str], next_command: str) -> None:
         self.settings = settings
@@ -110,14 +109,14 @@ _OF_VALUES = (
     "spark.sql.decimalOperations.allowPrecisionLoss",
     "spark.sql.mapKeyDedupPolicy",
 )
-"""Settings that rows depend on: what a text without a zone means, what overflows, which times a file can hold, what a
-quote or a backslash in a text of the script is, whether a column's name is a pattern, how a time's pattern is read, how
-many digits a product of decimals keeps, and what becomes of a key that a map has twice."""
+"""Settings that rows depend on: the zone of a text without one, what overflows, which times a file can hold, quotes and
+backslashes in the script's texts, whether a column's name is a pattern, how a time's pattern is read, how many digits a
+product of decimals has, and what happens to a map's duplicate keys."""
 _UTC = {"etc/utc", "z", "gmt", "etc/gmt", "+00:00"}
 
 
 def _check(session: SparkSession) -> None:
-    """Raise SparkNotSupported or SessionNotSuited where it is not one that Tidegate can work with."""
+    """Raise SparkNotSupported or SessionNotSuited if Tidegate cannot work with the session."""
     if "connect" in type(session).__module__:
         raise SessionNotSuited(
             "the Spark session that is there is one of Spark Connect, without a JVM that can be reached",
@@ -142,7 +141,7 @@ def _check(session: SparkSession) -> None:
 
 
 def _other_values(found: Mapping[str, str | None]) -> dict[str, str]:
-    """Of the settings that rows depend on those that are `found` to be others, with the values that they need."""
+    """The settings that rows depend on and that are `found` to be others, with the values that they need."""
     lower = {name: (value or "").lower() for name, value in found.items() if name in _OF_VALUES}
     if lower.get("spark.sql.session.timeZone") in _UTC:
         lower["spark.sql.session.timeZone"] = "utc"
@@ -150,7 +149,7 @@ def _other_values(found: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _of_another_thread() -> SparkSession | None:
-    """The session of this process, made the active one of this thread."""
+    """The session of this process, made active in this thread."""
     found = SparkSession._instantiatedSession
     if found is None or found._sc._jsc is None or SparkContext._jvm is None:
         return None
@@ -160,7 +159,7 @@ def _of_another_thread() -> SparkSession | None:
 
 
 def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None], options: str) -> None:
-    """Start the JVM, unless this process has one. Where it fails or is interrupted, no JVM is left behind."""
+    """Start the JVM, unless this process has one. If that fails or is interrupted, no JVM is left behind."""
     if SparkContext._gateway is not None:
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, and a JVM before it
@@ -184,14 +183,14 @@ def _opened(log: Path | None) -> AbstractContextManager[IO[bytes] | None]:
 
 
 ENDS_WITHIN_S = 10.0
-"""How long a start that was given up may take to see it."""
+"""How long an abandoned start may take to notice it."""
 
 
 class SessionAhead:
-    """A session that a thread starts while its owner gets ready. To be used as a context: what is left before the
-    session is there gives it up, and its JVM.
+    """A session that a thread starts while its owner gets ready. Used as a context manager: leaving the block before
+    the session has started gives up the start, and the JVM.
 
-    Called, it returns the session, or raises what its start has raised. `progress` shows what is still waited for.
+    Called, it returns the session, or raises the error of the start. `progress` shows what is still waited for.
     """
 
     def __init__(self, *, master: str | None = None, progress: Progress | None = None, log: Path | None = None) -> None:
@@ -234,13 +233,13 @@ class SessionAhead:
 
 
 def _forget() -> None:
-    """The engine of this process is gone: whoever asks for a session gets another one."""
+    """The engine of this process is gone: the next caller gets a new session."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _cancel_jobs_on_interrupt(context: SparkContext) -> None:
-    """What Spark does of itself where the main thread has started it."""
+    """Cancel Spark's jobs on Ctrl-C, as Spark itself does if the main thread has started it."""
 
     def interrupted(number: int, frame: object) -> NoReturn:
         try:

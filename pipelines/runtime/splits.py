@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Json
 
 BOUNDED = "(bounded phase)"
-"""Stands for all splits of the bounded phase that are read."""
+"""The name of the split that stands for all finished splits of the bounded phase."""
 
 
 def stored_splits(row: WatermarkRow | None) -> list[SplitWatermark]:
@@ -27,13 +27,13 @@ def stored_splits(row: WatermarkRow | None) -> list[SplitWatermark]:
 
 
 def counting(splits: Sequence[SplitWatermark]) -> list[SplitWatermark]:
-    """The splits that count: those that go on, else one for all that were."""
+    """The splits that count: those that go on, else one for all that were read."""
     going = [split for split in splits if not split.ended and not split.bounded]
     return going or ([together(splits)] if splits else [])
 
 
 def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
-    """One split for the finished ones; it is idle when each of them is, or has ended."""
+    """One split for the finished ones; it is idle if each of them is idle or has ended."""
     if len(splits) == 1:
         return replace(splits[0], idle=splits[0].idle or splits[0].ended)
     last_rows = [split.last_row for split in splits if split.last_row is not None]
@@ -52,8 +52,8 @@ def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
 
 
 def folded(splits: Sequence[SplitWatermark], seen: set[str]) -> list[SplitWatermark]:
-    """`splits` with those of the bounded phase that are not `seen` in this epoch put together, so that a log row does
-    not name every chunk of a snapshot."""
+    """`splits`, with those of the bounded phase that are not `seen` in this epoch combined into one, so that a log row
+    does not name every chunk of a snapshot."""
     done = [split for split in splits if split.bounded and split.split not in seen]
     if len(done) < 2:
         return list(splits)

@@ -126,7 +126,7 @@ class InsertStatus:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all sources and all INSERTs. A probe that two INSERTs read counts once a INSERT in the last four."""
+    """Sums over all sources and all INSERTs. In the last four, a probe that two INSERTs read counts once for each."""
 
     landed: int = 0
     published: int = 0
@@ -146,7 +146,7 @@ class LakeStatus:
     inserts: tuple[InsertStatus, ...] = ()
     totals: Totals = field(default_factory=Totals)
     stuck: tuple[StuckRow, ...] = ()
-    """Of the tables and INSERTs: whose step failed in the continuous mode, and has not worked since."""
+    """The tables and INSERTs whose step failed in the continuous mode, and has not worked since."""
     holding_back: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -164,7 +164,7 @@ class LakeStatus:
         )
 
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-        """The same as JSON values, what to do next as `commands` shows it."""
+        """The same as JSON values; next commands are written as `commands` shows them."""
         found = asdict(self)
         for given, item in zip(found["stuck"], self.stuck, strict=True):
             given["next"] = commands.shown(item.advice)
@@ -179,7 +179,7 @@ class LakeStatus:
 
 
 def settled_status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock) -> LakeStatus:
-    """The same as `status`; where rows of an INSERT do not add up, it is read again, since an epoch may have been
+    """The same as `status`; if rows of an INSERT do not add up, it is read again, since an epoch may have been
     published meanwhile."""
     found = status(lake, pipeline, clock)
     return status(lake, pipeline, clock) if found.imbalanced else found
@@ -188,9 +188,10 @@ def settled_status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = 
 def status(
     lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock, only: Container[str] | None = None
 ) -> LakeStatus:
-    """The state of a lake: of what `pipeline` names, or of everything that ever ran on it; of these owners `only`.
+    """The state of a lake: of what `pipeline` names, or of everything that ever ran on it; `only`: just these owners.
 
-    Without a pipeline, a target outside of the lake is not found: its newest epoch shows as passed even when published.
+    Without a pipeline, a target outside of the lake is not found: its newest epoch shows as passed even when
+    published.
     """
     now = clock()
     if not lake.exists() and pipeline is None:
@@ -217,8 +218,8 @@ def status(
 
 
 def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
-    """INSERTs that were left out of their script, as `definitions.left_behind`: for that it needs an SQL parser, whose
-    import takes longer than all else."""
+    """INSERTs that were left out of their script, see `definitions.left_behind`; imported here only, as it needs an SQL
+    parser whose import takes longer than everything else."""
     rows = map(lake.definitions.last, lake.definitions.owners())
     if not any(row is not None and row.left_out for row in rows):
         return {}
@@ -281,7 +282,7 @@ def _flip(own: Generation, last: WatermarkRow | None, splits: list[SplitRow]) ->
 
 
 def _place(cut: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
-    """Orders cuts as the log does: by log epoch, file, position. File names that count up may grow by a digit."""
+    """The order of cuts, as in the log: by log epoch, file, position. Numbers in file names may grow by a digit."""
     return tuple(
         (value, "") if isinstance(value, int) else (len(str(value)), str(value))
         for value in (cut.get(part, 0) for part in ("log", "file", "position", "offset"))

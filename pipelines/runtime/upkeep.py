@@ -1,8 +1,8 @@
-"""Upkeep of a pipeline that goes on: what `tidegate maintain` does at once, in pieces of less than a tick each.
+"""Upkeep of a running pipeline: what `tidegate maintain` does at once, in pieces of less than a tick each.
 
-Done by who runs the pipeline, under the leases that it holds anyway, so that a pipeline that never stops is maintained
-too, and nothing that a tick looks at grows with how long it has run. A piece that fails costs nothing but space: it is
-logged, and tried again in the next round.
+Done by the runner, under the leases that it holds anyway, so that a pipeline that never stops is maintained too, and
+nothing that a tick reads grows with how long it has run. A piece that fails costs only space: it is logged, and tried
+again in the next round.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
 AFTER_A_FAILURE_S = 60.0
 
 LEAST_S = 0.05
-"""A piece goes on to the next folder, or table, before it has taken so long. Most have nothing to do; a loop that is
-behind does one piece a tick, and each tick leaves folders, so a round would never end."""
+"""A piece goes on to the next folder or table until so much time has passed. Most have nothing to do; a loop that is
+behind does one piece a tick, and as each tick adds folders, a round would never end otherwise."""
 
 RETENTION = {"build": CHANGELOG_RETENTION, "probe": LANDED_RETENTION}
-"""The option of a source table that lets rows of it go, by what the table is for."""
+"""The option of a source table that removes rows of it, by the table's role."""
 
 OFTEN_S, RARELY_S = 60.0, 3600.0
-"""From one look for dead files and old logs to the next, at least and at most; in between, a hundredth of what is
-kept."""
+"""The shortest and the longest time from one search for dead files and old logs to the next; in between, a hundredth of
+the time for which they are kept."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A table that upkeep is done on, under the leases of `owners`. `may`: the files that may be put together; `own`:
-    its log is Tidegate's alone."""
+    """A table that needs upkeep, under the leases of `owners`. `may`: the files that may be compacted; `own`: only
+    Tidegate reads its log."""
 
     path: Location
     owners: tuple[str, ...]
@@ -83,11 +83,11 @@ class _Place:
 @dataclass
 class Upkeep:
     """The upkeep of one pipeline. `retain` does a piece of the retention of a source table, or of an INSERT's
-    quarantine (by its owner's name), where there is the option, and says whether there is more; None: that is left to
-    others.
+    quarantine (by its owner's name), if it has the option, and returns whether there is more; None: retention is left
+    to others.
 
-    What is `keep` old and dead is removed: somebody may be reading it until then. A piece takes `least` seconds, where
-    there is so much to do.
+    Dead files are deleted when they are `keep` old: somebody may be reading them until then. A piece takes at least
+    `least` seconds, if there is so much to do.
     """
 
     lake: Lake
@@ -106,7 +106,7 @@ class Upkeep:
     _begun: set[str] = field(default_factory=set, init=False)
 
     def piece(self) -> bool:
-        """Do the next piece; False where nothing is left to do for now."""
+        """Do the next piece; False if nothing is left to do for now."""
         began = self.now()
         if began < self._rests_until:
             return False
@@ -126,7 +126,7 @@ class Upkeep:
         return True
 
     def until(self, end: float) -> None:
-        """Do what there is to do, until `end` (of the same clock) at most."""
+        """Do what there is to do, until `end` (by the same clock) at most."""
         while self.now() < end and self.piece():
             pass
 
@@ -156,8 +156,8 @@ class Upkeep:
                 yield
 
     def _indexes(self) -> Iterator[None]:
-        """Put the runs of version indexes together. A large one takes seconds: a thread makes it, one at a time, and
-        the pieces go on meanwhile; whoever ends the process waits for it."""
+        """Merge the runs of version indexes. A large merge takes seconds: a thread makes it, one at a time, while the
+        pieces go on; the end of the process waits for it."""
         if self._merging is not None:
             if not self._merging.done():
                 return
@@ -230,7 +230,7 @@ class Upkeep:
                 yield _Place(self.lake.quarantine_path(target, insert), (insert_owner(insert.id),))
 
     def _held(self, place: _Place) -> bool:
-        """Whether this runner alone writes to a table."""
+        """Whether only this runner writes to a table."""
         return all(map(self.leases.holds, place.owners)) and DeltaTable.is_deltatable(str(place.path))
 
     def _small_files(self, place: _Place) -> Iterator[None]:
@@ -273,7 +273,7 @@ class Upkeep:
                 yield
 
     def _due(self, what: str, keep: timedelta | None) -> bool:
-        """Whether it is time to look after `what` again; if so, it is done now."""
+        """Whether it is time to check `what` again; if so, the time of the check is now."""
         every = RARELY_S if keep is None else min(max(keep.total_seconds() / 100, OFTEN_S), RARELY_S)
         if self.now() - self._done_at.get(what, -RARELY_S * 2) < every:
             return False
@@ -282,9 +282,9 @@ class Upkeep:
 
 
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
-    """Remove files that an INSERT has staged for a target, and that were adopted and put together with others since,
-    piece by piece: how many each. What the newest epoch has staged stays, where it is not published yet; all stays
-    where a commit is lost, which the next run makes again from it."""
+    """Delete files that an INSERT has staged for a target and that were adopted and then compacted, piece by piece;
+    yields how many each. What the newest epoch has staged stays until it is published; all stays if a commit is lost,
+    which the next run makes again from it."""
     path = lake.target_path(pipeline.table(insert.target))
     quarantine, own = lake.quarantine_path(target, insert), lake.target_path(target)
     if is_lost(lake, insert, path, "quarantine", target.name, quarantine) or (

@@ -1,8 +1,9 @@
-"""`python -m tidegate.pipelines.runtime.worker_daemon`: Spark's daemon of Python workers (`pyspark.daemon`), which has
-imported what their tasks need before it forks them: each would import it again, for 0.6 s of processor time.
+"""`python -m tidegate.pipelines.runtime.worker_daemon`: Spark's daemon of Python workers (`pyspark.daemon`), which
+imports what their tasks need before it forks them: otherwise each would import it again, for 0.6 s of processor time.
 
-Spark's own daemon imports little, since a thread of a library is not in the fork. Of what is imported here, two have a
-thread: the allocators of Arrow and of delta-rs, jemalloc, which begins it anew in the fork. No task runs in the daemon.
+Spark's own daemon imports little, since threads of a library do not survive a fork. Of what is imported here, two have
+a thread: the allocators of Arrow and of delta-rs, jemalloc, which starts it again in the fork. No task runs in the
+daemon.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import runpy
 
 
 def preload() -> None:
-    """Import what the tasks of a landing, of a release and of a process are made of."""
+    """Import what the tasks of a landing, of a release and of a process need."""
     import pyarrow.dataset  # noqa: F401
     import pyspark.worker  # noqa: F401
 

@@ -1,7 +1,8 @@
-"""What a target is to the runtime: a table that an INSERT's epochs are added to, each once, and who listens to them.
+"""What a target is to the runtime: a table that an INSERT's epochs are added to, each once; and sinks that react to
+them.
 
 Every target has a Delta table in its folder, which `TableSink` commits to and reads. A connector whose targets do more
-has a method `sink` (`MakesSinks`); what it returns is asked wherever an epoch is published or looked for.
+has a method `sink` (`MakesSinks`); the runtime uses its result wherever an epoch is published or looked up.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Sink(Protocol):
         instead_of: Epochs | None = None,
     ) -> int:
         """Add staged `files` (paths relative to `folder`, which lies in `path`) under (application, epoch), once, and
-        take out the rows of the epochs that they come `instead_of` by the same commit. Without files only (application,
-        epoch) is stored. The rows added; 0 where that was committed before.
+        remove the rows of the epochs that they come `instead_of` in the same commit. Without files only (application,
+        epoch) is stored. Returns the rows added; 0 if it was committed before.
 
         Raises LakeError when a staged file is gone or has another size, ConcurrentRun when a later epoch is there.
         """
@@ -57,8 +58,8 @@ class Sink(Protocol):
 
 @runtime_checkable
 class EpochListener(Protocol):
-    """A sink that does something with what was published. It is notified of each epoch after its commit, in order, at
-    least once: of one that a crash cut short, again."""
+    """A sink that reacts to published epochs. It is notified of each epoch after its commit, in order, at least once:
+    again if a crash interrupted it."""
 
     def published(self, rows: DataFrame) -> None:
         """Called with the committed rows of one epoch (`Sink.read`); not for an epoch without rows. While this raises,
@@ -68,7 +69,7 @@ class EpochListener(Protocol):
 
 @runtime_checkable
 class MakesSinks(Protocol):
-    """A connector whose targets are more than their table."""
+    """A connector whose targets do more than store their table."""
 
     def sink(self, table: Table, path: Location) -> Sink:
         """The sink of one target, whose folder is `path`. Opens nothing yet."""
@@ -77,7 +78,7 @@ class MakesSinks(Protocol):
 
 @dataclass(frozen=True)
 class TableSink:
-    """A target that is its Delta table and nothing else."""
+    """A target that only stores its Delta table."""
 
     path: Location
 

@@ -1,7 +1,7 @@
-"""What planners of several sources share: the flip of one without phases, and alignment's limit.
+"""What the planners of several sources share: the flip of a source without phases, and alignment's limit.
 
 A source without phases has flipped when it is past its ends as of its first plan, never at once. Those ends are stored
-in the first step, so that every later run measures against the same ones.
+in the first step, so that every later run compares with the same ones.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def ranges(request: PlanRequest, ends: Json, **own: object) -> Json:
 
 
 def limit(request: PlanRequest, table: Table, metadata: str | None = None) -> int | None:
-    """The time (ms, UTC) that no row of the next step should be past: alignment's, where the source's own time is the
-    table's rowtime and the table has flipped; else None. `metadata` as of `is_rowtime`."""
+    """The time (ms, UTC) that no row of the next step should be past: alignment's limit, if the source's own time is
+    the table's rowtime and the table has flipped; else None. `metadata`: see `is_rowtime`."""
     return request.limit if request.flipped and is_rowtime(table, metadata) else None
 
 
 def is_rowtime(table: Table, metadata: str | None = None) -> bool:
     """Whether the source's own time is the table's rowtime: WATERMARK FOR a SYSTEM_ROWTIME() column, or for the
-    METADATA column that says the same, whose key is `metadata`."""
+    METADATA column with the same value, whose key is `metadata`."""
     column = rowtime_column(table)
     return column is not None and (column.source_time or (metadata is not None and column.metadata == metadata))
 
 
 def rowtime_column(table: Table) -> Column | None:
-    """The column that the rowtime is, or is a field of; None of a table without WATERMARK FOR."""
+    """The column that is the rowtime, or that the rowtime is a field of; None for a table without WATERMARK FOR."""
     if table.watermark is None:
         return None
     return next((column for column in table.columns if column.name == table.watermark.path[0]), None)

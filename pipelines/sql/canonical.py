@@ -1,8 +1,8 @@
-"""What a table or an INSERT means, in one form however it is written: what the lake keeps as its definition.
+"""The canonical form of a table or an INSERT, the same however it is written: the lake stores it as its definition.
 
-A form is JSON. The case of words, comments, aliases, the order of statements and the columns of a source that an INSERT
-does not read are no part of it, nor are options that change neither the source nor its rows (`OptionSpec.changes`).
-Expressions are in it as Spark SQL; `TRANSLATOR` rises when the same SQL comes to mean something else.
+A form is JSON. The case of words, comments, aliases, the order of statements and columns of a source that an INSERT
+does not read are not in it, nor are options that change neither the source nor its rows (`OptionSpec.changes`).
+Expressions are Spark SQL; `TRANSLATOR` is raised when the same SQL comes to mean something else.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from tidegate.pipelines.syntax.types import quoted
 Form = dict[str, Any]
 
 TRANSLATOR = 1
-"""What expressions mean. It rises only where the same expression gives another result than before."""
+"""The version of what expressions mean. It is raised only when an expression gives another result than before."""
 
 _POSITIONAL = ("csv", "avro", "debezium-avro-confluent")
-"""Formats whose columns are found by their place."""
+"""Formats whose columns are found by position."""
 
 
 def computes(pipeline: CompiledScript, insert: Insert) -> str:
-    """Identifies what an INSERT computes; stored with every plan of it. A suite of its target only judges that."""
+    """Identifies what an INSERT computes; stored with every plan of it. A suite of its target is not part of it, as it
+    only checks the result."""
     form = insert_form(pipeline, insert)
     return digest_of({name: part for name, part in form.items() if name != "suite"})
 
 
 def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
-    """Whether `stored`, of a plan, says what an INSERT computes; by the rule of older lakes too."""
+    """Whether `stored`, from a plan, identifies what an INSERT computes; also by the rule of older lakes."""
     return stored in (computes(pipeline, insert), pipeline.digest(insert))
 
 
@@ -78,11 +79,11 @@ def _without_suite(table: Table) -> str:
 
 
 _OF_WHAT_DOES_NOT_FIT = (ERROR_OPTION.name, ".ignore-parse-errors", ".fail-on-missing-field")
-"""Options that say what becomes of what is no row: the next epochs', and of no row that is stored."""
+"""Options for data that does not fit: they affect the next epochs, and no stored row."""
 
 
 def digest_of(form: Mapping[str, Any]) -> str:
-    """Identifies a form. 16 hex digits. A part that says nothing is as good as one that is not there."""
+    """Identifies a form. 16 hex digits. An empty part counts like a missing one."""
     given = {name: part for name, part in form.items() if part not in (None, "", [], {})}
     text = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -92,7 +93,7 @@ def digest_of(form: Mapping[str, Any]) -> str:
 
 
 def table_form(pipeline: CompiledScript, table: Table, environment: Mapping[str, str] | None = None) -> Form:
-    """What a source table means: where its rows come from, and what they are stored as."""
+    """The form of a source table: where its rows come from, and how they are stored."""
     form = _declared(table, environment)
     form |= {"kind": "table", "role": "build" if table.role == "build" else "probe"}
     if table.parts:
@@ -155,9 +156,9 @@ def _options(
     environment: Mapping[str, str] | None,
     among: Sequence[OptionSpec] | None = None,
 ) -> dict[str, str]:
-    """The options of a table that change what is asked for, with real values, and defaults left out.
+    """The options of a table that change which rows it has, with real values, without defaults.
 
-    What is secret, or comes from a variable that is not set, is as it is written.
+    Secret values, and values from a variable that is not set, stay as written.
     """
     spec = InstalledConnectors()[table.connector]
     known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS) if among is None else among
@@ -199,7 +200,7 @@ def _real(options: Options, name: str, environment: Mapping[str, str] | None) ->
 
 
 def function_digest(function: UserFunction) -> str:
-    """Identifies what a user's function is called with, and computes."""
+    """Identifies a user function's signature, and what it computes."""
     given = (function.parameters, function.type, function.gives_null)
     return f"{function.signature} {digest_of({'': [repr(given), _code_of(load(function.reference))]})}"
 
@@ -210,7 +211,7 @@ def _code_of(function: Callable[..., Any]) -> str:
 
 
 def _named(text: str, called: Iterable[UserFunction]) -> str:
-    """Calls of functions by their own names, in the place of those that Spark knows."""
+    """Calls of functions by their own names, in place of their names in Spark."""
     for function in called:
         text = text.replace(function.spark_name, function.name)
     return text
@@ -220,7 +221,7 @@ def _named(text: str, called: Iterable[UserFunction]) -> str:
 
 
 def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
-    """What an INSERT, or a process, means: what it reads, how it joins, and what it writes where."""
+    """The form of an INSERT or a process: what it reads, how it joins, and what it writes where."""
     target = pipeline.table(insert.target)
     form: Form = {
         "kind": "insert" if insert.process is None else "process",

@@ -105,7 +105,7 @@ def compile_insert(
     declared: Mapping[str, Declared],
     functions: UserFunctions | None = None,
 ) -> Insert:
-    """The INSERT that `statement` says, over tables and functions that stand before it. Raises SqlError."""
+    """The INSERT of `statement`, over the tables and functions declared before it. Raises SqlError."""
     insert = InsertStatement(source, statement, declared, functions)
     if statement.window is None:
         return SelectCompiler(insert).compile()
@@ -185,7 +185,7 @@ def _declare(
     functions: UserFunctions,
     quarantined: Collection[str],
 ) -> None:
-    """`quarantined`: the targets that keep rows out which have NULL in a NOT NULL column."""
+    """Declare a table; `quarantined`: the targets that quarantine rows with NULL in a NOT NULL column."""
     name = statement.name.text
     folded = {known.casefold(): known for known in declared}
     other = folded.get(name.casefold())

@@ -55,7 +55,7 @@ def settings_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def show_settings(pipeline: Pipeline) -> str:
-    """What the script sets, as it can be written; empty where it sets nothing."""
+    """The script's settings, as SET statements; empty if it has none."""
     return "".join(
         f"SET {quoted_string(key)} = {quoted_string(value)};\n" for key, value in settings_of(pipeline).items()
     )
@@ -220,7 +220,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
 
 
 def _in_flink(insert: Insert) -> str:
-    """What SQL's own meaning makes of a row that one of the builds has no version for."""
+    """What SQL's own meaning does with a row for which a build has no version."""
     inner = [join.alias for join in insert.joins if join.kind == "INNER"]
     left = [join.alias for join in insert.joins if join.kind != "INNER"]
     filled = f"publish it with NULL for all columns of {_or(left)}{', if WHERE lets it' if insert.where else ''}"

@@ -1,4 +1,4 @@
-"""What a script says once it is compiled: frozen records that hold no Spark object and no secret.
+"""A compiled script: frozen records without Spark objects and secrets.
 
 Expressions are Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
 `` `alias`.`column` ``, where alias is the name (or AS name) of the table in that INSERT; inside a table they name the
@@ -79,10 +79,10 @@ class Condition:
 class Insert:
     """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
 
-    `where` is the whole WHERE, `conditions` the same term by term, so that what says something of the probe's row
-    alone can be tested before any build is looked at. `constraints` are the target's, the severest first. `proof`: the
-    target keeps each row's match proof ('gate.proof' = 'columns'). `process`: its rows are what a process function
-    gives, instead of joined ones (`Pipeline.process`).
+    `where` is the whole WHERE, `conditions` the same term by term, so that terms about the probe's row alone can be
+    tested before any build is read. `constraints` are the target's, the severest first. `proof`: the target stores each
+    row's match proof ('gate.proof' = 'columns'). `process`: its rows come from a process function, not from joins
+    (`Pipeline.process`).
     """
 
     id: str
@@ -141,9 +141,9 @@ class Insert:
 
 @dataclass(frozen=True)
 class CompiledScript:
-    """What a whole script says. `functions` by name, as declared. `auto_watermark_interval`: what the script sets as
-    Flink's `pipeline.auto-watermark-interval`; None for nothing. What a run is given takes its place.
-    `not_null_enforcer`: ERROR or DROP, as `table.exec.sink.not-null-enforcer`; None for nothing."""
+    """A whole compiled script. `functions` by name, as declared. `auto_watermark_interval`: the script's setting of
+    Flink's `pipeline.auto-watermark-interval`, None for none; a run's own argument overrides it. `not_null_enforcer`:
+    ERROR or DROP, as `table.exec.sink.not-null-enforcer`; None for none."""
 
     name: str
     tables: Mapping[str, Table]
@@ -176,7 +176,7 @@ class CompiledScript:
         return any(insert.process is not None and table in insert.process.outputs for insert in self.inserts)
 
     def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
-        """How the generators that processes were given for this table find its event time; all alike."""
+        """How the generators that processes were given for this table find its event time; they all agree."""
         inputs = [item for insert in self.inserts if insert.process for item in insert.process.inputs]
         return [item.time for item in inputs if item.table == table and item.time is not None]
 
@@ -207,7 +207,7 @@ class CompiledScript:
         return replace(self, strategies={**self.strategies, table: strategy})
 
     def digest(self, insert: Insert) -> str:
-        """Identifies an INSERT by its text, as plans of lakes without definitions do. The rule since then is
+        """Identifies an INSERT by its text, as plans in lakes without definitions do. Newer plans use
         `tidegate.pipelines.sql.canonical`. 16 hex digits."""
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
         if insert.process is not None:

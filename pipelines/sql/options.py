@@ -206,7 +206,7 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
 
 
 NAMES = ("scan.watermark.alignment.group",)
-"""Options that are names: no table is in a group without one."""
+"""Options that are names and must not be empty: no table is in a group without a name."""
 
 AT_LEAST_ONE = ("scan.max-rows-per-epoch", "release.max-rows", "scan.watermark.emit.on-event.gap")
 LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval", "gate.timeout")

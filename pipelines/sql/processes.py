@@ -1,6 +1,6 @@
-"""`Pipeline.process`: a Python process function over tables of a script, as an INSERT of its own kind.
+"""`Pipeline.process`: a Python process function over tables of a script, as a kind of INSERT.
 
-It is planned, staged, judged and published as every INSERT is; only what computes its rows is another thing.
+It is planned, staged, judged and published like every INSERT; only how its rows are computed differs.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
 
 
 def _brought(pipeline: CompiledScript, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
-    """The declarations of what the processes before this one send. Raises InvalidDeclaration where one of theirs, or of
-    the function's own, has the name of another."""
+    """The declarations of what the processes before this one emit. Raises InvalidDeclaration if one of them, or of the
+    function's own, has the name of another."""
     before = [insert.process for insert in pipeline.inserts if insert.process]
     sent = [item for spec in before if set(spec.outputs) & set(tables) for item in spec.sends]
     by_identifier([*sent, *shape.watermarks])

@@ -1,4 +1,4 @@
-"""What each table is for, by the INSERTs of the whole script, and what cannot go together."""
+"""The role of each table, by the INSERTs of the whole script, and roles that exclude one another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROLE_NAMES: dict[Role, str] = {
 def roles(
     source: Source, inserts: Sequence[tuple[InsertInto, Insert]], declared: Mapping[str, Declared]
 ) -> dict[str, Role]:
-    """The role of every table that an INSERT names. Raises SqlError where two roles meet in one table."""
+    """The role of every table that an INSERT names. Raises SqlError if a table would have two roles."""
     found: dict[str, Role] = {}
     for statement, _ in inserts:
         for name, role in _uses(statement):
@@ -61,7 +61,7 @@ def roles(
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
-    """How one table's rows can be had in both roles; None where its connector cannot play them."""
+    """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
         return "write it WITH ('connector' = 'delta', 'path' = …), and read that path by a second table"
     if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):

@@ -1,6 +1,5 @@
-"""Which column a name means, and which names a table, a constraint or a column may have: they become folders, assets
-and columns of Delta tables.
-"""
+"""Which column a name means, and which names tables, constraints and columns may have: they become folders, assets and
+columns of Delta tables."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Scope(Protocol):
 
 @dataclass(frozen=True)
 class Relation:
-    """A table in an INSERT, by the name it goes by there."""
+    """A table in an INSERT, by its name or alias there."""
 
     alias: str
     table: Table
@@ -105,7 +104,8 @@ class TableScope:
 
 @dataclass(frozen=True)
 class InsertScope:
-    """The columns of the tables of an INSERT, probe first. A first part that names a table is one, else a column."""
+    """The columns of an INSERT's tables, probe first. A first part that names a table means that table, otherwise a
+    column."""
 
     source: Source
     relations: Sequence[Relation]

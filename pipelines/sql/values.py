@@ -17,10 +17,10 @@ Constant = int | Decimal | str | None
 
 @dataclass(frozen=True)
 class Value:
-    """Spark SQL and what is known of it.
+    """Spark SQL and its properties.
 
-    `literal`: the expression is a constant as written, its value is `constant`. `column`: it is nothing but that
-    column, (alias, name). `aliases`: the tables it looks at.
+    `literal`: the expression is a constant as written, its value is `constant`. `column`: it is just that column,
+    (alias, name). `aliases`: the tables that it reads.
     """
 
     sql: str

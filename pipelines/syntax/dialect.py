@@ -1,5 +1,5 @@
-"""The dialect: Flink SQL's keywords and signs, on sqlglot's tokenizer and parser; whole scripts of several
-statements, statement sets, and a name for everything that is no part of the dialect.
+"""The dialect: Flink SQL's keywords and signs, on sqlglot's tokenizer and parser; scripts of several statements,
+statement sets, and named errors for everything that is no part of the dialect.
 
 >>> import sqlglot
 >>> sqlglot.parse_one("price * 2 > 10 AND name LIKE 'a%'", read=Tidegate).__class__.__name__
@@ -188,7 +188,7 @@ RESERVED = {
 
 
 class Tidegate(Dialect):
-    """Flink SQL as Tidegate has it: names keep their case, strings are in single quotes, names in backquotes."""
+    """Flink SQL as Tidegate reads it: names keep their case, strings are in single quotes, names in backquotes."""
 
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
 
@@ -255,7 +255,7 @@ def tokenize(source: Source) -> list[Token]:
 
 
 def _refuse_hints(source: Source, found: list[Token]) -> None:
-    """A hint looks like a comment; left out without a word it would change what the script means."""
+    """A hint looks like a comment; ignoring it silently would change what the script means."""
     if "/*+" not in source.text:
         return
     ends = [0, *(token.end + 1 for token in found)]

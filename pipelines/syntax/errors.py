@@ -73,7 +73,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def one_of(candidates: Iterable[str], limit: int = 12) -> str:
-    """The candidates as a list for a reader, cut short when there are many."""
+    """The candidates as a list for a reader, shortened if there are many."""
     known = sorted(set(candidates))
     shown = ", ".join(f"`{name}`" for name in known[:limit])
     return f"{shown} and {len(known) - limit} more" if len(known) > limit else shown

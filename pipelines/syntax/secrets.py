@@ -12,9 +12,9 @@ SECRET_NAMES = (
     r"|([Tt]oken|[Pp]wd)s?(?![a-z])|TOKENS?(?![A-Z])"
     r"|(?!(?<=^)PWD$)(?!(?<=^OLD)PWD$)PWDS?(?![A-Z])"
 )
-"""A regular expression, for Python and for Java, of names whose values are secrets; `ssl.keystore.key` is a private
-key, written out, and `assword` what a slip of the hand leaves of a password. `token` and `pwd` end a part of a name
-(TOKENIZERS_PARALLELISM is none); a shell's PWD and OLDPWD are folders."""
+"""A regular expression, for Python and for Java, of names whose values are secrets; `ssl.keystore.key` is a private key
+as text, and `assword` matches a misspelt password too. `token` and `pwd` must end a part of a name
+(TOKENIZERS_PARALLELISM is no secret); a shell's PWD and OLDPWD are folders."""
 _SECRET = re.compile(SECRET_NAMES)
 _SECRET_WORDS = ("password", "secret", "token", "credential", "passphrase")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -23,7 +23,7 @@ CREDENTIALS = re.compile(r"(//[^/@:\s]*):[^@\s]+@")
 
 @lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
-    """Whether the value of an option of this name must not be shown; `pasword` is as good a name for it as any."""
+    """Whether the value of an option of this name must not be shown; misspellings such as `pasword` count too."""
     if _SECRET.search(name) is not None:
         return True
     return any(get_close_matches(word.lower(), _SECRET_WORDS, 1, 0.85) for word in _WORD.findall(name) if len(word) > 4)
@@ -35,7 +35,7 @@ def is_variable(value: str) -> bool:
 
 
 def needs_variables(value: str) -> bool:
-    """Whether the real value is known only once `${VAR}` in it is replaced."""
+    """Whether the real value is known only after `${VAR}` in it is replaced."""
     return VARIABLE.search(value) is not None
 
 

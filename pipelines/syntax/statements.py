@@ -1,4 +1,4 @@
-"""What a script says, before anything is looked up: one record a statement, with the place of every part.
+"""The statements of a script, before any name is looked up: one record a statement, with the place of every part.
 
 Scalar expressions are sqlglot trees; `spanned` and `span_of` keep their places.
 """
@@ -132,7 +132,7 @@ class SelectItem:
 
 @dataclass(frozen=True)
 class TableUse:
-    """A table in FROM or JOIN and the name it goes by there."""
+    """A table in FROM or JOIN, and its name or alias there."""
 
     table: Name
     alias: Name | None
@@ -216,8 +216,8 @@ def spanned(node: E, span: Span) -> E:
 
 
 def place(node: exp.Expr) -> Span | None:
-    """The place of a tree: its own place, or from its first part to its last. Found once for all of its parts, as each
-    of them is asked for its own: a long chain of operators is a deep tree."""
+    """The place of a tree: its own place, or from its first part to its last. Computed once for all of its parts, as
+    each of them is asked for: a long chain of operators is a deep tree."""
     if "start" not in node.meta and _PLACED not in node.meta:
         parts: list[exp.Expr] = []
         waiting = [node]
@@ -259,6 +259,6 @@ class TypedLiteral(Expression):
 
 
 class Known(Expression):
-    """A part of an expression whose value was found elsewhere: in `meta`, a `tidegate.pipelines.sql.values.Value`."""
+    """A part of an expression whose value is known already: in `meta`, a `tidegate.pipelines.sql.values.Value`."""
 
     arg_types = {}  # noqa: RUF012

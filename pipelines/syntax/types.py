@@ -163,7 +163,7 @@ BYTES = FlinkType(Kind.BYTES)
 DATE = FlinkType(Kind.DATE)
 NULL = FlinkType(Kind.NULL)
 INSTANT = FlinkType(Kind.TIMESTAMP_LTZ, 3)
-"""What PROCTIME() and CURRENT_TIMESTAMP are."""
+"""The type of PROCTIME() and CURRENT_TIMESTAMP."""
 
 
 def decimal(precision: int, scale: int) -> FlinkType:

@@ -1,4 +1,4 @@
-"""What every connector has to pass, as tests for pytest: `connector_tests` makes a class of them."""
+"""The tests that every connector has to pass, for pytest: `connector_tests` makes a class of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.pipelines.testing.rules import RULES, Rule
 from tidegate.pipelines.testing.trace import Observer, Trace
 
 OWN = ("arrival", "directory", "scratch")
-"""What the suite itself gives to `feed` and `ddl`; all else that they take is a fixture of the test module."""
+"""The arguments of `feed` and `ddl` that the suite provides; all others are fixtures of the test module."""
 
 
 def _nothing() -> None:
@@ -81,7 +81,7 @@ class _Case:
 
     @property
     def fixtures(self) -> list[str]:
-        """The fixtures that `ddl` and `feed` ask for."""
+        """The fixtures that `ddl` and `feed` take."""
         asked = [name for function in (self.ddl, self.feed) for name in inspect.signature(function).parameters]
         return [name for name in dict.fromkeys(asked) if name not in OWN]
 
@@ -100,7 +100,7 @@ class _Case:
         return test
 
     def _observe(self, tmp_path: Path, fixtures: Mapping[str, Any]) -> Sequence[Trace]:
-        """The traces before anything has arrived, and with all that the test lets arrive."""
+        """The traces from before anything has arrived, and from all that the test makes arrive."""
         directory = tmp_path / "source"
         directory.mkdir()
         with registry.given(self.connector):

@@ -45,10 +45,11 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
 }
-"""What suits tests. Whole-stage code costs more to compile than it saves on a few rows.
+"""Settings for tests. Whole-stage code costs more to compile than it saves on a few rows.
 
-The JVM compiles quickly rather than well, and then keeps 48 MB of compiled code by default: a few hundred
-queries fill that, and from then on a quarter of its time goes into sweeping."""
+The JVM compiles quickly rather than well. By default it then has 48 MB for compiled code: a few hundred queries fill
+that, and from then on a quarter of its time goes into sweeping.
+"""
 
 
 def spark_session() -> SparkSession:
@@ -124,27 +125,27 @@ class Harness:
     # --- what the sources say ------------------------------------------------------------------------------------
 
     def push(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.Table, op: str = "+I") -> None:
-        """Let `rows` arrive: dicts, or an Arrow table where they are many. `op`: +I -U +U -D. TIMESTAMP(3) is a naive
-        UTC datetime; a missing key is NULL."""
+        """Append `rows`: dicts, or an Arrow table for many. `op`: +I -U +U -D. TIMESTAMP(3) is a naive UTC datetime; a
+        missing key is NULL."""
         self._input(table).rows(rows if isinstance(rows, pa.Table) else [dict(row) for row in rows], op)
 
     def watermark(self, table: str, timestamp: int, use_processing_time: bool = False) -> None:
-        """Let the table emit Watermark(timestamp in ms, use_processing_time)."""
+        """Make the table emit Watermark(timestamp in ms, use_processing_time)."""
         self._input(table).watermark(timestamp, use_processing_time)
 
     def idle(self, table: str) -> None:
-        """Let the table fall idle until its next row or watermark."""
+        """Make the table idle until its next row or watermark."""
         self._input(table).idle()
 
     def end_of_snapshot(self, table: str) -> None:
-        """The end of the bounded phase: Watermark(MIN, true)."""
+        """End the bounded phase: Watermark(MIN, true)."""
         self.watermark(table, MIN_TIMESTAMP, use_processing_time=True)
 
     # --- what the pipeline does ----------------------------------------------------------------------------------
 
     def advance(self) -> list[dict[str, Any]]:
-        """Run until nothing moves. The rows published by it, in no order: the target's columns, `op`, and `_target`
-        where the script has several INSERTs. Raises GateHeld when the gate says no."""
+        """Run until nothing moves. Returns the rows published by it, in no order: the target's columns, `op`, and
+        `_target` if the script has several INSERTs. Raises GateHeld when the gate holds an epoch."""
         before = {insert.id: self._published(insert) for insert in self.pipeline.inserts}
         while self.run().moved:
             pass
@@ -152,7 +153,7 @@ class Harness:
         return [row for insert in moved for row in self.published(insert.id, after=before[insert.id])]
 
     def run(self) -> RunReport:
-        """One run, as the CLI and Dagster make it."""
+        """One run, as the CLI and Dagster do it."""
         return self.runner.run()
 
     def restart(self) -> None:

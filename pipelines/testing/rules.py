@@ -1,7 +1,7 @@
-"""The rules of a connector (`tidegate.pipelines.connectors.protocol`), each a question to what was seen of one at work.
+"""The rules of a connector (`tidegate.pipelines.connectors.protocol`), each a check of what was seen of one at work.
 
-A rule gets a `Trace` and yields what breaks it: (where, what). That nothing was seen is no proof: a run that stopped
-breaks every rule that has not been broken before.
+A rule gets a `Trace` and yields what breaks it: (where, what). Seeing nothing is no proof: a run that stopped breaks
+every rule that is not broken otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Found = Iterator[tuple[str, str]]
 
 
 class RuleBroken(TidegateError, AssertionError):
-    """A connector does not do what the runtime builds on. `rule` is the broken one."""
+    """A connector breaks a rule that the runtime builds on. `rule` is that rule."""
 
     def __init__(self, rule: str, what: str, *, where: str, next_command: str) -> None:
         self.rule = rule
@@ -34,7 +34,7 @@ class RuleBroken(TidegateError, AssertionError):
 
 @dataclass(frozen=True)
 class Rule:
-    """`says` is the rule in a sentence, `remedy` what its author changes."""
+    """`says` is the rule in a sentence, `remedy` what its author should change."""
 
     name: str
     says: str
@@ -294,7 +294,7 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _fine(rows: Rows | None) -> Rows:
-    """Those that were not rejected."""
+    """The rows that were not rejected."""
     return [row for row in rows or () if row.get(REJECTED) is None]
 
 
@@ -309,7 +309,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _difference(one: Rows, other: Rows) -> str:
-    """What is in one and not in the other, for people; nothing where they are the same rows, in any order."""
+    """The rows in only one of both, as text; empty if they are the same rows, in any order."""
     first, second = sorted(map(_row, one)), sorted(map(_row, other))
     if first == second:
         return ""

@@ -1,5 +1,5 @@
-"""A connector at work on a lake of its own: each step is planned, read and landed as a run does it, and once more by a
-source that was made anew, as after a crash. What was seen is data; `rules` judges it."""
+"""A connector at work on a lake of its own: each step is planned, read and landed as in a run, and once more by a new
+source, as after a crash. The result is data; `rules` judges it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Observer:
         self.now = max(system_clock(), self.now + 1000)
 
     def run(self) -> bool:
-        """One run, to the ends as of now. Whether it came there; what stopped it is in the trace."""
+        """One run, to the ends as of now. Returns whether it got there; an error that stopped it is in the trace."""
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - shown by the suite, whatever it is
@@ -217,7 +217,7 @@ class Observer:
             seen.reread = _rows(anew.read(self.spark, seen.stored))
 
     def _landed(self, seen: StepSeen, ends: Json) -> None:
-        """Commit the rows, then crash before the epoch is in the watermark log; look; and go on as after a crash."""
+        """Commit the rows, then crash before the epoch is in the watermark log; observe; and go on as after a crash."""
         self.trace.doing = f"landing of {_name(seen.stored)}"
         self._advance(ends, crash_at="source.appended")
         runner = self._runner()
@@ -267,7 +267,7 @@ class Observer:
     def _opened(
         self, wrapped: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
-        """A source made anew, which knows what is stored and nothing else."""
+        """A new source, which knows only what is stored."""
         with self._runner().opened(GENERATION, wrapped) as opened:
             yield opened
 

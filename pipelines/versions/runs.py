@@ -235,8 +235,8 @@ def _forget_dealt(runs: Sequence[Made]) -> None:
 
 @contextmanager
 def _alone(made: Made, name: str | None = None, *, wait: bool = True) -> Iterator[bool]:
-    """While one process makes a run (or what is called `name`), others that need it wait; without `wait` they are
-    told: False."""
+    """While one process makes a run (or what is called `name`), others that need it wait; without `wait` they get
+    False."""
     folder = Path(made.folder).parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{made.shard if name is None else name}.lock").open("w") as file:

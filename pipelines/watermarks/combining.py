@@ -1,5 +1,5 @@
-"""The watermarks of several channels as one: the valve of an input, the combined status of an operator, the
-multiplexer of a source's splits. They differ in the channels that count; the rule is one.
+"""The watermarks of several channels combined into one: the valve of an input, the combined status of an operator, the
+multiplexer of a source's splits. They differ in which channels count; the rule is the same.
 
 Source: FLIP-326, changes 6 and 7, and its chart of two channels.
 """
@@ -21,7 +21,8 @@ from tidegate.pipelines.watermarks.watermark import (
 
 @dataclass
 class Channel:
-    """The last word of one channel. One in processing time counts as active, whatever it said of idleness."""
+    """The state of one channel: its last watermark and idleness. One in processing time counts as active, whatever its
+    idleness."""
 
     timestamp: int = MIN_TIMESTAMP
     use_processing_time: bool = False
@@ -32,7 +33,7 @@ class Channel:
         return self.marked_idle and not self.use_processing_time
 
     def emit(self, watermark: Watermark) -> None:
-        """Take in `watermark`, which ends idleness. One that would turn time back changes nothing else."""
+        """Process `watermark`, which ends idleness. A watermark that would turn time back changes nothing else."""
         self.marked_idle = False
         if watermark.use_processing_time:
             self.use_processing_time = True
@@ -61,7 +62,7 @@ def find(channels: Channels, name: Hashable) -> Channel:
 
 
 def input_all(channels: Channels, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
-    """Take in several channels' last (watermark, idle), as one. Raises InvalidWatermark."""
+    """Process several channels' last (watermark, idle) at once. Raises InvalidWatermark."""
     found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
     for channel, watermark, idle in found:
         channel.emit(watermark)
@@ -76,9 +77,9 @@ def all_idle(channels: Channels) -> bool:
 def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Watermark | None:
     """The stream's new watermark; None if it does not move beyond `last`.
 
-    All channels in processing time: processing time. Else the minimum over the active channels in event time, with
-    `aligned_only` over those of them that have reached `last`. If every channel in event time is idle, or passed over,
-    the stream holds: idleness may pass over a channel in event time, it may never open the gate.
+    All channels in processing time: processing time. Else the minimum over the active channels in event time; with
+    `aligned_only`, over those of them that have reached `last`. If every channel in event time is idle, or not aligned,
+    the watermark stays: in event time idleness may skip a channel, but it may never open the gate.
     """
     if last.use_processing_time or not channels:
         return None
@@ -163,7 +164,7 @@ class StatusWatermarkValve:
 
 
 class CombinedWatermarkStatus:
-    """Knows the watermark over all inputs, which never goes back and never passes an active input.
+    """The watermark over all inputs, which never goes back and never passes an active input.
 
     Unlike in the valve, an input that comes back from idle behind the watermark is not passed over: the watermark
     stays until that input has caught up. An input in processing time counts as active and as "now"; only when all
@@ -252,8 +253,8 @@ class WatermarkOutputMultiplexer:
         return _SplitOutput(find(self._splits, split), self, immediate=False)
 
     def on_periodic_emit(self) -> None:
-        """Combine what all splits have said, and emit to the output what changed. What the output refuses (its clock is
-        behind) is emitted again the next time."""
+        """Combine the watermarks of all splits, and emit what changed to the output. What the output refuses (its clock
+        is behind) is emitted again the next time."""
         idle = all_idle(self._splits)
         if idle != self._idle:
             (self._output.mark_idle if idle else self._output.mark_active)()

@@ -33,14 +33,14 @@ class WatermarkGenerator(Protocol):
 
 @runtime_checkable
 class StatefulGenerator(Protocol):
-    """A generator whose state can be stored between epochs. Those of this package are; one's own may be."""
+    """A generator whose state can be stored between epochs. The built-in ones are; a user's may be."""
 
     def state(self) -> dict[str, Any]:
-        """All that it remembers, as JSON."""
+        """Its whole state, as JSON."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Remember what `state()` gave."""
+        """Restore what `state()` returned."""
         ...
 
 
@@ -70,7 +70,8 @@ class BoundedOutOfOrderness:
 
 
 class ExpressionWatermarks:
-    """What `WATERMARK FOR … AS expression` says (FLIP-66): emits, periodically, the greatest value of the expression.
+    """The generator of `WATERMARK FOR … AS expression` (FLIP-66): emits, periodically, the greatest value of the
+    expression.
 
     The expression is a row's watermark, computed by whoever reads the row, so an event is that value: ms, UTC, or None
     where the expression is NULL.
@@ -100,7 +101,7 @@ class ExpressionWatermarks:
 
 
 class SourceWatermarks:
-    """Keeps what the source itself emits (FLIP-66, SYSTEM_WATERMARK()); says nothing of its own.
+    """Passes on the source's own watermarks (FLIP-66, SYSTEM_WATERMARK()).
 
     Args:
         expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is the
@@ -121,30 +122,29 @@ class SourceWatermarks:
         """How many ms a watermark is behind the source's."""
 
     def delayed(self, watermark: Watermark) -> Watermark:
-        """What the source has emitted, delayed. The beginning and the end of time stay what they are, and so does
-        processing time: nothing is counted back from now."""
+        """The source's watermark, delayed. MIN_TIMESTAMP, MAX_TIMESTAMP and processing time stay as they are."""
         if watermark.use_processing_time or watermark.timestamp == MAX_TIMESTAMP:
             return watermark
         return Watermark(max(watermark.timestamp - self.behind, MIN_TIMESTAMP))
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """The source speaks."""
+        """Does nothing: the source emits."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """The source speaks."""
+        """Does nothing: the source emits."""
 
     def state(self) -> dict[str, int]:
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to remember."""
+        """Does nothing: it has no state."""
 
 
 class NoWatermarks:
     """Emits, periodically, (MIN_TIMESTAMP, true): the stream's time is the system's time."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Rows say nothing here."""
+        """Does nothing: rows do not move processing time."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         output.emit_watermark(PROCESSING_TIME)
@@ -153,7 +153,7 @@ class NoWatermarks:
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to remember."""
+        """Does nothing: it has no state."""
 
 
 class WithIdleness:

@@ -1,6 +1,5 @@
-"""How a stream gets its timestamps and watermarks, said once and applied to every split (FLIP-126), and how the splits
-of a group are kept together: one that is too far ahead of the slowest waits (FLIP-182).
-"""
+"""How a stream gets its timestamps and watermarks, defined once and applied to every split (FLIP-126); and how the
+splits of a group stay together: one that is too far ahead of the slowest waits (FLIP-182)."""
 
 from __future__ import annotations
 
@@ -73,9 +72,10 @@ class WatermarkStrategy:
 
     @classmethod
     def for_expression(cls, expression: str, type: str = "TIMESTAMP(3)") -> WatermarkStrategy:
-        """What WATERMARK FOR says: the greatest value of a Spark SQL `expression` over the table's columns, exactly.
+        """The strategy of WATERMARK FOR: the greatest value of a Spark SQL `expression` over the table's columns,
+        exactly.
 
-        `type` is what it gives, in Flink's spelling: BIGINT (ms, UTC), TIMESTAMP(p) or TIMESTAMP_LTZ(p).
+        `type` is the expression's type, in Flink's spelling: BIGINT (ms, UTC), TIMESTAMP(p) or TIMESTAMP_LTZ(p).
         """
         return cls(partial(ExpressionWatermarks, expression, type))
 
@@ -91,7 +91,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_generator(cls, factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """A generator of one's own; `factory()` makes one for every split. Raises InvalidWatermark if not callable."""
+        """A user's generator; `factory()` makes one for every split. Raises InvalidWatermark if not callable."""
         if not callable(factory):
             raise InvalidWatermark(f"a generator's factory is called without arguments, {factory!r} cannot be called")
         return cls(factory)
@@ -180,8 +180,8 @@ class AlignmentCoordinator:
         return None if self.slowest is None else self.slowest[1] + self._drift
 
     def reach(self, source: Hashable, split: Hashable) -> int | None:
-        """How far `split` of `source` may come, in ms: to the least watermark of all others and the drift. What the
-        slowest has emitted itself does not hold it. None when no other takes part."""
+        """How far `split` of `source` may come, in ms: to the least watermark of all others plus the drift. Its own
+        watermark does not limit it, even if it is the slowest. None if no other takes part."""
         others = [timestamp for pair, timestamp in self._timestamps.items() if pair != (source, split)]
         return min(others) + self._drift if others else None
 

@@ -1,7 +1,8 @@
-"""Timers by watermark and by system time, behind one interface: who sets one does not say which (FLIP-326, change 2).
+"""Timers by watermark and by system time, behind one interface: who sets a timer need not know which (FLIP-326, change
+2).
 
-A timer at t fires when the time of the stream has reached t. As long as watermarks say (t, false) that is the
-watermark; from (t, true) on it is the system's clock, which a scheduler then has to look at.
+A timer at t fires when the time of the stream has reached t. As long as watermarks are (t, false) that is the
+watermark; from (t, true) on it is the system's clock, which a scheduler then has to check.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OnTimer = Callable[[Hashable, int], None]
 
 
 class Scheduler(Protocol):
-    """Calls what it is given from time to time, from when it is given."""
+    """Calls the given function repeatedly, from the moment it is given."""
 
     def start(self, look: Callable[[], None]) -> None:
         """Call `look` from now on."""
@@ -32,7 +33,7 @@ class Scheduler(Protocol):
 
 
 class TickScheduler:
-    """Calls at every tick of whoever owns it."""
+    """Calls at every tick of its owner."""
 
     def __init__(self) -> None:
         self._looks: list[Callable[[], None]] = []
@@ -67,7 +68,7 @@ class Timers:
 
     @property
     def now(self) -> int:
-        """How far time has come, in ms: the last watermark, or the clock where it was last looked at."""
+        """The time reached so far, in ms: the last watermark, or the clock when it was last read."""
         return self._seen
 
     def register(self, key: Hashable, time: int) -> None:

@@ -51,7 +51,7 @@ class ProcessingTimeRevoked(WatermarkError):
 
 
 class GeneratorError(WatermarkError):
-    """A generator or a timestamp assigner of one's own failed. One line, since it comes out of a worker process."""
+    """A user's generator or timestamp assigner failed. One line, since it comes out of a worker process."""
 
     def __init__(self, split: str, offset: int | None, error: BaseException) -> None:
         self.split = split
@@ -100,7 +100,7 @@ BEGINNING = Watermark(MIN_TIMESTAMP)
 """What holds before a stream has emitted its first watermark."""
 
 PROCESSING_TIME = Watermark(MIN_TIMESTAMP, True)
-"""Time is now: what a combination of inputs says when all of them say it."""
+"""Time is now: the combination of inputs that are all in processing time."""
 
 
 def parse_moment(text: str) -> int:
@@ -153,7 +153,7 @@ class WatermarkOutput(Protocol):
 
 
 class WatermarkToDataOutput:
-    """Sends on what moves time forward, so that what leaves a source never goes back (FLIP-326, change 5).
+    """Forwards watermarks that move time forward, so that what leaves a source never goes back (FLIP-326, change 5).
 
     A watermark is sent if its timestamp is greater than every one sent before, or if it is in processing time.
     Idleness is sent when it changes.
@@ -171,7 +171,7 @@ class WatermarkToDataOutput:
         self._idle = False
 
     def emit_watermark(self, watermark: Watermark) -> None:
-        """Send `watermark` if it moves time forward; idleness ends either way.
+        """Forward `watermark` if it moves time forward; idleness ends either way.
 
         Raises:
             ProcessingTimeBehind: It is in processing time, and the clock is behind its timestamp or behind one sent

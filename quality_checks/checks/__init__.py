@@ -1,4 +1,4 @@
-"""What is asked of every staged epoch, and needs nothing but numbers."""
+"""The checks of every staged epoch that need only numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the rows keep the constraints of the target, and went those that do not where ON VIOLATION sends them?"""
+"""Do the rows satisfy the constraints of the target, and did violating rows go where ON VIOLATION sends them?"""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def check(evidence: Evidence) -> CheckResult:
 
 
 def _not_null(evidence: Evidence) -> dict[Constraint, str]:
-    """That the NOT NULL columns of the target are not NULL, each as a constraint without ON VIOLATION, or by what the
-    script sets; with the column. Of the key another check asks. Where such rows are quarantined, there is a
-    constraint."""
+    """The NOT NULL columns of the target, each as a constraint without ON VIOLATION, or by the script's setting; with
+    the column. Key columns have a check of their own. If such rows are quarantined, there is a constraint already."""
     staged, taken = evidence.staged, [each.name for each in evidence.staged.insert.constraints]
     enforcer, key = staged.pipeline.not_null_enforcer, staged.target.primary_key
     return {
@@ -68,7 +67,7 @@ def _not_null(evidence: Evidence) -> dict[Constraint, str]:
 
 
 def _misplaced(evidence: Evidence) -> list[str]:
-    """What the masks of the staged rows say against the counts."""
+    """Where the masks of the staged rows contradict the counts."""
     staged = evidence.staged
     counts, facts = staged.staged.counts, staged.staged.facts
     limit, problems = quarantined_from(staged.insert.constraints), []
@@ -89,7 +88,7 @@ def _misplaced(evidence: Evidence) -> list[str]:
 def _sentences(
     evidence: Evidence, which: Sequence[Constraint], columns: Mapping[Constraint, str], observed: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Name -> a sentence on each of these constraints, with some keys. `columns`: of those that ask for no NULL."""
+    """Name -> a sentence on each of these constraints, with some keys. `columns`: of NOT NULL constraints."""
     if not which:
         return {}
     staged = evidence.staged

@@ -15,9 +15,9 @@ COUNTS_COMPLETE = "counts-complete"
 
 
 def counts_complete(evidence: Evidence) -> CheckResult:
-    """A count that is missing, negative or of an unknown name fails: the gate never guesses. So does an epoch that was
-    staged under another text of the INSERT: what was counted then answers for other constraints; and one whose rows, or
-    the versions that they may meet, were stored under two definitions of their table."""
+    """Fails on a count that is missing, negative or of an unknown name: the gate never guesses. Also on an epoch that
+    was staged under another text of the INSERT, as its counts are for other constraints; and on one whose rows, or the
+    versions that they may meet, were stored under two definitions of their table."""
     staged = evidence.staged
     retained = any(pin.horizon is not None for pin in staged.plan.pins)
     expected = expected_names(staged.insert, retained=retained) | expected_facts(staged.insert)
@@ -65,7 +65,8 @@ RELEASED_ROWS = "released-rows"
 
 
 def released_rows(evidence: Evidence) -> CheckResult:
-    """The rows that went through the join against the watermark log's count of what landed: two separate counts."""
+    """The rows that went through the join, compared with the watermark log's count of what landed: two separate
+    counts."""
     staged = evidence.staged
     joined, landed = OutcomeCounts(staged.staged.counts).rows, staged.released
     what = "fewer" if joined < landed else "more"
@@ -116,8 +117,8 @@ DISCARDS = "discard-publishes-nothing"
 
 
 def discards(evidence: Evidence) -> CheckResult:
-    """A discard quarantines every row that would leave, as discarded; one of quarantined rows has no rows to move. Of
-    other plans nothing is asked."""
+    """A discard quarantines every row that would be published, as discarded; one of quarantined rows has no rows to
+    move. Other plans pass."""
     staged = evidence.staged
     if not staged.plan.discards:
         return CheckResult(DISCARDS, True, staged.plan.kind, None, "not a discard")

@@ -1,4 +1,5 @@
-"""The staged files: as they were staged, of the columns of the tables that adopt them, and without a null in a key."""
+"""The staged files: unchanged since they were staged, with the columns of the tables that adopt them, and without a
+null in a key."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ STAGED_FILES = "staged-files"
 
 
 def staged_files(evidence: Evidence) -> CheckResult:
-    """Footers against the join's counts (rows by place) and against the record of the files (size and rows of each)."""
+    """The footers, compared with the join's counts (rows by place) and with the record of the files (size and rows of
+    each)."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
     recorded = {file["path"]: file for file in staged.staged.files}
@@ -54,11 +56,11 @@ COLUMNS = "columns"
 
 OWN = {"_op", "_generation", "_epoch"}
 EXTRA = {"_probe_epoch", "_split", "_offset", "_reason"}
-"""What every staged file carries beside the target's columns; the quarantine keeps EXTRA too."""
+"""Columns of every staged file beside the target's; in the quarantine EXTRA too."""
 KEPT_PROBE = {PROBE}
-"""What a quarantined row has where the probe's own columns were stored with it."""
+"""Columns of a quarantined row that hold the probe's own columns, if they were stored."""
 STAGED_ONLY = {MASK}
-"""What may be in a staged file and is in no table."""
+"""Columns that a staged file may have and no table has."""
 
 
 def columns(evidence: Evidence) -> CheckResult:

@@ -1,7 +1,7 @@
-"""Of an epoch of a process: did every row that the function gave go to one place, and is its state where it says?
+"""Checks of a process's epoch: did every row that the function gave go to one place, and is its state where it says?
 
-A process has no matches; what it gives are other rows than it takes. So these answer in the place of the checks that
-follow joined rows to where they go (`one_place`, `policy_kept`). Those that look at files look at both outputs'.
+A process has no matches; its output rows are not its input rows. So these replace the checks that follow joined rows to
+their places (`one_place`, `policy_followed`). Checks of files cover both outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECOND = "second"
 
 
 def second_output(evidence: Evidence) -> Evidence | None:
-    """The same epoch, looked at by its second output; None where it has one alone."""
+    """The same epoch with its second output in place of the first; None if it has only one."""
     staged = evidence.staged
     process, stored = staged.insert.process, staged.staged.facts.get(SECOND)
     if process is None or len(process.outputs) < 2 or stored is None:
@@ -66,9 +66,9 @@ def of_every_output(check: Callable[[Evidence], CheckResult]) -> Callable[[Evide
 
 
 def outputs(evidence: Evidence) -> CheckResult:
-    """What the tasks have handed on against what went to publish and to quarantine, and why it was quarantined. Of
-    SQL's windows: against what HAVING left out, too, and every row that was read was aggregated or left out for a
-    reason."""
+    """The rows that the tasks have written, compared with what went to publish and to quarantine, and with the reasons
+    for quarantine. For SQL's windows also with what HAVING left out; and every row that was read was aggregated, or
+    left out for a reason."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
     emitted, left_out = staged.staged.facts.get("emitted"), staged.staged.facts.get(NOT_HAVING, 0)
@@ -91,7 +91,7 @@ def outputs(evidence: Evidence) -> CheckResult:
 
 
 def _taken(evidence: Evidence) -> str | None:
-    """What is wrong with where the rows that were read are: with the function, or left out for a reason."""
+    """Why the rows that were read do not add up: each went into the function, or was left out for a reason."""
     counts = OutcomeCounts(evidence.staged.staged.counts)
     taken = counts.counts.get(PROCESSED, 0) if evidence.staged.insert.windowed else counts.rows
     left_out = sum(counts.dropped.values())
@@ -101,7 +101,7 @@ def _taken(evidence: Evidence) -> str | None:
 
 
 def state(evidence: Evidence) -> CheckResult:
-    """Every state file that the epoch wrote is there, as long as it was when it was written."""
+    """Every state file that the epoch wrote is there, with the size that was written."""
     staged = evidence.staged
     stored = staged.staged.facts.get("state") or {}
     folder = staged.lake.state_path(staged.insert) / str(stored.get("folder"))

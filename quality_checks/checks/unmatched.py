@@ -1,11 +1,11 @@
 """Did rows without a match go where 'gate.on-unmatched' sends them? And is their share inside its bound, and inside its
 own recent range?
 
-The range is the median of the last published epochs and TOLERANCE times their median absolute deviation above it, but
-at least FLOOR above it, so that a pipeline that never has an unmatched row is not held for the first one in a hundred.
-Both bounds are asked for by options of the target; a share below the range is no harm. An epoch that a person releases
-after it was held is asked for the fixed bound alone, and is remembered: a share that has changed for good becomes
-usual. One of rows out of quarantine is asked for neither bound, and is not remembered.
+The range goes up to the median of the last published epochs plus TOLERANCE times their median absolute deviation, but
+at least plus FLOOR, so that a pipeline that never has an unmatched row is not held for the first one in a hundred. Both
+bounds are options of the target; a share below the range is no problem. An epoch that a person releases after it was
+held is only checked against the fixed bound, and its share is remembered: a share that has changed for good becomes
+usual. An epoch of rows out of quarantine is checked against neither bound, and not remembered.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RATIO = "unmatched-ratio"
 TOLERANCE = 6.0
 FLOOR = 0.02
 LEAST_EPOCHS = 5
-"""With fewer remembered there is no range yet."""
+"""With fewer remembered epochs there is no range yet."""
 
 LOOKED_AT = 1_000
-"""Epochs that are looked at for it: that does not grow with the history."""
+"""How many epochs are read for it at most; does not grow with the history."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Limits:
 
 
 def ratio_usual(evidence: Evidence) -> CheckResult:
-    """The statistics of the epoch, and whether its share of unmatched rows may be."""
+    """The statistics of the epoch, and whether its share of unmatched rows is allowed."""
     staged = evidence.staged
     found, limits = statistics(evidence), Limits.of(staged.target.options)
     ratio, expected, problems = found.unmatched_ratio, {}, []

@@ -1,6 +1,5 @@
-"""A process function with what it needs to run: its states, its contexts, its timers, where its outputs go; the four
-kinds of functions behind one set of calls.
-"""
+"""A process function and all that it runs with: its states, its contexts, its timers, its outputs. The four kinds of
+functions are called through one interface."""
 
 from __future__ import annotations
 
@@ -84,8 +83,8 @@ CALLBACKS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What a function is, known without running it. `event_time`: it has timers. `broadcast`: its second input is seen
-    whole by every task. `watermarks`: what it may emit."""
+    """What is known of a function without running it. `event_time`: it has timers. `broadcast`: every task sees the
+    whole of its second input. `watermarks`: what it may emit."""
 
     name: str
     inputs: int
@@ -97,7 +96,7 @@ class Shape:
 
     @property
     def tells_time(self) -> bool:
-        """Whether the function itself says what the event time of its outputs is."""
+        """Whether the function itself emits the event time of its outputs."""
         return EVENT_TIME_WATERMARK_DECLARATION in self.watermarks
 
     @property
@@ -132,7 +131,8 @@ def shape_of(function: Any) -> Shape:
 
 
 def _refuse_generators(function: ProcessFunction, name: str) -> None:
-    """What a callback yields nobody would ask for: its records would be gone without a word."""
+    """Refuse callbacks that are generators: nobody would read what they yield, and their records would be lost
+    silently."""
     for callback in CALLBACKS:
         found = getattr(function, callback, None)
         if isgeneratorfunction(found) or iscoroutinefunction(found) or isasyncgenfunction(found):
@@ -186,7 +186,7 @@ class Binding:
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
 
     def init_event_time(self) -> None:
-        """Hand the timers to the function, where it uses event time. Raises what the function raises."""
+        """Give the function its timers, if it uses event time. Raises what the function raises."""
         if isinstance(self.function, EventTimeProcessFunction):
             self.function.init_event_time_process_function(self.manager)
 
@@ -203,11 +203,11 @@ class Binding:
     # --- broadcast state -----------------------------------------------------------------------------------------
 
     def broadcast_entries(self) -> dict[str, Mapping[Any, Any]]:
-        """The broadcast states as they are now; a later write makes new maps."""
+        """The broadcast states as they are now; later writes do not change them."""
         return {name: state.version() for name, state in self.broadcasts.items()}
 
     def see_broadcast(self, entries: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Show the function broadcast states as they were."""
+        """Show the function broadcast states of an earlier moment."""
         for name, state in self.broadcasts.items():
             state.entries = entries[name]
 
@@ -244,7 +244,7 @@ class Calls:
         self.timer = self._timer()
 
     def of_input(self, place: int) -> Callable[[Any], None]:
-        """What takes a record of an input."""
+        """The function that takes a record of an input."""
         shape, function, ctx = self._binding.shape, self._function, self._binding.partitioned
         if shape.outputs == 2:
             process, (first, second) = function.process_record, self._outputs
@@ -275,11 +275,11 @@ class Calls:
         return lambda timestamp: call(timestamp, output, ctx)
 
     def apply(self, function: ApplyPartition) -> None:
-        """Call what a callback of no key asked of every key, for the current one."""
+        """Call, for the current key, the function that a non-keyed callback applied to every key."""
         function(*self._outputs, self._binding.partitioned)
 
     def watermark(self, watermark: GeneralizedWatermark) -> None:
-        """Hand the function a combined watermark, and forward it where it goes on."""
+        """Give the function a combined watermark, and forward it if it goes on."""
         event_time = watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier
         if event_time and self._binding.shape.event_time:
             self._function.on_event_time_watermark(watermark.value, *self._outputs, self._binding.non_partitioned)

@@ -1,7 +1,7 @@
-"""State of one bucket of keys: read from the row groups that epochs wrote of it; of a key the newest row counts.
+"""State of one bucket of keys, read from the row groups that epochs wrote of it; the newest row of a key counts.
 
-A key's bucket never changes, and an epoch writes a row for every key that it has touched. What is stored stays in
-Arrow; only what a function asks for becomes Python.
+A key's bucket never changes, and an epoch writes a row for every key that it changed. Stored values stay in Arrow until
+a function reads them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RowGroup = tuple[str, int]
 GENERATION, EPOCH, BUCKET, LIVE = "_generation", "_epoch", "_bucket", "_live"
 TIMERS, LEAST = "_timers", "_least_timer"
 LARGE = 1 << 20
-"""Bytes from which on a row group is looked at before it is read."""
+"""Bytes from which a row group's keys are read first, before the rest of it."""
 
 BROADCAST_BUCKET = -1
-"""Where the broadcast states are, one row of them."""
+"""The bucket of the broadcast states, which are one row."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class StateColumns:
 
     @property
     def key_schema(self) -> pa.Schema:
-        """What decides whether a row counts."""
+        """The columns that decide which rows count."""
         return pa.schema([(LIVE, pa.bool_()), *self.keys])
 
 
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _footer(path: str) -> tuple[pq.FileMetaData, frozenset[str]]:
-    """What a file's footer says of its row groups, and its columns."""
+    """A file's footer: its row groups and columns."""
     found = pq.read_metadata(path)
     return found, frozenset(found.schema.to_arrow_schema().names)
 
@@ -93,9 +93,9 @@ def read_groups(groups: Iterable[RowGroup], schema: pa.Schema) -> pa.Table:
 
 
 def living(groups: Iterable[RowGroup], columns: StateColumns) -> tuple[list[Any], pa.Table]:
-    """The living keys of a bucket, and the row of each that counts: its newest. `groups`: the newest first.
+    """The living keys of a bucket, and the newest row of each, which counts. `groups`: the newest first.
 
-    However often a key was written, what is read of it at once is its newest row and one older one.
+    However often a key was written, at most two of its rows are in memory: the newest so far, and an older one.
     """
     known: set[Any] = set()
     names: list[Any] = []
@@ -150,7 +150,7 @@ class Bucket:
         self._taken: set[Any] = set()
 
     def take(self, key: Any) -> KeyState | None:
-        """The state of a key, which is the caller's from here on; None where nothing is known of it."""
+        """The state of a key, which belongs to the caller from now on; None if the key has none."""
         self._taken.add(key)
         row = self._rows.get(key)
         if row is None:
@@ -184,7 +184,7 @@ class Bucket:
 
 
 class _StoredLists:
-    """The elements of one list after the other, as they are stored; of null there is nothing to be asked."""
+    """Stored elements of lists, one list after the other; a null list must not be read."""
 
     def __init__(self, array: pa.ListArray) -> None:
         self.array = array
@@ -208,8 +208,8 @@ def encoded(
     states: Sequence[KeyState],
     columns: StateColumns,
 ) -> pa.Table:
-    """The rows of an epoch for the keys that it has touched; `stamp` is what all of them have in common. Their values
-    are of their types (`tidegate.pipelines.process.values`)."""
+    """An epoch's rows for the keys that it changed; `stamp` is what all rows have in common. Values must be of their
+    types (`tidegate.pipelines.process.values`)."""
     live = [not state.empty for state in states]
     timers = [state.timers or None for state in states]
     least = [state.timers[0] if state.timers else None for state in states]
@@ -244,7 +244,7 @@ def _plain(cell: Cell) -> Any:
 
 
 def _in_order(pieces: Sequence[pa.Array | int], new: pa.Array) -> list[pa.Array]:
-    """Stored elements and new ones in the order of `pieces`: all new ones are encoded at once."""
+    """Stored and new elements in the order of `pieces`; all new ones are encoded at once."""
     chunks, taken = [new.slice(0, 0)], 0
     for piece in pieces:
         if isinstance(piece, int):
@@ -256,7 +256,7 @@ def _in_order(pieces: Sequence[pa.Array | int], new: pa.Array) -> list[pa.Array]
 
 
 def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
-    """Lists, of which those that were only added to are not decoded; NULL for empty ones, which are nothing to keep."""
+    """Lists; those that were only appended to are not decoded. NULL for empty ones, which are not stored."""
     pieces: list[pa.Array | int] = []  # what is stored, or how many of the new elements come next
     new: list[Any] = []
     offsets, end = [0], 0

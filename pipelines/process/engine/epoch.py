@@ -1,8 +1,8 @@
 """One epoch of a process function on one task: keys one after another, each through its records, timers and time.
 
-Keys do not see each other, so each is taken through the whole epoch at once: its state is looked at once and written
-once, however many keys there are. What is of no key (records of a broadcast input, watermarks) runs before them, and
-every key meets it at its very step.
+Keys do not see each other, so each is taken through the whole epoch at once: its state is read once and written once,
+however many keys there are. What belongs to no key (records of a broadcast input, watermarks) runs before them, and
+every key sees it at the step at which it came.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Entries = Mapping[str, Mapping[Any, Any]]
 """Broadcast states by name."""
 
 MOST_FIRINGS = 1_000_000
-"""Timers of one key that may fire at one move of the time: one that a callback sets again and again never ends."""
+"""How many timers of one key may fire when the time moves once: a callback that sets them again and again would not
+end."""
 
 RAISED = (Exception, SystemExit)
-"""What a function raises: also what would end a worker without a word of its key and record."""
+"""What a function may raise, including what would end a worker without naming the key and the record."""
 
 _NO_KEY = object()
 
@@ -47,14 +48,14 @@ class KeyState:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing left to keep."""
+        """Whether nothing is left to store."""
         return not self.timers and all(cell.empty for cell in self.cells)
 
 
 @dataclass(frozen=True)
 class _Applied:
-    """A function for every key: before the records of `step`, at `time`, with broadcast state as `version` has it;
-    what asked for it landed at `landed_at`."""
+    """A function that is applied to every key: before the records of `step`, at `time`, with broadcast state as of
+    `version`; the record that applied it landed at `landed_at`."""
 
     step: int
     time: int
@@ -114,7 +115,7 @@ class TaskRun:
 
     @property
     def outputs(self) -> tuple[list[Any], ...]:
-        """What was collected, by output. Whoever takes it may empty the lists."""
+        """What was collected, by output. The caller may empty the lists."""
         return tuple(collector.records for collector in self._binding.collectors)
 
     @property
@@ -124,12 +125,12 @@ class TaskRun:
 
     @property
     def every_key(self) -> bool:
-        """Whether every key has to be looked at, whatever came for it: a function was applied to all."""
+        """Whether every key must be read, even without records: a function was applied to all of them."""
         return bool(self._applied)
 
     def emitted(self) -> dict[str, int | bool]:
-        """The last value of every watermark that goes on, by its declaration; what was emitted for several keys is
-        combined as that of several channels."""
+        """The last value of every forwarded watermark, by its declaration; values emitted for several keys are combined
+        like those of several channels."""
         return {**self._sent, **self._sent_by_keys}
 
     def close(self) -> None:
@@ -159,7 +160,7 @@ class TaskRun:
             self._send(watermark)
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
-        """Everything that is of no key, in its order: the time of a step is handed on before its records are
+        """Run everything that belongs to no key, in order: the time of a step is forwarded before its records are
         processed."""
         manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
         for step, time in enumerate((*self._steps.at, self._steps.end)):
@@ -193,16 +194,17 @@ class TaskRun:
         self._applied[already:] = [replace(item, version=latest) for item in self._applied[already:]]
 
     def _keep_version(self, step: int) -> int:
-        """Keep broadcast state as it is now; its number. One a step is enough: no other record comes between."""
+        """Remember broadcast state as it is now; returns its number. One version a step is enough: no other record
+        comes between."""
         self._versions.append((step, self._binding.broadcast_entries()))
         return len(self._versions) - 1
 
     # --- what is of a key ----------------------------------------------------------------------------------------
 
     def key(self, key: Any, state: KeyState | None, records: Iterable[KeyedRecord]) -> KeyState:
-        """Take `key` through the epoch: its records in order, its timers as time reaches them. Its new state.
+        """Take `key` through the epoch: its records in order, its timers as time reaches them. Returns its new state.
 
-        `state` None: nothing is known of the key.
+        `state` None: the key has no state yet.
         """
         current, manager = self._binding.current, self._binding.manager
         current.key = self._key = key
@@ -236,7 +238,7 @@ class TaskRun:
         return left
 
     def _fold_sent(self) -> None:
-        """Combine what the key has sent with what those before it have: one value for all keys, not one for each."""
+        """Combine the watermarks that this key emitted with those of the keys before it: one value for all keys."""
         for identifier, value in self._sent_by_key.items():
             before = self._sent_by_keys.get(identifier)
             values = [value] if before is None else [before, value]
@@ -244,7 +246,7 @@ class TaskRun:
         self._sent_by_key.clear()
 
     def _come_to(self, time: int) -> None:
-        """Fire the timers that time reaches on its way to `time`, each at the watermark that reaches it."""
+        """Fire the timers on the way to `time`, each at the watermark that reaches it."""
         manager = self._binding.manager
         queue = manager.queue
         while queue.times and queue.times[0] <= time:
@@ -268,7 +270,8 @@ class TaskRun:
             manager.now = time
 
     def _apply_upto(self, step: int, done: int) -> int:
-        """Apply what callbacks of no key have asked of every key before the records of `step`; how many are done."""
+        """Apply what non-keyed callbacks applied to every key before the records of `step`; returns how many are
+        done."""
         while done < len(self._applied) and self._applied[done].step <= step:
             asked = self._applied[done]
             self._come_to(asked.time)

@@ -20,11 +20,12 @@ _AS_THEY_ARE: dict[Kind, frozenset[type]] = {
     Kind.STRING: frozenset({str}),
     Kind.DECIMAL: frozenset({int, Decimal}),
 }
-"""Python's types that Arrow takes into a column exactly, or refuses: their values need not be looked at one by one."""
+"""Python types that Arrow converts exactly or refuses: their values need no check one by one."""
 
 
 class ListCollector:
-    """Keeps what is collected, in order. `taken`: makes a record the engine's own; None where nobody changes it."""
+    """Stores what is collected, in order. `taken`: makes a record the engine's own; None if nobody changes records
+    afterwards."""
 
     __slots__ = ("collect", "records")
 
@@ -41,8 +42,8 @@ class ListCollector:
 
 
 class OutputColumns:
-    """The columns of one output. `types`: as declared; None where the function is the engine's own, whose values are
-    of their types, and which changes nothing that it has collected."""
+    """The columns of one output. `types`: as declared; None if the function is the engine's own, whose values have
+    their types already, and which does not change what it has collected."""
 
     def __init__(self, schema: pa.Schema, types: Sequence[FlinkType] | None) -> None:
         self.schema, self._names, self._types = schema, schema.names, types
@@ -91,7 +92,8 @@ class OutputColumns:
 
 
 def as_tuple(record: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """An output record by the columns of its schema; what names its fields is read by them. Raises WrongValue."""
+    """An output record in the order of its schema's columns; a record with field names is read by name. Raises
+    WrongValue."""
     if type(record) is tuple and len(record) == len(names):
         return record
     if isinstance(record, tuple):

@@ -24,8 +24,8 @@ _PLAIN = (pa.types.is_integer, pa.types.is_floating)
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of `array`; None for null. A ROW is a dict, a MAP one too, wherever in a value it is (one with nested
-    keys is a list of pairs: no dict can have them). TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC."""
+    """The values of `array`; None for null. A ROW is a dict at every depth, and so is a MAP (one with nested keys is a
+    list of pairs, as no dict can hold them). TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     kind = array.type
@@ -50,7 +50,7 @@ def list_values(array: pa.ListArray, row: int) -> list[Any]:
 
 
 def _nested(array: pa.Array) -> list[Any]:
-    """Nested values; what is stored where `array` is null means nothing."""
+    """Nested values; what lies under a null of `array` is ignored."""
     kind = array.type
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
@@ -77,9 +77,9 @@ def _without_nulls(array: pa.Array, values: list[Any]) -> list[Any]:
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`array` as `kind`, where that has fields that the array's own type has not: they are null.
+    """`array` as `kind`, which may have more fields than the array's own type: they are null.
 
-    Raises pa.ArrowInvalid where a field has changed its type.
+    Raises pa.ArrowInvalid if a field has changed its type.
     """
     if array.type == kind:
         return array
@@ -117,19 +117,19 @@ BUCKET, STEP, TIME = "_bucket", "_step", "_time"
 
 
 def key_column(place: int) -> str:
-    """What a part of the key is called in a task's batches."""
+    """The name of a part of the key in a task's batches."""
     return f"_key{place}"
 
 
 def record_column(input: int, place: int) -> str:
-    """What a column of an input is called in a task's batches."""
+    """The name of an input's column in a task's batches."""
     return f"_in{input}_{place}"
 
 
 @dataclass(frozen=True)
 class InputShape:
-    """The columns that a record of an input has, by their names in the table. `time`: what takes a record's event time
-    out of it, pickled; None where that is `_time`."""
+    """The columns that a record of an input has, by their names in the table. `time`: a pickled function that extracts
+    a record's event time; None if that is `_time`."""
 
     columns: tuple[str, ...]
     time: bytes | None = None
@@ -182,7 +182,7 @@ class Rows:
         return self._keys[self._low]
 
     def records(self) -> Iterator[KeyedRecord]:
-        """The records of the next key, as they are in the batches. Must be read to its end before going on."""
+        """The records of the next key, as they are in the batches. Must be read to the end before the next call."""
         key, bucket = self.key, self.bucket
         while True:
             high = self._ends.pop()
@@ -195,7 +195,7 @@ class Rows:
                 return
 
     def _load(self) -> None:
-        """Decode the next batch that has rows; at the end of them `_ends` stays empty."""
+        """Decode the next batch that has rows; after the last one `_ends` stays empty."""
         for batch in self._batches:
             if batch.num_rows:
                 self._decode(batch)

@@ -49,7 +49,7 @@ class Steps:
 
     @property
     def moves(self) -> tuple[int, ...]:
-        """The times that the epoch comes to, one after the other."""
+        """The times that the epoch reaches, one after the other."""
         found: list[int] = []
         for time in (*self.at, self.end):
             if time > (found[-1] if found else self.before):
@@ -57,18 +57,18 @@ class Steps:
         return tuple(found)
 
     def first_at(self, time: int) -> int:
-        """The first step at whose records the time has come to `time`; the number of steps where none has."""
+        """The first step at whose records the time has reached `time`; the number of steps if there is none."""
         return bisect_left(self.at, time)
 
 
 class Moves:
-    """The times that an epoch comes to, for looking up the one at which a timer fires."""
+    """The times that an epoch reaches, for finding the one at which a timer fires."""
 
     def __init__(self, steps: Steps) -> None:
         self._times = steps.moves
 
     def reaching(self, timer: int, now: int) -> int | None:
-        """The first of them after `now` that reaches `timer`; None where none does."""
+        """The first of them after `now` that reaches `timer`; None if there is none."""
         place = max(bisect_left(self._times, timer), bisect_right(self._times, now))
         return self._times[place] if place < len(self._times) else None
 

@@ -1,9 +1,9 @@
 """One task of a process's epoch: Arrow batches in, Arrow batches and a state file out, in one pass.
 
-What comes out has the columns of both outputs, `_task` and `_offset`, its number there, and `_kind`: which output a row
-is of, or REPORT for the one row in which a task reports what it has done. State does not pass through Spark: a task
-reads the row groups of its buckets, and writes one file in which each bucket that it has touched is a row group. A file
-that no report names is never read.
+Its output has the columns of both outputs, `_task`, `_offset` (the row's number in the task) and `_kind`: the output
+that a row belongs to, or REPORT for the one row in which a task reports what it has done. State does not pass through
+Spark: a task reads the row groups of its buckets, and writes one file in which each bucket that it changed is a row
+group. A file that no report names is never read.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ REPORT = 9
 """`_kind` of a report; the outputs are 0 and 1."""
 
 COLLECTED = 50_000
-"""Objects that are not yet gone again after which Python looks for cycles of them."""
+"""New objects after which Python looks for reference cycles."""
 
 FLUSH = 50_000
-"""Output records after which they are handed on."""
+"""Output records after which a batch is handed to Spark."""
 
 
 Touched = tuple[Any, KeyState]
-"""A key, and what is left of it."""
+"""A key, and its new state."""
 
 
 def output_column(output: int, place: int) -> str:
-    """What a column of an output is called in a task's batches."""
+    """The name of an output's column in a task's batches."""
     return f"_out{output}_{place}"
 
 
@@ -101,7 +101,7 @@ class TaskPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """What a task hands on."""
+        """The schema of a task's output."""
         fields = [(KIND, pa.int32()), (REPORTED, pa.string()), (TASK, pa.int32()), (OFFSET, pa.int64())]
         for output, schema in enumerate(self.outputs):
             fields += [(output_column(output, place), field.type) for place, field in enumerate(schema)]
@@ -113,7 +113,7 @@ def _digest(value: object) -> str:
 
 
 class Task:
-    """Runs one task. `number` counts from 0; task 0 keeps what is of no key."""
+    """Runs one task. `number` counts from 0; task 0 stores what belongs to no key."""
 
     def __init__(self, plan: TaskPlan, number: int) -> None:
         sys.path.extend(entry for entry in plan.path if entry not in sys.path)
@@ -211,7 +211,7 @@ class Task:
             self._write(number, self._restamped(number, bucket.table.take(pa.array(rest))))
 
     def _restamped(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """Rows of earlier epochs as of this one."""
+        """Rows of earlier epochs, restamped as rows of this one."""
         for name, value in self._stamp(bucket).items():
             place, field = rows.schema.get_field_index(name), rows.schema.field(name)
             rows = rows.set_column(place, field, pa.array([value] * len(rows), field.type))
@@ -262,7 +262,7 @@ class Task:
     # --- outputs -------------------------------------------------------------------------------------------------
 
     def _mark(self, key: Any) -> None:
-        """Remember whose the outputs are up to here."""
+        """Remember which key the outputs so far belong to."""
         sizes = tuple(map(len, self._run.outputs))
         if sizes != self._marks[-1][0]:
             self._marks.append((sizes, key))
@@ -296,7 +296,7 @@ class Task:
         return pa.record_batch(found, schema=self._plan.schema)
 
     def _refuse(self, output: int, records: Sequence[Any]) -> None:
-        """Raise WrongValue for the first record that is not of the schema, with its key."""
+        """Raise WrongValue, with its key, for the first record that does not fit the schema."""
         for place, record in enumerate(records):
             try:
                 self._columns[output].arrays([record])
@@ -336,8 +336,8 @@ def run_task(plan: TaskPlan, number: int, rows: Iterator[pa.RecordBatch]) -> Ite
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for cycles of objects after COLLECTED new ones, and not after 700 as Python does: records come and go by
-    the ten thousand, and are in no cycle. It took a quarter of a task's time."""
+    """Look for reference cycles after COLLECTED new objects, and not after 700 as Python does by default: records come
+    and go by the ten thousand and form no cycles. The default took a quarter of a task's time."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECTED, 20, 20)
     try:

@@ -1,1 +1,1 @@
-"""What a function remembers: declared, checked, held for one key in cells, stored for a bucket of keys."""
+"""The state of a function: declared, checked, held for one key in cells, stored for a bucket of keys."""

@@ -1,7 +1,7 @@
-"""What a function may remember, declared by name and type: all that is stored between epochs, and all that survives.
+"""The state that a function declares, by name and type: all that is stored between epochs.
 
-Types are Flink SQL's, as in the scripts: 'BIGINT', 'STRING', 'ROW<a INT, b STRING>'. Instances of a function live as
-long as an epoch on a task; what they keep in attributes of their own is lost with it.
+Types are Flink SQL's, as in the scripts: 'BIGINT', 'STRING', 'ROW<a INT, b STRING>'. An instance of a function lives
+for one epoch on one task; what it stores in attributes of its own is lost then.
 """
 
 from __future__ import annotations

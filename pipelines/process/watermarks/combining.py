@@ -30,7 +30,7 @@ class DeclaredCombiner:
         self._last: int | bool | None = None
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """What to hand on once `channel` has emitted `watermark`: one watermark, or none."""
+        """The watermarks to forward after `channel` has emitted `watermark`: one, or none."""
         if channel not in self._channels:
             raise InvalidDeclaration(f"there is no channel {channel!r}")
         self._last_of[channel] = watermark.value
@@ -52,7 +52,8 @@ class EventTimeCombiner:
         self._idle = False
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """What to hand on once `channel` has emitted `watermark`: a change of idleness first, then a new event time."""
+        """The watermarks to forward after `channel` has emitted `watermark`: a change of idleness first, then a new
+        event time."""
         if isinstance(watermark, LongWatermark):
             moved = self._status.input_watermark(channel, Watermark(watermark.value))
         elif watermark.value:
@@ -90,7 +91,7 @@ class WatermarkCombiner:
             self._combiners.setdefault(declaration.identifier, DeclaredCombiner(declaration, names))
 
     def receive(self, channel: Hashable, watermark: GeneralizedWatermark) -> list[GeneralizedWatermark]:
-        """`channel` emitted `watermark`: the combined watermarks that this gives."""
+        """The combined watermarks that result when `channel` emits `watermark`."""
         combiner = self._combiners.get(watermark.identifier)
         if combiner is None:
             raise UndeclaredWatermark(watermark.identifier, sorted(self._combiners))
@@ -98,7 +99,8 @@ class WatermarkCombiner:
 
 
 def by_identifier(declarations: Iterable[WatermarkDeclaration]) -> dict[str, WatermarkDeclaration]:
-    """Declarations by their names. Raises InvalidDeclaration where one name means two things, or is none."""
+    """Declarations by their names. Raises InvalidDeclaration if a name is declared in two ways, or something is no
+    declaration."""
     found: dict[str, WatermarkDeclaration] = {}
     for declaration in declarations:
         if not isinstance(declaration, WatermarkDeclaration):
@@ -119,11 +121,11 @@ def _described(declaration: WatermarkDeclaration) -> str:
 
 
 BUILT_IN = by_identifier([EVENT_TIME_WATERMARK_DECLARATION, IDLE_STATUS_WATERMARK_DECLARATION])
-"""The declarations that everyone has."""
+"""The declarations that need not be declared."""
 
 
 def combined(declared: Mapping[str, WatermarkDeclaration], identifier: str, values: Sequence[int | bool]) -> int | bool:
-    """One value for several of a watermark, emitted for several keys or by several tasks; of one that nobody declares,
-    the last."""
+    """One value for several of a watermark that was emitted for several keys or by several tasks; if nobody declares
+    it, the last."""
     declaration = BUILT_IN.get(identifier) or declared.get(identifier)
     return values[-1] if declaration is None else declaration.combined(values)  # type: ignore[arg-type]

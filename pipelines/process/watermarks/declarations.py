@@ -18,15 +18,15 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 class WatermarkHandlingResult(Enum):
-    """What `on_watermark` answers. PEEK: handled or not, the watermark goes the way that its declaration says. POP: the
-    function keeps it; nothing is sent on unless the function emits it itself (FLIP-499, "Step 3")."""
+    """What `on_watermark` returns. PEEK: the watermark goes where its declaration says, handled or not. POP: the
+    function has taken it; nothing is forwarded unless the function emits it itself (FLIP-499, "Step 3")."""
 
     PEEK = "peek"
     POP = "pop"
 
 
 class WatermarkHandlingStrategy(Enum):
-    """Where a watermark goes that a function has peeked at: on to the outputs, or nowhere."""
+    """Where a watermark goes after PEEK: on to the outputs, or nowhere."""
 
     FORWARD = "forward"
     IGNORE = "ignore"

@@ -1,7 +1,6 @@
-"""The function behind SQL's windows: one value for each key and window, emitted when the time has come to its end.
+"""The function behind SQL's windows: one value for each key and window, emitted when the time has reached its end.
 
-It is handed records that are added up already (`tidegate.pipelines.process.windows.windowed`), so it only puts parts
-together.
+Its records are added up already (`tidegate.pipelines.process.windows.windowed`), so it only merges parts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from tidegate.pipelines.process.state.declared import StateDeclarations
 from tidegate.pipelines.process.windows.windowed import Part
 
 _EXACT = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
-"""Two numbers of 38 digits are added without loss; what is too large for its type is refused where it is stored."""
+"""Numbers of up to 38 digits are added without loss; a sum that is too large for its type is refused where it is
+stored."""
 
 
 class WindowAggregation(OneInputEventTimeStreamProcessFunction):
@@ -64,7 +64,7 @@ class WindowAggregation(OneInputEventTimeStreamProcessFunction):
 
 
 def _known(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """NULL says nothing of a window: SQL's aggregates pass it over."""
+    """NULL adds nothing to a window: SQL's aggregates ignore it."""
 
     def merged(one: Any, other: Any) -> Any:
         if one is None or other is None:

@@ -1,7 +1,7 @@
 """Windows over event or processing time, as process functions: TUMBLE, HOP, CUMULATE and SESSION.
 
-A window [start, end) is emitted once the time has come to its end. They are timers and state like any other, so they do
-not know which time it is that passes (FLIP-326 promises that for windows).
+A window [start, end) is emitted once the time has reached its end. Timers and state are used like those of any other
+function, so windows work in event time and in processing time (FLIP-326 promises that for windows).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Which windows a time belongs to. `merging`: those that meet become one."""
+    """Which windows a time belongs to. `merging`: overlapping ones become one."""
 
     name: str
     of: Callable[[int], Sequence[Window]]
@@ -153,7 +153,7 @@ class WindowFunction(TwoOutputEventTimeStreamProcessFunction):
         output1.collect(self._aggregate.result(states.get_current_key(), window, found["kept"]))
 
     def _merged(self, windows: Any, window: Window) -> tuple[Window, Any]:
-        """The open sessions that `window` meets, and it, as one; they are open no longer by themselves."""
+        """`window` merged with the open sessions that it overlaps; they are removed from the open ones."""
         assert self._aggregate.merge is not None
         stored, end = self._aggregate.create(), windows.first_from(window.start)
         # Open sessions do not meet: those that `window` meets are neighbours, by their ends as by their beginnings.

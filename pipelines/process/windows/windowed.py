@@ -1,7 +1,7 @@
-"""Aggregates over windows as SQL asks for them: what is added up before a function sees it, and what is emitted for it.
+"""Aggregates over windows as SQL defines them: what is added up before the function sees it, and what is emitted.
 
-Rows of one landed epoch meet the same time, so those of one window and key may be added up beforehand: Spark does, and
-the function is handed one record for each. Expressions are Spark SQL; times are BIGINT, ms, UTC.
+Rows of one landed epoch see the same time, so those of one window and key may be added up beforehand: Spark does that,
+and passes the function one record for each. Expressions are Spark SQL; times are BIGINT, ms, UTC.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WindowTable:
         return f"sequence({first}, {self.last_end(time)}, {self.step}L)"
 
     def last_end(self, time: str) -> str:
-        """Where the last of the windows of a time ends: once that is emitted, the time is in no open window."""
+        """Where the last of the windows of a time ends: once it is emitted, the time is in no open window."""
         start = self._floor(time, self.step if self.kind == "HOP" else self.size)
         return f"({start} + {self.size}L)"
 
@@ -125,7 +125,7 @@ class WindowedQuery:
 
     @property
     def definition(self) -> str:
-        """Identifies what is stored, whatever the table's alias: state that was made under another one says something
+        """Identifies what is stored, whatever the table's alias: state made under another definition means something
         else. 16 hex digits."""
         parts = repr((self.table, self.time_column, self.event_time, self.where, self.groups, self.parts))
         return hashlib.sha256(parts.replace(f"`{self.alias}`.", "").encode()).hexdigest()[:16]

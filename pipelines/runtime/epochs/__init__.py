@@ -2,7 +2,7 @@
 
 StreamPlan      in processing time: what has landed
 EventTimePlan   what the combined watermark has reached
-BackfillPlan    spans of time anew, in the place of epochs
+BackfillPlan    spans of time released again, replacing earlier epochs
 RequeuePlan     rows out of quarantine
 ProcessPlan     what has landed of all inputs of a process
 """

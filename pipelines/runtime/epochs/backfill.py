@@ -1,4 +1,4 @@
-"""Epochs that release spans of event time anew, in the place of those that have released them before."""
+"""Epochs that release spans of event time again, and replace the epochs that released them before."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class Backfill:
-    """What a plan takes instead of what is new: the rows of spans of time, whoever has released them before.
+    """What a plan takes instead of new rows: the rows of spans of time, whoever has released them before.
 
     Attributes:
         low, high: The span that was asked for; of several, where the first begins and the last ends.
-        replaces: The published epochs, first and last of each row of them, whose place it takes: as wholes, so that no
-            row of a table has to be looked up.
+        replaces: The published epochs that it replaces, as (first, last) of each run of consecutive ones: whole epochs,
+            so that no single row has to be looked up in the table.
         again, lots: The rows of those epochs, `rows_again` of them; lots are those that they had taken out of the
             quarantine of epochs that stay.
         new: Rows of the span that nothing has released before, less those of `without`.
-        oldest: No row that it takes lies before (ms, UTC).
-        several: The spans that were asked for, where they are more than one.
+        oldest: No row that it takes lies before this (ms, UTC).
+        several: The spans that were asked for, if they are more than one.
     """
 
     low: int
@@ -66,7 +66,7 @@ class Backfill:
         return tuple(Part((area,), self.without) for area in self.new)
 
     def replaced(self, epoch: int) -> bool:
-        """Whether it takes the place of an epoch."""
+        """Whether it replaces an epoch."""
         return any(first <= epoch <= last for first, last in self.replaces)
 
     def stored(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Backfill:
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillPlan(EventTimePlan):
-    """An epoch that takes the rows of spans of time, and leaves P and W as they are."""
+    """An epoch that takes the rows of spans of time, and does not move P and W."""
 
     backfill: Backfill
 
@@ -136,7 +136,7 @@ class BackfillPlan(EventTimePlan):
         return "gives the backfill up; what is published stays"
 
     def given_up(self) -> Self:
-        """What it would have replaced stays, and what it would have released first goes on waiting."""
+        """The epochs that it would have replaced stay, and rows that it would have released first go on waiting."""
         fill, ahead = self.backfill, self.ahead[: len(self.ahead) - len(self.backfill.new)]
         nothing = Backfill(fill.low, fill.high, oldest=fill.oldest, several=fill.several)
         return replace(self, time=replace(self.time, rows=0, ahead=ahead), backfill=nothing)

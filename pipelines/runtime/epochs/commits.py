@@ -1,4 +1,4 @@
-"""What an epoch commits once the gate has let it pass: a list, in whose order each commit is made, once."""
+"""What an epoch commits once it has passed the gate: a list; each commit is made once, in this order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
 
 LAST_COMMITS = "last-commits"
-"""The fact of a staged row that has, of each table beside the target, the last epoch that commits to it: of those
-before this one, and with this one. Not every epoch does, and without it all would have to be read to know which should
-be there."""
+"""A fact of a staged row: of each table beside the target, the last epoch up to this one that commits to it. Not every
+epoch does, and without this all of them would have to be read to know which should be there."""
 
 
 def in_no_place() -> Epochs | None:
-    """Of rows that take the place of none."""
+    """For rows that replace none."""
     return None
 
 
@@ -37,17 +36,17 @@ class Commit(ABC):
     @property
     @abstractmethod
     def state(self) -> str:
-        """What is there where it cannot be made."""
+        """For errors: what is there if the commit cannot be made."""
 
     @abstractmethod
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
-        """Make it, where it was not made before. The rows that were added now."""
+        """Make it, unless it was made before. Returns the rows added now."""
 
 
 @dataclass(frozen=True)
 class FileCommit(Commit):
-    """Staged `files` of `folder`, which `sink` adopts. Where there is no row to add there is no commit, unless it is
-    made `always`. `instead_of`: the epochs whose rows they take the place of; called when the commit is made."""
+    """Staged `files` of `folder`, which `sink` adopts. Without rows to add no commit is made, unless `always`.
+    `instead_of`: the epochs whose rows they replace; called when the commit is made."""
 
     role: CommitRole
     table: str
@@ -86,7 +85,7 @@ class FileCommit(Commit):
         )
 
     def made(self, lake: Lake, plan: ReleasePlan) -> int:
-        """The last epoch of a plan's generation that is committed to the table; -1 where there is none."""
+        """The last epoch of a plan's generation that is committed to the table; -1 if there is none."""
         return self.sink.committed(lake.application(insert_owner(plan.insert), self.role, plan.generation))
 
     def last(self, staged: StagedRow) -> int:
@@ -98,7 +97,7 @@ class FileCommit(Commit):
 
 @dataclass(frozen=True)
 class LogCommit(Commit):
-    """A target's row of the watermark log: with it the epoch has landed for whoever reads the target."""
+    """A target's row of the watermark log: with it the epoch has landed for readers of the target."""
 
     row: WatermarkRow
 

@@ -43,7 +43,7 @@ class TimeSpan:
         return self.earlier + self.rows
 
     def then(self) -> TimeSpan:
-        """That of the next epoch, as long as it takes nothing."""
+        """The TimeSpan of the next epoch, as long as it takes nothing."""
         return replace(self, before=self.watermark, rows=0, earlier=self.taken, least=None)
 
     def stored(self) -> dict[str, Any]:
@@ -63,8 +63,8 @@ NOTHING_RELEASED = TimeSpan(MIN_TIMESTAMP, MIN_TIMESTAMP, 0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class EventTimePlan(ReleasePlan):
-    """An epoch that takes the rows whose time the watermark has reached, and those that have no time; and of the epochs
-    before, the rows that it has reached since (`tidegate.pipelines.lake.releasable`)."""
+    """An epoch that takes the rows whose time the watermark has reached, and those without a time; also rows of earlier
+    probe epochs that the watermark has reached since (`tidegate.pipelines.lake.releasable`)."""
 
     time: TimeSpan
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.model import Insert
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
-"""superseded: held once, or published once, or planned for another text of the INSERT, and another epoch has taken its
-rows since."""
+"""superseded: it was held, published, or planned for another text of the INSERT, and another epoch has taken its rows
+since."""
 
 
 def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bool) -> State:
@@ -34,9 +34,9 @@ def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bo
 
 @dataclass(frozen=True)
 class ReleasedEpoch:
-    """One epoch of an INSERT: its plan, what it staged, the verdict on that, and whether the target has it.
+    """One epoch of an INSERT: its plan, what it staged, its verdict, and whether the target has it.
 
-    `replaced`: the target had it, until a backfill took its place; it counts as superseded, and not as published.
+    `replaced`: the target had it until a backfill replaced it; it counts as superseded, not as published.
     """
 
     plan: ReleasePlan
@@ -57,7 +57,7 @@ class ReleasedEpoch:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """In event time: the least and the greatest rowtime (us) of its rows; (MAX, MIN) where none has a time.
+        """In event time: the least and the greatest rowtime (us) of its rows; (MAX, MIN) if none has a time.
 
         An epoch that has not stored them may have any up to its watermark.
         """
@@ -69,7 +69,7 @@ class ReleasedEpoch:
 
     @property
     def oldest(self) -> int:
-        """In event time: a moment (ms, UTC) that no row of it lies before."""
+        """In event time: no row of it lies before this (ms, UTC)."""
         least = self.extent[0]
         return least if least in (MIN_TIMESTAMP, MAX_TIMESTAMP) else least // 1000
 
@@ -77,8 +77,8 @@ class ReleasedEpoch:
 def history(
     lake: Lake, insert: str, target: Location | None, since: int = 0, upto: int | None = None
 ) -> list[ReleasedEpoch]:
-    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target` is where
-    its target's table lies. What became of an epoch depends on later ones alone: without `upto` it is exact.
+    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target`: where
+    its target's table lies. What became of an epoch depends on later ones alone, so the answer is exact without `upto`.
 
     Without a target the newest epoch that passed cannot be distinguished from a published one, and counts as passed.
     """
@@ -115,7 +115,7 @@ def history(
 
 
 def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
-    """The same, where epochs whose place a published backfill took are no longer published."""
+    """The epochs, where those that a published backfill has replaced are no longer published."""
     fills = [item.plan for item in epochs if item.published and isinstance(item.plan, BackfillPlan)]
     return [
         replace(item, published=False, superseded=True, replaced=True)
@@ -128,7 +128,7 @@ def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
 def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Location | None:
     """Where the table lies that an INSERT publishes to.
 
-    Without the script it is looked for among the lake's own targets; None when it is none of them.
+    Without the script it is searched among the lake's own targets; None if it is none of them.
     """
     if pipeline is not None:
         return lake.target_path(pipeline.table(pipeline.insert(insert).target))
@@ -140,7 +140,7 @@ def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Location | 
 
 
 def newest_epochs(lake: Lake, insert: str, target: Location | None, number: int = 1) -> list[ReleasedEpoch]:
-    """The last `number` epochs of an INSERT, oldest first, as `history` has them; no others are read."""
+    """The last `number` epochs of an INSERT, oldest first, as in `history`; no others are read."""
     last = lake.epochs.last(insert_owner(insert))
     return history(lake, insert, target, last.epoch - number + 1) if last is not None else []
 

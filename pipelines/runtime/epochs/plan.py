@@ -1,5 +1,5 @@
 """What is decided before an epoch of an INSERT runs, as the `epochs` table stores it: immutable, and all that a rerun
-needs. What an epoch takes and how it is counted is its kind's: a module of this package each."""
+needs. Which rows an epoch takes and how they are counted depends on its kind: each is a module of this package."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:  # a look at plans does not need it
     from tidegate.pipelines.sql.model import OnUnmatched
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
-"""What an epoch is for. Its class says how its rows are chosen: a discard has the class of what it gives up."""
+"""The purpose of an epoch. Its class decides how its rows are chosen: a discard has the class of the epoch that it
+gives up."""
 
 Landed = Callable[[int, int], int]
 """(after, upto) -> the landed rows of the probe with after < epoch <= upto, by the watermark log."""
 
 Span = tuple[int, int]
-"""low <= time < high, in ms, UTC; MIN and MAX where it is open."""
+"""low <= time < high, in ms, UTC; MIN and MAX for no bound."""
 
 Kind = TypeVar("Kind", bound="ReleasePlan")
 
@@ -37,7 +38,7 @@ def no_rows(after: int, upto: int) -> int:
 
 
 def insert_owner(insert_id: str) -> str:
-    """The owner name of an INSERT in control tables: no source table can be called like it."""
+    """The owner name of an INSERT in control tables; no source table can have such a name."""
     return f"insert {insert_id}"
 
 
@@ -50,8 +51,8 @@ def digest(plan: Mapping[str, Any]) -> str:
 class Pin:
     """The build (generation, epoch) that a release joins against, and the epoch of that generation's flip.
 
-    `horizon`: of an event-time release, how far retention had gone when it was planned: a row before this (ms, UTC)
-    finds nothing. None where no version was removed.
+    `horizon`: for an event-time release, how far retention had gone when it was planned: rows before this (ms, UTC)
+    find nothing. None if no version was removed.
     """
 
     table: str
@@ -97,7 +98,7 @@ class Lot:
     upto: int
 
     def holds(self, epoch: int, reason: str) -> bool:
-        """Whether what an epoch has quarantined for a reason is in it."""
+        """Whether the lot includes what an epoch has quarantined for a reason."""
         return self.reason == reason and self.first <= epoch <= self.last
 
 
@@ -109,12 +110,12 @@ def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
 @dataclass(frozen=True)
 class ReleasePlan(ABC):
     """What one epoch of an INSERT or a process releases, against the pins: probe rows with after < epoch <= upto, of
-    which its kind says what it takes.
+    which its kind takes all or some.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
-    computes, `definition` is the number of the definition that it was made under; None where it is older than those.
-    `supersedes` is the epoch whose place it takes: the held one of a re-release or a discard, or one that was planned
-    for another text of the INSERT and never staged.
+    computes; `definition` is the number of the definition that it was made under, None if the plan is older than
+    definitions. `supersedes` is the epoch that it replaces: the held one of a re-release or a discard, or one that was
+    planned for another text of the INSERT and never staged.
     """
 
     insert: str
@@ -136,7 +137,7 @@ class ReleasePlan(ABC):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The landed rows of the probe that it takes, but for those out of quarantine, as areas."""
+        """The landed rows of the probe that it takes, as areas; without those out of quarantine."""
         return (Part((Area(self.after, self.upto, MIN_TIMESTAMP, MAX_TIMESTAMP, nulls=True),)),)
 
     @property
@@ -146,7 +147,7 @@ class ReleasePlan(ABC):
 
     @property
     def inputs(self) -> tuple[InputRange, ...]:
-        """How far it takes each table that it reads row by row: the probe; of a process, all of its inputs."""
+        """How far it takes each table that it reads row by row: the probe; for a process, all of its inputs."""
         return (InputRange(self.probe, self.probe_generation, self.after, self.upto),)
 
     @property
@@ -156,17 +157,17 @@ class ReleasePlan(ABC):
 
     @property
     def reads(self) -> tuple[int, int]:
-        """After which and up to which probe epoch its rows may lie."""
+        """Its rows lie in probe epochs after the first of these and up to the second."""
         return self.after, self.upto
 
     @property
     def follows(self) -> bool:
-        """Whether it goes on where the release before it ended, and does not look back."""
+        """Whether it begins where the release before it ended, and does not look back."""
         return True
 
     @property
     def lots(self) -> tuple[Lot, ...]:
-        """What it joins again of what epochs that stay have quarantined."""
+        """The lots of epochs that stay which it joins again."""
         return ()
 
     @property
@@ -176,7 +177,7 @@ class ReleasePlan(ABC):
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The spans of time that it was asked to release anew, as a `union`; none where it was not."""
+        """The spans of time that it was asked to release again, as a `union`; empty for other plans."""
         return ()
 
     def takes_the_place_of(self, other: ReleasePlan) -> bool:
@@ -192,41 +193,41 @@ class ReleasePlan(ABC):
 
     @property
     def before(self) -> int:
-        """The watermark of the release before it (ms, UTC); MIN where its rows are not chosen by time."""
+        """The watermark of the release before it (ms, UTC); MIN if its rows are not chosen by time."""
         return MIN_TIMESTAMP
 
     @property
     def watermark(self) -> int:
-        """The watermark that the releases have reached with it (ms, UTC); MIN where its rows are not chosen by time."""
+        """The watermark that the releases have reached with it (ms, UTC); MIN if its rows are not chosen by time."""
         return MIN_TIMESTAMP
 
     @property
     def since(self) -> int:
-        """The probe epoch up to which no row waited any more when it was planned."""
+        """The probe epoch up to which no row was waiting when it was planned."""
         return self.after
 
     @property
     def ahead(self) -> tuple[Area, ...]:
-        """What backfills have released beyond the watermark, up to it: later releases leave it out."""
+        """The areas beyond the watermark that backfills up to it have released: later releases leave them out."""
         return ()
 
     @property
     def oldest(self) -> int:
-        """In event time: no row of it that has a time lies before this (ms, UTC); MIN where that is not known."""
+        """In event time: no row of it that has a time lies before this (ms, UTC); MIN if that is not known."""
         return MIN_TIMESTAMP
 
     @property
     def late_upto(self) -> int | None:
-        """A row with a rowtime (us) up to here is late; None before the first release, and where rows that were
-        released before are released again."""
+        """A row with a rowtime (us) up to this is late; None before the first release, and if it releases rows
+        again."""
         return None
 
     def complete_until(self, inputs: Watermark) -> Watermark:
-        """The watermark of what is published with it, of which `inputs` is the combination of its inputs'."""
+        """The watermark of what is published with it; `inputs` is the combined watermark of its inputs."""
         return inputs
 
     def horizon_of(self, table: str, generation: int) -> int:
-        """The horizon of its pin of a build's generation; MIN where it has none."""
+        """The horizon of its pin of a build's generation; MIN if it has none."""
         found = (pin.horizon for pin in self.pins if (pin.table, pin.generation) == (table, generation))
         horizon = next(found, None)
         return MIN_TIMESTAMP if horizon is None else horizon
@@ -234,41 +235,41 @@ class ReleasePlan(ABC):
     # --- how many rows -------------------------------------------------------------------------------------------
 
     def rows(self, landed: Landed = no_rows) -> int:
-        """The rows that it takes of all that it reads, with those that it takes again."""
+        """How many rows it takes in all, including those that it takes again."""
         return self.rows_landed(landed)
 
     def rows_landed(self, landed: Landed = no_rows) -> int:
-        """Of the probe's rows those that it takes as they have landed, and not out of the quarantine of epochs that
+        """How many of the probe's rows it takes from the landed table, and not out of the quarantine of epochs that
         stay."""
         return landed(self.after, self.upto)
 
     def rows_waiting(self, landed: Landed = no_rows) -> int:
-        """The probe rows that wait until it is published: what it takes again is still where it was."""
+        """How many probe rows wait until it is published; rows that it takes again stay where they were until then."""
         return self.rows_landed(landed)
 
     def rows_taken(self, upto: int) -> int:
-        """The rows of one input that all releases have taken, this one included, of which `upto` have landed up to its
-        last epoch."""
+        """How many rows of one input all releases up to this one have taken, if `upto` rows have landed up to its last
+        epoch."""
         return upto
 
     def rows_left(self, landed: Landed, upto: int, *, published: bool) -> int:
-        """The probe rows of epochs up to `upto` that are in no commit, if this is the newest plan."""
+        """How many probe rows of epochs up to `upto` are in no commit, if this is the newest plan."""
         return landed(self.upto if published else self.after, upto)
 
     def settled_upto(self, probe: Location) -> int:
-        """The probe epoch up to which no row waits any more once it is published. `probe`: the landed table."""
+        """The probe epoch up to which no row waits once it is published. `probe`: the landed table."""
         return self.upto
 
     # --- what a person decides -----------------------------------------------------------------------------------
 
     @property
     def discards(self) -> bool:
-        """Whether nothing of it is published: a person has given up what it takes."""
+        """Whether nothing of it is published, because a person has given up the rows that it takes."""
         return self.kind == "discard"
 
     @property
     def when_discarded(self) -> str:
-        """What `tidegate discard` does to it while it is held."""
+        """What `tidegate discard` does to it while it is held, as text."""
         return "quarantines them"
 
     def given_up(self) -> Self:
@@ -292,7 +293,8 @@ class ReleasePlan(ABC):
         )
 
     def _plan(self) -> dict[str, Any]:
-        """The plan as it is stored. What an older one has no word for is left out, so that its digest stands."""
+        """The plan as it is stored. Fields that older plans lack are left out when empty, so that their digests stay
+        the same."""
         plan = {name: value for name, value in self._shared().items() if name not in ("insert", "generation", "epoch")}
         plan["pins"] = [pin.stored() for pin in self.pins]
         if self.definition is None:
@@ -301,13 +303,13 @@ class ReleasePlan(ABC):
 
     @abstractmethod
     def _own(self) -> dict[str, Any]:
-        """What is stored of its kind alone; reading back goes by it."""
+        """The fields that only its kind stores; they decide the kind when the plan is read back."""
 
     def _shared(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(ReleasePlan)}
 
     def as_kind(self, kind: type[Kind], /, **changed: Any) -> Kind:
-        """The same epoch as a plan of another kind, which `changed` has the fields of."""
+        """The same epoch as a plan of another kind, with the fields `changed`."""
         return kind(**{**self._shared(), **changed})
 
 

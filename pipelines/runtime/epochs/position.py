@@ -1,4 +1,4 @@
-"""Where the newest epoch of an INSERT stands, by the control tables and the target's own log."""
+"""How far the newest epoch of an INSERT is, by the control tables and the target's own log."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 @dataclass(frozen=True)
 class Waiting:
     """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load;
-    `held_by`: the inputs that hold the watermark; `reached` (ms, UTC): the watermark up to which none waits, where that
-    was asked for."""
+    `held_by`: the inputs that hold the watermark back; `reached` (ms, UTC): the watermark up to which no row waits, if
+    that was asked for."""
 
     reason: str
     rows: int
@@ -43,8 +43,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class End:
-    """Where a run of an INSERT ends: with what had landed of its inputs at some moment, by their (generation, epoch),
-    and in event time what their `watermark` (ms, UTC) had reached by then."""
+    """Where a run of an INSERT ends: at what had landed of its inputs at some moment, by their (generation, epoch), and
+    in event time at the `watermark` (ms, UTC) that they had reached by then."""
 
     landed: Mapping[str, tuple[int, int]]
     watermark: int = MIN_TIMESTAMP
@@ -58,7 +58,7 @@ class End:
 
 @dataclass(frozen=True)
 class Position:
-    """Where the newest epoch of an INSERT stands. All None before the first plan."""
+    """How far the newest epoch of an INSERT is. All None before the first plan."""
 
     plan: ReleasePlan | None
     staged: StagedRow | None
@@ -73,13 +73,13 @@ class Position:
 
     @property
     def unfinished(self) -> ReleasePlan | None:
-        """The newest plan, where its epoch is not published."""
+        """The newest plan, if its epoch is not published."""
         return None if self.state == "published" else self.plan
 
 
 @dataclass(frozen=True)
 class InsertOnLake:
-    """One INSERT on a lake: its names there, and what the lake says of it. Writes nothing."""
+    """One INSERT on a lake: its names there, and what the lake stores of it. Writes nothing."""
 
     lake: Lake
     pipeline: Pipeline
@@ -95,7 +95,7 @@ class InsertOnLake:
 
     @property
     def process(self) -> ProcessSpec:
-        """Of a process: its function, what it reads and what it writes. Raises PlanningError of any other INSERT."""
+        """Its process: the function, its inputs and outputs. Raises PlanningError if the INSERT is no process."""
         if self.insert.process is None:
             raise PlanningError(
                 f"{self.insert.id} is an INSERT of the script, and no process",
@@ -121,7 +121,7 @@ class InsertOnLake:
 
     @property
     def max_rows(self) -> int:
-        """About how many rows an epoch releases."""
+        """About how many rows an epoch releases at most."""
         return int(self._option("release.max-rows", "10000000"))
 
     def _option(self, name: str, default: str) -> str:
@@ -160,7 +160,7 @@ class InsertOnLake:
         return Position(plan, self._of(self.lake.staged, plan), self._of(self.lake.verdicts, plan), published)
 
     def pinned(self, pin: Pin) -> WatermarkRow:
-        """The log row of a pin. Raises LakeError where it is gone: only an epoch that has one can be pinned."""
+        """The log row of a pin. Raises LakeError if it is gone: only an epoch that has one can be pinned."""
         row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
         if row is None:
             path = self.lake.watermarks.path
@@ -173,7 +173,8 @@ class InsertOnLake:
         return row
 
     def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
-        """The row on this very plan. None where there is none, and where there are two: nobody knows which holds."""
+        """The row for this very plan. None if there is none, or if there are two, as it is not known which one
+        counts."""
         rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
         found = [row for row in rows if row.plan_digest == plan.digest]
         return found[0] if len(found) == 1 else None
@@ -183,17 +184,17 @@ class InsertOnLake:
         return self.probe.generation(generation).landed(after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """The probe rows that a plan releases, by the watermark log; in event time, and out of quarantine, as they were
-        counted for it. Of a process, the rows of all inputs."""
+        """How many probe rows a plan releases, by the watermark log; in event time, and out of quarantine, as counted
+        for the plan. Of a process, the rows of all inputs."""
         return plan.rows(partial(self.rows_between, plan.probe_generation))
 
     def waiting(self, position: Position) -> int:
-        """Landed probe rows that are in no commit yet: not released, staged, or held."""
+        """How many landed probe rows are in no commit yet: not released, staged, or held."""
         return waiting_rows(self.lake, self.insert.probe, position.plan, position.state == "published")
 
 
 def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bool) -> int:
-    """The landed rows of a probe that are in no commit of an INSERT yet, whose newest plan this is."""
+    """How many landed rows of a probe are in no commit of an INSERT yet; `plan` is its newest."""
     stream = Stream(lake, probe)
     landed = stream.newest
     if landed is None:

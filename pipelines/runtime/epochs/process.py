@@ -11,13 +11,13 @@ from tidegate.pipelines.runtime.epochs.plan import InputRange, Landed, ReleasePl
 from tidegate.pipelines.watermarks import Watermark
 
 NOT_HAVING = "not-having"
-"""The count, of a staged epoch, of emitted windows that HAVING leaves out."""
+"""The count of a staged epoch for emitted windows that HAVING leaves out."""
 
 
 @dataclass(frozen=True)
 class InputSpan(InputRange):
-    """What a process takes of one input: `rows` rows in all. The epochs up to `loaded` it takes before any other
-    input's: they have landed before the flip, which the process has waited for."""
+    """What a process takes of one input: `rows` rows in all. It takes the epochs up to `loaded` before those of any
+    other input: they landed before the flip, which the process has waited for."""
 
     rows: int
     loaded: int = 0
@@ -81,7 +81,7 @@ class ProcessPlan(ReleasePlan):
 
     @property
     def next_base(self) -> int:
-        """The epoch that the state after it is read from."""
+        """The epoch from which state has to be read afterwards."""
         return self.epoch if self.process.rewrite else self.process.base
 
     def _own(self) -> dict[str, Any]:

@@ -15,14 +15,15 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 @dataclass(frozen=True)
 class FromQuarantine:
-    """What a plan takes out of quarantine instead of what has landed: to release it again, or (`discards`) for good.
+    """What a plan takes out of quarantine instead of landed rows: to release it again, or (`discards`) to discard it
+    for good.
 
     Attributes:
-        reasons, epochs: What was asked for; none: all of them.
-        lots: What that was when it was planned.
-        oldest: No row of theirs that has a time lies before (ms, UTC).
-        upto: Only what was quarantined by epochs up to this one: what a person has seen. None: whatever there is.
-        by, because: Who asked, and why, in their own words.
+        reasons, epochs: What was asked for; empty: all.
+        lots: The rows that this meant when it was planned.
+        oldest: No row of theirs that has a time lies before this (ms, UTC).
+        upto: Only what epochs up to this one have quarantined: what a person has seen. None: all there is.
+        by, because: Who asked, and the reason that they gave.
     """
 
     discards: bool
@@ -52,7 +53,7 @@ class FromQuarantine:
 
 @dataclass(frozen=True, kw_only=True)
 class RequeuePlan(ReleasePlan):
-    """An epoch that takes rows which releases before it have quarantined, and leaves P and W as they are."""
+    """An epoch that takes rows which earlier releases have quarantined; it does not move P and W."""
 
     from_quarantine: FromQuarantine
 
@@ -99,7 +100,7 @@ class RequeuePlan(ReleasePlan):
         return "gives it up; the rows stay in quarantine"
 
     def given_up(self) -> Self:
-        """The rows are where they were."""
+        """The rows stay where they were."""
         return replace(self, from_quarantine=replace(self.from_quarantine, lots=()))
 
     def answers(self, request: FromQuarantine) -> bool:
@@ -117,11 +118,11 @@ class StreamRequeue(RequeuePlan, StreamPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class EventTimeRequeue(RequeuePlan, EventTimePlan):
-    """Of an INSERT in event time: what the releases have reached goes on with it."""
+    """Of an INSERT in event time; it carries on what the releases have reached."""
 
 
 def requeued(plan: ReleasePlan, last: ReleasePlan, taken: FromQuarantine) -> RequeuePlan:
-    """`plan`, the epoch after `last`, as one that takes rows out of quarantine."""
+    """`plan`, the epoch after `last`, as a plan that takes rows out of quarantine."""
     if isinstance(last, EventTimePlan):
         return plan.as_kind(EventTimeRequeue, time=last.time.then(), from_quarantine=taken)
     return plan.as_kind(StreamRequeue, from_quarantine=taken)

@@ -24,16 +24,16 @@ class LandedEpoch:
 
 
 OnEpoch = Callable[[LandedEpoch], None]
-"""Hears of an epoch once it has landed."""
+"""Called with an epoch once it has landed."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """What an advance of a source table did, and where it stands now.
+    """What an advance of a source table did, and how far the table is now.
 
     Attributes:
-        last: The newest row of its watermark log; None when nothing ever landed.
-        aligned: Where it stands in its alignment group, with its blocked splits; None outside of a group.
+        last: The newest row of its watermark log; None if nothing ever landed.
+        aligned: Its position in its alignment group, with its blocked splits; None outside of a group.
         ends: The ends that it went up to.
     """
 
@@ -74,7 +74,7 @@ class SourceDraft:
 
 @dataclass
 class DraftSplits:
-    """Splits as they are stored, and those that a source would add, which are kept here alone
+    """The stored splits, and those that a source would add, which are only in memory
     (tidegate.pipelines.connectors.protocol.SplitStore)."""
 
     stored: SplitStore

@@ -1,8 +1,8 @@
-"""Watermark alignment through the watermark log (FLIP-182): no server, so it holds across sources, pipelines and runs.
+"""Watermark alignment through the watermark log (FLIP-182): no server, so it works across sources, pipelines and runs.
 
-Every landed epoch of a source in a group leaves its splits' watermarks and its group in its log row. Whoever plans the
-next epoch of a member reads the newest row of every member, takes the least watermark, and gives no range to splits
-that are more than the drift ahead of it.
+The log row of every landed epoch of a source in a group has its splits' watermarks and its group. The planner of a
+member's next epoch reads the newest row of every member, takes the least watermark, and gives no range to splits that
+are more than the drift ahead of it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tidegate.pipelines.watermarks import (
 from tidegate.pipelines.watermarks.watermark import milliseconds
 
 NO_SPLIT = ""
-"""Stands for the splits of a source that has not shown any yet."""
+"""The split name of a source that has no splits yet."""
 
 
 @dataclass(frozen=True)
 class Blocked:
     """A split that gets no range until its group has caught up.
 
-    `since`: ms, UTC. `ahead_ms`: of the group's least watermark. `by`: (source, split) that holds the group.
-    `next_rowtime` (ms, UTC): of one that stands at its limit, the time of its next row, which is too far ahead; None of
-    one that is too far ahead itself.
+    `since`: ms, UTC. `ahead_ms`: how far it is ahead of the group's least watermark. `by`: the (source, split) that
+    holds the group back. `next_rowtime` (ms, UTC): the time of its next row, if that row is too far ahead; None if the
+    split itself is.
     """
 
     split: str
@@ -46,15 +46,17 @@ class Blocked:
 
 @dataclass(frozen=True)
 class GroupPosition:
-    """Where a source stands in its group.
+    """A source's position in its group.
 
-    `minimum` is the group's least watermark and `limit` the greatest that is not too far ahead (ms); None when nobody
-    is waited for, MIN_TIMESTAMP (and the drift) while a member has emitted nothing. `blocked` are this source's own
-    splits. `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any: what its own
-    slowest split has emitted does not hold that split, and a watermark that stays behind the rowtimes has them go
-    as much further: by what it stayed behind so far, and by `delay_ms` at least, which the table takes off its source's
-    own watermark. `ahead` are its splits that go on and that nobody waits for: others are behind them. `absent` are the
+    `minimum` is the group's least watermark and `limit` the greatest watermark that is not too far ahead (ms); None if
+    nobody is waited for, MIN_TIMESTAMP (and the drift) while a member has emitted nothing. `blocked` are this source's
+    own splits. `ahead` are its splits that go on and that nobody waits for, as others are behind them. `absent` are the
     members that have landed nothing.
+
+    `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any. It is not bounded by the
+    source's own slowest split. If the source's watermark stays behind its rowtimes, they may go as much further: by
+    how far it stayed behind so far, and at least by `delay_ms`, which the table subtracts from its source's own
+    watermark.
     """
 
     group: str
@@ -70,25 +72,25 @@ class GroupPosition:
 
     @property
     def too_far(self) -> frozenset[str]:
-        """The blocked splits that are too far ahead themselves. Of others the source knows: they are asked for."""
+        """The blocked splits that are too far ahead themselves. Other blocked splits are still planned: the source
+        knows their next rows."""
         return frozenset(item.split for item in self.blocked if item.next_rowtime is None)
 
     def to_log(self, idle_timeout_ms: int | None, next_rowtimes: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """As the source's log row has it. `next_rowtimes`: what `Step.next_rowtimes` said of the epoch."""
+        """As stored in the source's log row. `next_rowtimes`: the epoch's `Step.next_rowtimes`."""
         stored = {"idle_timeout_ms": idle_timeout_ms, "next_rowtimes": dict(next_rowtimes or {})}
         return {**asdict(self), **stored}
 
 
 def next_rowtimes_of(row: WatermarkRow | None) -> dict[str, int]:
-    """The rowtime of the next row of each split that was left out for alignment, as a row of the watermark log has
-    it."""
+    """The rowtime of the next row of each split that alignment held back, by a row of the watermark log."""
     return dict(row.alignment.get("next_rowtimes", {})) if row and row.alignment else {}
 
 
 @dataclass(frozen=True)
 class Members:
-    """Who is in which group. `known`: the tables of this pipeline and their group, None for none; it is they that say
-    whether such a table is a member. Of all other tables of the lake their newest log row says it."""
+    """Which tables are in which group. `known`: the tables of this pipeline and their group, None for none; for these
+    it decides. For all other tables of the lake their newest log row decides."""
 
     lake: Lake
     known: Mapping[str, str | None] = field(default_factory=dict)
@@ -111,10 +113,10 @@ def group_position(
     next_rowtimes: Mapping[str, int] | None = None,
     delay_ms: int = 0,
 ) -> GroupPosition:
-    """Where `source` stands in its group at `now` (ms, UTC).
+    """The position of `source` in its group at `now` (ms, UTC).
 
-    `splits` are its own, and `next_rowtimes` what is known of their next rows, where its newest log row is not written
-    yet. `delay_ms`: as of GroupPosition.
+    `splits` are its own, and `next_rowtimes` what is known of their next rows, if its newest log row is not written
+    yet. `delay_ms`: see GroupPosition.
     """
     rows = dict(members.rows(alignment.group))
     following = next_rowtimes_of(rows.get(source)) if next_rowtimes is None else next_rowtimes
@@ -133,7 +135,7 @@ def group_position(
 
 
 def group_position_of(lake: Lake, row: WatermarkRow, now: int) -> GroupPosition | None:
-    """Where the source of a log row stands at `now`, by the log alone; None outside of a group.
+    """The position of the source of a log row at `now`, by the log alone; None outside of a group.
 
     A member that had landed nothing when the row was written is waited for until it has.
     """
@@ -154,7 +156,7 @@ def _position(
     alignment: WatermarkAlignment,
     delay_ms: int,
 ) -> GroupPosition:
-    """All but since when splits are blocked."""
+    """The position, without the times since when splits are blocked."""
     drift = milliseconds(alignment.max_drift, "the drift", zero=True)
     slowest = coordinator.slowest
     if slowest is None:
@@ -177,7 +179,7 @@ def _not_aligned(split: SplitWatermark) -> bool:
 
 
 def _at_limit(found: GroupPosition, own: Sequence[SplitWatermark], next_rowtimes: Mapping[str, int]) -> GroupPosition:
-    """`found` with those blocked as well that are not too far ahead themselves, but whose next row is."""
+    """`found`, plus as blocked those splits whose next row is too far ahead, though they are not."""
     if found.minimum is None or found.held_by is None or found.reach is None:
         return found
     more = [
@@ -191,7 +193,7 @@ def _at_limit(found: GroupPosition, own: Sequence[SplitWatermark], next_rowtimes
 def _reach(
     coordinator: AlignmentCoordinator, source: str, going: Sequence[SplitWatermark], delay_ms: int
 ) -> int | None:
-    """How far the rowtimes of the splits that go on may come, for all of them together."""
+    """The greatest rowtime that the next rows of the splits that go on may have; one for all of them."""
     names = [split.split for split in going] or [NO_SPLIT]
     allowed = [limit for limit in (coordinator.reach(source, name) for name in names) if limit is not None]
     behind = [split.rowtime - split.timestamp for split in going if split.rowtime is not None and _has_emitted(split)]
@@ -214,10 +216,10 @@ def _since(
     moved: Set[str],
     now: int,
 ) -> tuple[Blocked, ...]:
-    """The blocked splits with the time since when they are: now for one that has `moved` since the source's own log
-    row, and else as that row has it. Any other was not blocked when that row was written: it is since the holder's
-    first row after it that is as far behind, or else since that row itself. One that stands at its limit is since that
-    row, or since now where it did not know of the row that comes next."""
+    """The blocked splits with the times since when they are blocked: now for one that has `moved` since the source's
+    own log row; for one that this row has as blocked, the row's time. Any other became blocked later: at the first row
+    of the split that holds the group after which it was too far ahead, or else at the source's own row. A split whose
+    next row is too far ahead is blocked since that row, or since now if the row did not know of its next row."""
     if not found.blocked or found.held_by is None or found.minimum is None:
         return ()
     own, (holder, split), minimum = rows.get(source), found.held_by, found.minimum
@@ -242,7 +244,7 @@ def _since(
 
 
 def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
-    """What splits report; one that is idle or has ended reports nothing, a source without splits that it is behind."""
+    """The watermarks of splits; idle and ended ones have none, and a source without splits is at the beginning."""
     if not splits:
         return {NO_SPLIT: Watermark(MIN_TIMESTAMP)}
     return {
@@ -253,7 +255,7 @@ def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
 
 
 def _emitted(row: WatermarkRow | None, now: int) -> dict[str, Watermark]:
-    """What another member's newest log row reports. Its idle timeout runs on where nobody lands it."""
+    """What another member's newest log row reports. Its idle timeout passes even if nobody lands it."""
     splits = counting(stored_splits(row))
     timeout = row.alignment["idle_timeout_ms"] if row and row.alignment else None
     if timeout is not None:

@@ -140,17 +140,17 @@ def functions_of(table: Table, functions: Mapping[str, UserFunction]) -> tuple[U
 
 
 def plan_instant(stored: StoredStep) -> Column:
-    """The plan's instant, which stands for every "now" of a step."""
+    """The plan's instant, used for every "now" of a step."""
     return F.expr(given(f"timestamp_millis({stored.planned_at}L)"))
 
 
 def committed_rows(own: Generation, spark: SparkSession, stored: StoredStep) -> DataFrame:
-    """The rows of a step that are in its table, with the plan's instant for a watermark that names it."""
+    """The committed rows of a step, with the plan's instant for a watermark that uses it."""
     return own.rows(spark, stored.epoch - 1, stored.epoch).withColumn("_instant", plan_instant(stored))
 
 
 def stored_as_delivered(table: Table) -> bool:
-    """Whether every column is stored just as the source delivers it: none has to be computed."""
+    """Whether every column is stored as the source delivers it, so that none has to be computed."""
     return all(column.expression is None and column.delivered is None for column in table.stored_columns)
 
 
@@ -189,7 +189,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
 
 
 def _batches(function: UserFunction) -> Callable[..., pa.Array]:
-    """A plain function, which is all that Spark takes."""
+    """A plain function: Spark takes no other callable."""
     over = ArrowFunction(function, tuple(entry or os.getcwd() for entry in sys.path))
 
     def call(splits, offsets, *columns):  # without annotations: Spark would read them

@@ -1,4 +1,4 @@
-"""What fails while an epoch's rows are read, reported with the table, the expression, the step and the state; and which
+"""Errors while an epoch's rows are read, reported with the table, the expression, the step and the state; and which
 table may not be read anew."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Failed:
 
 
 def failed_expression(error: BaseException, table: Table, watermark: str | None) -> Failed | None:
-    """The computed column or watermark of `table` that Spark's `error` comes from; None where it names none of them.
+    """The computed column or watermark of `table` that Spark's `error` comes from; None if it names none of them.
 
     `watermark` is the Spark SQL that the table's strategy evaluates. Spark's error has the text of an expression and
     the part of it that failed. Of two expressions with the same text the first is named: both fail on the same row.
@@ -75,13 +75,13 @@ UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing 
 
 
 def place(stored: StoredStep) -> str:
-    """Which step it is, for people."""
+    """Which step it is, for error messages."""
     return f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}"
 
 
 @contextmanager
 def reading(own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
-    """Raise what watermarks, Spark, Delta Lake and the disk throw as what it means for the step. `watermark`: the Spark
+    """Turn errors of watermarks, Spark, Delta Lake and the disk into typed errors of the step. `watermark`: the Spark
     SQL that the table's strategy evaluates."""
     try:
         yield
@@ -110,7 +110,7 @@ def releasing(lake: Lake, table: str) -> list[str]:
 
 
 def refuse_second_release(lake: Lake, table: str) -> None:
-    """Raise PlanningError where a new generation of a table would publish its rows a second time."""
+    """Raise PlanningError if a new generation of a table would publish its rows a second time."""
     if inserts := releasing(lake, table):
         names = " and ".join(inserts)
         raise PlanningError(
@@ -125,8 +125,7 @@ def refuse_second_release(lake: Lake, table: str) -> None:
 
 @contextmanager
 def own_way_out(lake: Lake, table: str) -> Iterator[None]:
-    """What an error of a source or of its table says to do next, without a new generation where that would be
-    refused."""
+    """Adapt an error's advice: a new generation is not suggested if it would be refused."""
     try:
         yield
     except TidegateError as error:

@@ -1,6 +1,5 @@
-"""The next epoch of a source table: what the source and its alignment group (FLIP-182) make of it, stored before
-anything is read.
-"""
+"""The next epoch of a source table, as its source and its alignment group (FLIP-182) decide it; stored before anything
+is read."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ alignment group. A source that cannot read up to a time may pass the group's lim
 
 @dataclass(frozen=True)
 class Membership:
-    """A table under its strategy's alignment. Where that names no group, nothing holds the table back."""
+    """A table in its alignment group. If its strategy names no group, nothing holds the table back."""
 
     stream: Stream
     table: Table
@@ -53,17 +52,17 @@ class Membership:
     clock: Clock
 
     def now(self, generation: int) -> alignment.GroupPosition | None:
-        """Where a generation of the table stands by the watermark log as it is now; None outside of a group."""
+        """The table's position by the watermark log as it is now; None outside of a group."""
         if self.strategy.alignment is None:
             return None
         splits = stored_splits(self.stream.generation(generation).last)
         return self._position(self.strategy.alignment, self.clock(), splits)
 
     def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
-        """What the source is to plan next, with what its group lets it have.
+        """What the source is to plan next, within what its group allows.
 
-        A bounded phase is never held back, nor what has to be read before it is over: all that joins to the table
-        waits for its flip.
+        A bounded phase is never held back, nor what has to be read before it is over: everything that joins to the
+        table waits for its flip.
         """
         written = context.options.get(MAX_ROWS)
         request = PlanRequest(
@@ -89,7 +88,7 @@ class Membership:
         return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
 
     def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
-        """An epoch's log row with where it leaves the table in its group. `next_rowtimes`: what its plan said."""
+        """An epoch's log row with the table's position in its group after it. `next_rowtimes`: as planned."""
         if self.strategy.alignment is None:
             return row
         stands = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
@@ -126,7 +125,7 @@ class EpochPlanner:
     def draft(
         self, source: Source, context: SourceContext, position: SourcePosition, ends: Json, instant: int
     ) -> Step | None:
-        """The next step up to `ends`, which is not stored; None where there is nothing to land, or to say."""
+        """The next step up to `ends`, which is not stored; None if there is nothing to land or to log."""
         request = self.membership.request(context, position, ends, instant)
         stops = self.membership.stops(request, context.generation)
         planned = Planned() if stops else self._planned(source, request)
@@ -141,7 +140,7 @@ class EpochPlanner:
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
 
     def _planned(self, source: Source, request: PlanRequest) -> Planned:
-        """The source's word. Raises SourceError where it is none: a type checker may not have seen the connector."""
+        """The source's plan. Raises SourceError if it is invalid: a type checker may not have seen the connector."""
         planned: object = source.plan(request)
         if not isinstance(planned, Planned):
             raise SourceError(
@@ -153,7 +152,7 @@ class EpochPlanner:
         return planned
 
     def plan(self, source: Source, context: SourceContext, position: SourcePosition, ends: Json) -> StoredStep | None:
-        """The next step, stored. Raises SourceError, and ConcurrentRun where another runner has planned the epoch."""
+        """The next step, stored. Raises SourceError, and ConcurrentRun if another runner has planned the epoch."""
         instant = self.clock()
         step = self.draft(source, context, position, ends, instant)
         if step is None:
@@ -183,8 +182,8 @@ class EpochPlanner:
         held: Mapping[str, int],
         instant: int,
     ) -> Step | None:
-        """A step that reads nothing, where the log has to say something all the same: that the idle timeout of a split
-        has passed, or that one stands at its limit, since its next row is too far ahead of the group."""
+        """A step that reads nothing, made when the log has to record something: that the idle timeout of a split has
+        passed, or that a split's next row is too far ahead of the group."""
         last = self.stream.generation(generation).last
         if position.previous is None or last is None:
             return None
@@ -202,5 +201,5 @@ class EpochPlanner:
 
 
 def next_epoch(position: SourcePosition) -> int:
-    """The number of the epoch after all that are planned."""
+    """The number of the next epoch to plan."""
     return position.previous.epoch + 1 if position.previous else 1

@@ -165,8 +165,8 @@ class SourceRunner:
         resnapshot: bool = False,
         on_epoch: OnEpoch | None = None,
     ) -> Generator[EpochWriter, Writing, Advance]:
-        """What `advance` does, for who drives it: it stops where the rows of a step are to be written, and is sent how
-        (`EpochWriter.commit`). Where it is closed instead, all is as after a crash."""
+        """The steps of `advance`, for its driver: it yields where the rows of a step are to be written, and is sent how
+        (`EpochWriter.commit`). If it is closed instead, everything is as after a crash."""
         self.leases.acquire(self.table.name)
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
@@ -201,8 +201,8 @@ class SourceRunner:
         )
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
-        """What `advance` would land first, as of now; stores nothing, and asks for no lease. Raises SourceError, and
-        PlanningError as `advance`."""
+        """What `advance` would land first, as of now; stores nothing, and takes no lease. Raises SourceError, and
+        PlanningError as `advance` does."""
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
         name, generation = self.table.name, self._generation(resnapshot)
@@ -225,7 +225,7 @@ class SourceRunner:
     def opened(
         self, generation: int, wrapped: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
-        """The source and what it may use; what is raised meanwhile shows no secret."""
+        """The source and its context; errors raised meanwhile show no secret."""
         masked = Mask.of([self.table, *self.peers], self.environment).over()
         with masked, own_way_out(self.lake, self.table.name):
             refuse_lost_source(self.lake, self.table.name, generation)
@@ -269,7 +269,7 @@ class SourceRunner:
         return self._log(stored, row)
 
     def _prepare(self, spark: SparkSession) -> None:
-        """Make the table, or check that it is what is declared; let Spark know the functions of its columns."""
+        """Make the table, or check that it is as declared; register the functions of its columns in Spark."""
         if self.stream.path not in self.ready:
             added = self.definitions.added(self.table.name) if self.definitions else ()
             columns = lake_rows.stored_columns(self.table)

@@ -24,17 +24,17 @@ KEY_PREFIX = "_key_"
 
 
 def record_columns(table: Table) -> dict[str, str]:
-    """What a record of a table has: name -> Spark type."""
+    """The columns of a table's records: name -> Spark type."""
     return {column.name: column.spark_type for column in table.stored_columns}
 
 
 def input_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str, str]:
-    """What the function is handed of an input: name -> Spark type."""
+    """The columns of an input as the function gets them: name -> Spark type."""
     return spec.windowed.records if spec.windowed else record_columns(pipeline.table(spec.inputs[place].table))
 
 
 def output_columns(pipeline: Pipeline, spec: ProcessSpec, place: int) -> dict[str, str]:
-    """What the function gives to an output: name -> Spark type."""
+    """The columns that the function gives to an output: name -> Spark type."""
     return spec.windowed.emitted if spec.windowed else record_columns(pipeline.table(spec.outputs[place]))
 
 
@@ -61,7 +61,7 @@ def state_columns(pipeline: Pipeline, spec: ProcessSpec) -> StateColumns:
 
 
 def key_columns(columns: StateColumns) -> tuple[tuple[str, str], ...]:
-    """The columns that make the key, in order, each with its Arrow type; of an input without a key, its split."""
+    """The columns of the key, in order, each with its Arrow type; for an input without a key, its split."""
     return tuple((name.removeprefix(KEY_PREFIX), str(kind)) for name, kind in columns.keys)
 
 
@@ -109,7 +109,7 @@ def ensure_state(path: Address, columns: StateColumns, name: str) -> None:
 
 
 def _covers(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether what is stored has every field of `wanted`, which `_grows` out of it."""
+    """Whether what is stored has every field of `wanted`, to which it `_grows`."""
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
         there = {field.name: field.type for field in stored}
         return all(field.name in there and _covers(there[field.name], field.type) for field in wanted)
@@ -119,7 +119,7 @@ def _covers(stored: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _grows(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether what is stored can be read as `wanted`: the same, with fields more or fewer in its rows."""
+    """Whether what is stored can be read as `wanted`: the same type, whose rows may have more or fewer fields."""
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
         there = {field.name: field.type for field in stored}
         return all(field.name not in there or _grows(there[field.name], field.type) for field in wanted)
@@ -135,7 +135,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """One type for what Arrow has several of."""
+    """One Arrow type where Arrow has several for the same values."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

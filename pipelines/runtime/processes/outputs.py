@@ -1,4 +1,4 @@
-"""From what the tasks of a process hand on to staged rows, and to what they report."""
+"""From the tasks' output to staged rows, and to what the tasks report."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 REPORTS = "report"
-"""The disposition of reports: they are read when they are written, and belong to nothing."""
+"""The disposition of reports: they are read once written, and belong to no table."""
 
 PROCESSED = "processed"
-"""The count of probe rows that the function has taken."""
+"""The count of probe rows that went into the function."""
 
 
 def staged_rows(
@@ -61,7 +61,7 @@ def _discarded(plan: ReleasePlan) -> str:
 
 
 def _asked(rows: DataFrame, constraints: Sequence[Constraint]) -> DataFrame:
-    """The rows with what the target's constraints say of each that would be published."""
+    """The rows with the result of the target's constraints for each that would be published."""
     bit = bits(constraints)
     mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in constraints)
     asked = rows.selectExpr("*", f"IF(_disposition = 'publish', {mask}, 0L) AS {MASK}")
@@ -95,8 +95,8 @@ def read_reports(folder: Location) -> list[dict[str, Any]]:
 
 
 def same_on_every_task(insert: str, reports: Sequence[Mapping[str, Any]], tasks: int) -> None:
-    """Every task has reported, and all have come to the same broadcast state and the same last records, of which those
-    of one task are kept. Raises ProcessError."""
+    """Check that every task has reported, and that all have the same broadcast state and the same last records, of
+    which one task's are used. Raises ProcessError."""
     reported = [report["task"] for report in reports]
     if reported != list(range(tasks)):
         what = f"of {tasks} tasks of {insert}, {len(reported)} have reported what they did"
@@ -134,7 +134,7 @@ _TIME, _IDLE = EVENT_TIME_WATERMARK_DECLARATION.identifier, IDLE_STATUS_WATERMAR
 
 @dataclass(frozen=True)
 class OutputsTime:
-    """What stands of the outputs once an epoch is published; `timestamp` is ms, UTC.
+    """The outputs' watermark and idleness once an epoch is published; `timestamp` is ms, UTC.
 
     `declared`: the last value of every other watermark, by its identifier.
     """
@@ -150,20 +150,20 @@ class OutputsTime:
 
     @classmethod
     def of(cls, row: StagedRow) -> OutputsTime:
-        """Read back; rows of before there was more have the first two."""
+        """Read back; older rows have only the first two."""
         return cls(*row.facts[FACT])
 
     def after(
         self, spec: ProcessSpec, processing_time: bool, emitted: Sequence[Mapping[str, int | bool]]
     ) -> OutputsTime:
-        """What stands after an epoch.
+        """The outputs' time after an epoch.
 
-        Event time never goes back. Inputs in processing time make outputs that are, unless the function itself emits
-        event time: its outputs have that from MIN_TIMESTAMP on, and none but that.
+        Event time never goes back. Inputs in processing time make outputs in processing time, unless the function
+        itself emits event time: then its outputs have event time from MIN_TIMESTAMP on, and only that.
 
         Args:
-            processing_time: The inputs were, at the end of the epoch.
-            emitted: What each of its tasks has sent on.
+            processing_time: The inputs were in processing time at the end of the epoch.
+            emitted: What each task has forwarded.
         """
         values = _of_all_tasks([*spec.declarations, *spec.shape.watermarks], emitted)
         declared = {**self.declared, **{name: value for name, value in values.items() if name not in (_TIME, _IDLE)}}
@@ -176,7 +176,7 @@ class OutputsTime:
 def _of_all_tasks(
     declarations: Iterable[WatermarkDeclaration], emitted: Sequence[Mapping[str, int | bool]]
 ) -> dict[str, int | bool]:
-    """One value of each watermark for those of several tasks."""
+    """One value of each watermark from those of several tasks."""
     declared = by_identifier(declarations)
     names = {name for values in emitted for name in values}
     return {name: combined(declared, name, [values[name] for values in emitted if name in values]) for name in names}

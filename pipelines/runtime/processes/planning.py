@@ -1,4 +1,4 @@
-"""Which landed epochs the next epoch of a process takes, and how far its time comes."""
+"""Which landed epochs the next epoch of a process takes, and how far its time goes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tidegate.pipelines.watermarks.watermark import instant
 
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
-    """All that has landed of every input, as soon as there is a row, or the time has moved, or a timer is due, or an
-    input has emitted another watermark (that it is idle, or active again).
+    """Plans epochs that take all that has landed of every input: as soon as there is a row, the time has moved, a timer
+    is due, or an input has emitted another watermark (that it is idle, or active again).
 
-    A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: what they have
-    landed until then is met by every record of the others. One with a single input never waits.
+    A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: every record of
+    the others sees what these have landed until then. One with a single input never waits.
 
-    `until`: the moment (ms, UTC) after which the run that asks does not follow the clock. A timer that came due later
-    is the next run's, else one in processing time that is always set again would keep a run going for ever.
+    `until`: the moment (ms, UTC) up to which a run follows the clock. A later timer is the next run's; otherwise a
+    processing-time timer that is always set again would keep a run going for ever.
     """
 
     until: int | None = None
@@ -89,29 +89,30 @@ class ProcessPlanner(ReleasePlanner):
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
     ) -> ReleasePlan:
-        """See `ReleasePlanner.instead_of`. Raises PlanningError too where keys are not where they were."""
+        """See `ReleasePlanner.instead_of`. Also raises PlanningError if keys have moved to other buckets."""
         held = position.plan
         if isinstance(held, ProcessPlan):
             self._check_unchanged(state_before(self.on_lake, held.epoch, held.process.base))
         return super().instead_of(position, kind, on_unmatched)
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
-        """See `ReleasePlanner.anew`: so a function that fails at a record is mended. Raises PlanningError too where
-        keys are not where they were."""
+        """See `ReleasePlanner.anew`: it lets a function that fails at a record be mended. Also raises PlanningError if
+        keys have moved to other buckets."""
         if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
         self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
         return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
-        """Asked before a plan is stored: one that cannot be staged would stand in the way of the old key."""
+        """Checked before a plan is stored: a plan that cannot be staged would keep the script with the old key from
+        running."""
         key = key_columns(state_columns(self.on_lake.pipeline, self.spec))
         check_unchanged(self.on_lake.insert.id, state, self.spec.buckets, key, self.spec.definition)
 
     def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
-        """What each input has landed since `last`; None where nothing has ever landed of any.
+        """What each input has landed since `last`; None if nothing has ever landed of any.
 
-        Raises PlanningError where an input was started again, or is another one than before.
+        Raises PlanningError if an input was started again, or is another one than before.
         """
         then = {span.table: span for span in last.process.inputs} if isinstance(last, ProcessPlan) else {}
         found = []
@@ -135,7 +136,8 @@ class ProcessPlanner(ReleasePlanner):
         return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
 
     def _flip(self, item: ProcessInput) -> int | None:
-        """The epoch of the flip that the process waits for, 0 where it waits for none of this input; None before it."""
+        """The epoch of the flip that the process waits for; 0 if it does not wait for this input; None before the
+        flip."""
         spec, pipeline = self.spec, self.on_lake.pipeline
         table = pipeline.table(item.table)
         own = pipeline.process_output(item.table)
@@ -166,7 +168,7 @@ class ProcessPlanner(ReleasePlanner):
         return last.next_base if isinstance(last, ProcessPlan) else 0
 
     def _nothing_to_do(self, found: EpochSteps, spans: tuple[InputSpan, ...], state: StateBefore) -> str | None:
-        """Why there is no epoch; None where there is one."""
+        """Why there is no epoch to plan; None if there is one."""
         steps, least = found.steps, state.least_timer
         if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):
             return None

@@ -1,8 +1,7 @@
 """Where the state of a process is: which row groups hold a bucket, and when its first timer is due.
 
-Every epoch writes the keys that it has touched, in files of its own; what it wrote is part of the row that says what it
-has staged, so it counts exactly if the epoch does. From time to time an epoch writes all keys, and is the base from
-which later ones read.
+Every epoch writes the keys that it changed, in files of its own, which its staged row names: so they count exactly if
+the epoch does. From time to time an epoch writes all keys, and is the base from which later ones read.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ KeyColumns = tuple[tuple[str, str], ...]
 
 FACT = "state"
 REWRITE_AFTER = 32
-"""Epochs after which all state is written anew."""
+"""Epochs after which all state is rewritten."""
 MOST_DEAD = 3
-"""All state is written anew where more rows than this many a living key were written."""
+"""All state is rewritten when more than so many rows were written for each living key."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class StateFiles:
         folder: In the state's table.
         files: As `survey` describes them, and `groups`: the bucket of each row group.
         buckets: Of every bucket that has state: [its first timer or None, how many keys live].
-        buckets_of: Into how many buckets keys are put.
-        key: The columns that make the key, each with its Arrow type; None where no epoch has stored them.
-        definition: What SQL's windows keep (`WindowedQuery.definition`); None of any other function.
+        buckets_of: Into how many buckets keys are divided.
+        key: The columns of the key, each with its Arrow type; None if no epoch has stored them.
+        definition: Identifies the state of SQL's windows (`WindowedQuery.definition`); None for any other function.
     """
 
     folder: str
@@ -84,7 +83,7 @@ class StateBefore:
 
     @property
     def least_timer(self) -> int | None:
-        """When the first timer of all is due (ms, UTC)."""
+        """When the first of all timers is due (ms, UTC)."""
         return min((word[0] for word in self.buckets.values() if word[0] is not None), default=None)
 
     @property
@@ -93,7 +92,7 @@ class StateBefore:
 
     @property
     def worn(self) -> bool:
-        """Whether so much was written since the base that the next epoch should write all anew."""
+        """Whether so much was written since the base that the next epoch should rewrite all state."""
         written = sum(epoch.rows for epoch in self.epochs)
         return len(self.epochs) >= REWRITE_AFTER or written > MOST_DEAD * max(self.living, 1_000)
 
@@ -115,8 +114,8 @@ class StateBefore:
 def state_before(on_lake: InsertOnLake, epoch: int, base: int) -> StateBefore:
     """The state as the published epochs before `epoch` have left it, read from `base` on.
 
-    Raises LakeError where the state's table is not where the target is, or a file of it is gone: a process never begins
-    again from nothing.
+    Raises LakeError if the state's table is missing though the target is there, or a file of it is gone: a process
+    never starts again from nothing.
     """
     path = on_lake.lake.state_path(on_lake.insert)
     rows = published_rows(on_lake, epoch, base)
@@ -134,11 +133,11 @@ def state_before(on_lake: InsertOnLake, epoch: int, base: int) -> StateBefore:
 def check_unchanged(
     insert: str, before: StateBefore, buckets: int, key: KeyColumns, definition: str | None = None
 ) -> None:
-    """Keys are where they were: in as many buckets, and made of the same columns in the same order. What SQL's windows
-    keep is what it was.
+    """Check that keys are in the same buckets as before (as many buckets, the same key columns in the same order), and
+    that the state of SQL's windows means the same.
 
-    Raises PlanningError: with another key, or another number of buckets, no stored row would be found again; and what
-    is stored of an open window would be half of one statement and half of another.
+    Raises PlanningError: with another key or another number of buckets no stored row would be found again; with another
+    statement, stored windows would be half of one statement and half of another.
     """
     if not before.epochs:
         return
@@ -174,9 +173,9 @@ def _shown(key: KeyColumns) -> str:
 
 
 def published_rows(on_lake: InsertOnLake, epoch: int, base: int) -> list[StagedRow]:
-    """What the published epochs from `base` to the one before `epoch` have staged: a row of each.
+    """The staged rows of the published epochs from `base` to the one before `epoch`.
 
-    Raises LakeError where a row is gone: the state would be without what that epoch has written.
+    Raises LakeError if a row is gone: the state would lack what that epoch has written.
     """
     plans = [stored_plan(row) for row in on_lake.lake.epochs.rows(on_lake.owner, since=base)]
     gone = {plan.supersedes for plan in plans}
@@ -203,7 +202,7 @@ def _lost(on_lake: InsertOnLake, path: Location, what: str) -> LakeError:
 def merged(
     before: Mapping[int, tuple[int | None, int]], reports: Sequence[Mapping[str, Any]]
 ) -> dict[int, tuple[int | None, int]]:
-    """Every bucket's word once an epoch's tasks have reported theirs."""
+    """The state of every bucket after all tasks of an epoch have reported."""
     found = dict(before)
     for report in reports:
         found |= {int(bucket): (word[0], word[1]) for bucket, word in report["buckets"].items()}

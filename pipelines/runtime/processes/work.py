@@ -1,6 +1,6 @@
 """The epochs of a process: as for an INSERT, with commits of their own for the state and the outputs' watermark.
 
-    plan n -> staged files and their row -> verdict -> second output -> quarantine -> state -> target -> watermark
+  plan n -> staged files and their row -> verdict -> second output -> quarantine -> state -> target -> watermark
 
 The target's commit publishes the epoch, as always. State comes before it and is read up to the last published epoch
 only: what a crash leaves half done is done again, each commit once.
@@ -306,7 +306,7 @@ def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
 
 @dataclass(frozen=True)
 class ProcessWork(EpochWork):
-    """What is done for one process. `until`: see `ProcessPlanner`."""
+    """The planner, stager and commits of one process. `until`: see `ProcessPlanner`."""
 
     until: int | None = None
 
@@ -349,7 +349,7 @@ class ProcessWork(EpochWork):
         ]
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:
-        """What the epoch has written of the state. A base of it takes the place of all before it."""
+        """The state that the epoch has written. A base replaces everything before it."""
         path, state = self.on_lake.lake.state_path(self.on_lake.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in state.files]
         rewrites = isinstance(plan, ProcessPlan) and plan.process.rewrite and plan.epoch > 1
@@ -360,7 +360,7 @@ class ProcessWork(EpochWork):
         )
 
     def _log(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
-        """The outputs' rows of the watermark log: from here on this epoch has landed for whoever reads them."""
+        """The outputs' rows of the watermark log: with them this epoch has landed for readers of the outputs."""
         time = OutputsTime.of(staged)
         return [
             LogCommit(

@@ -1,10 +1,10 @@
 """Recompute every published epoch from its pins, and compare: target and quarantine must hold exactly those rows.
 
-Equal means equal as multisets, in both directions. What can no longer be recomputed is never called equal: rows that
-have passed out of retention, and epochs that another text of the INSERT made, are reported as such.
+Equal means equal as multisets, in both directions. What can no longer be recomputed is never called equal: rows beyond
+retention, and epochs of another text of the INSERT, are reported as such.
 
-An epoch is recomputed by the definition that it was made under, as the lake keeps it: the script at hand may have been
-changed since.
+An epoch is recomputed by the definition that it was made under, as the lake stores it: the script may have changed
+since.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class _Verification:
         return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
 
     def _quarantined(self, epochs: Sequence[ReleasedEpoch]) -> Unproved:
-        """The epochs of whose quarantined rows some were released or discarded since, and removed by retention; and
-        those that had joined such rows again."""
+        """The epochs some of whose quarantined rows were released or discarded since and then removed by retention; and
+        the epochs that had joined such rows again."""
         path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
         found: Unproved = {}
         for item in removed(quarantined_in(epochs), removed_upto(self.lake, self.insert, path)):

@@ -1,4 +1,4 @@
-"""The strategies that Tidegate brings, as Spark SQL aggregates over an epoch's rows: no row enters Python.
+"""The built-in strategies, as Spark SQL aggregates over an epoch's rows: no row enters Python.
 
 Each row has a value (FLIP-66: what the expression gives; FLIP-126: its rowtime - delay - 1 ms) and a split's watermark
 is the greatest value so far. Periodic: emitted at the end of the epoch. Punctuated: emitted after every `gap` rows. A
@@ -97,7 +97,7 @@ _KIND = "greatest"
 
 
 def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, splits_before: SplitsBefore) -> list[SplitPass]:
-    """What `rows` (with _split, _offset, _seq, _rowtime) say of every split that they have."""
+    """The pass of `rows` (with _split, _offset, _seq, _rowtime) for every split that they have."""
     if rows is None:
         return []
     found = _by_splits(valued(rows, generator), gap, splits_before).collect()  # one row a split
@@ -105,7 +105,7 @@ def scan(rows: DataFrame | None, generator: BuiltIn, gap: int | None, splits_bef
 
 
 def _by_splits(rows: DataFrame, gap: int | None, splits_before: SplitsBefore) -> DataFrame:
-    """By one aggregate; over rows in order where a longer `gap` asks for it."""
+    """By one aggregate; over ordered rows if `gap` is above 1."""
     emitted = []
     if gap is not None and gap > 1:
         rows, emitted = _emitting(rows, gap, splits_before), [F.max("_emitted").alias("emitted")]
@@ -120,8 +120,8 @@ def _by_splits(rows: DataFrame, gap: int | None, splits_before: SplitsBefore) ->
 
 
 def split_pass(row: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> SplitPass:
-    """The log's columns of a split, from what was counted of its rows: _split, rows, late, greatest (value, ms),
-    rowtime (the greatest, ms), and with a `gap` above 1 what was emitted."""
+    """The log's columns of a split, from its counts: _split, rows, late, greatest (value, ms), rowtime (the greatest,
+    ms), and with a `gap` above 1 what was emitted."""
     split, before = row["_split"], splits_before.emitted(row["_split"])
     known, since = remembered(splits_before.state(split))
     greatest = max((value for value in (known, row["greatest"]) if value is not None), default=None)
@@ -132,7 +132,8 @@ def split_pass(row: Mapping[str, Any], gap: int | None, splits_before: SplitsBef
 
 
 def remembered(state: Any) -> tuple[int | None, int]:
-    """(the greatest value so far, rows since the last emission) of a stored state; that of another strategy is none."""
+    """(the greatest value so far, rows since the last emission) of a stored state; initial values for another
+    strategy's state."""
     if isinstance(state, int):  # a lake of version 0.1
         return state, 0
     if isinstance(state, dict) and _KIND in state:
@@ -145,10 +146,10 @@ _BOUNDS = (_FIRST, _LAST, _GREATEST, _ROWTIME)
 
 
 def tally(splits_before: SplitsBefore, gap: int | None) -> list[Column]:
-    """Counted over `valued` rows on their way into the lake: what `scan` would find, if they are all of one split.
+    """Aggregates over `valued` rows on their way into the lake: what `scan` would find if they are all of one split.
 
-    Which splits they are of is not counted row by row: to compare strings costs more than all the rest. The files know.
-    What a longer `gap` emits is not to be had without an order; then each value is computed, no more.
+    Their splits are not counted row by row, as comparing strings costs more than all the rest: the files' bounds give
+    them. What a `gap` above 1 emits needs an order; then only the values are computed.
     """
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
@@ -158,14 +159,14 @@ def tally(splits_before: SplitsBefore, gap: int | None) -> list[Column]:
 @dataclass(frozen=True)
 class Tally:
     """What a task counts of `valued` rows that it writes itself, as numbers by name: `rows` and `truncates`, and what
-    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values are enough to know what is
-    emitted, which they are not for a gap above 1."""
+    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values suffice to know what is
+    emitted, which they do not for a gap above 1."""
 
     floor: int | None = None
     values: bool = False
 
     def of(self, batch: pa.RecordBatch | None) -> dict[str, int | None]:
-        """Of a batch; None for no row at all."""
+        """The counts of a batch; None if it has no rows."""
         if batch is None:
             found: dict[str, int | None] = {"rows": 0, "truncates": 0}
             return {**found, _GREATEST: None, _ROWTIME: None, "late": 0} if self.values else found
@@ -185,7 +186,7 @@ def _true(values: pa.Array) -> int:
 
 
 def merged(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `Tally` and `ends_of_files` have found of parts of an epoch, of all of it."""
+    """The results of `Tally` and `ends_of_files` for parts of an epoch, merged into one for all of it."""
     together: dict[str, Any] = {"rows": 0, "truncates": 0}
     for name in {name: None for each in counts for name in each}:
         known = [each[name] for each in counts if each.get(name) is not None]
@@ -197,20 +198,20 @@ def merged(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def ends_of_rows() -> list[Column]:
-    """Counted over committed rows: the least and the greatest split."""
+    """Aggregates over committed rows: the least and the greatest split."""
     return [F.min("_split").alias(_FIRST), F.max("_split").alias(_LAST)]
 
 
 def ends_of_files(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
-    """The same, of the files that were written; without what footers do not have."""
+    """The same from the footers of written files; without what footers do not have."""
     splits = bounds_of_files(footers, "_split")
     return {} if splits is None else dict(zip((_FIRST, _LAST), splits, strict=True))
 
 
 def counted(found: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> list[SplitPass] | None:
-    """The pass of an epoch of not more than one split; None where what was found is not enough to know it.
+    """The pass of an epoch with at most one split; None if the counts do not suffice.
 
-    `found`: what `tally` counted, and what `ends_of_files` or `ends_of_rows` says.
+    `found`: the results of `tally`, and of `ends_of_files` or `ends_of_rows`.
     """
     if _GREATEST not in found or _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
@@ -223,12 +224,12 @@ VALUE = "_watermark"
 
 
 def valued(rows: DataFrame, generator: BuiltIn) -> DataFrame:
-    """`rows` with their values, as a column: an expression may hold a Python function, which no aggregate takes."""
+    """`rows` with their values as a column: an expression may hold a Python function, which no aggregate takes."""
     return rows.withColumn(VALUE, _value(generator))
 
 
 def _value(generator: BuiltIn) -> Column:
-    """A row's value in ms; null says nothing."""
+    """A row's value in ms; a row whose value is null is ignored."""
     if isinstance(generator, BoundedOutOfOrderness):
         return F.unix_millis(F.col("_rowtime")) - F.lit(generator.behind)
     if generator.expression is None:
@@ -268,8 +269,8 @@ def _late(splits_before: SplitsBefore) -> Column:
 
 
 def _emitting(rows: DataFrame, gap: int, splits_before: SplitsBefore) -> DataFrame:
-    """`rows` with what each emits in `_emitted`: rows are counted on from the epoch before, and each `gap`-th emits the
-    greatest value so far. What an epoch before left pending is emitted with the first."""
+    """`rows` with what each emits in `_emitted`: the row count goes on from the epoch before, and each `gap`-th row
+    emits the greatest value so far. What the epoch before left pending is emitted with the first."""
     carried = {name: remembered(split.state) for name, split in splits_before.splits.items()}
     pending = _by_split(
         {n: MIN_TIMESTAMP if greatest is None else greatest for n, (greatest, _) in carried.items()}, MIN_TIMESTAMP

@@ -1,8 +1,8 @@
-"""A generator of one's own over an epoch's rows; how one split's generator runs (on a worker, or on the driver where
-there are no rows): one pass on the executors, a split's rows in their order.
+"""A user's generator over an epoch's rows: one pass on the executors, a split's rows in their order; on the driver for
+splits without rows.
 
-The rows come in Arrow batches, sorted by Spark; a split's generator takes up the state that the epoch before stored
-and gives back its new one. What comes to the driver is one row a split.
+The rows come in Arrow batches, sorted by Spark; a split's generator resumes the state that the epoch before stored and
+returns its new one. The driver gets one row a split.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IDLE, _KIND = "idle", "generator"
 
 
 class Recorder:
-    """A WatermarkOutput that remembers what it was given last."""
+    """A WatermarkOutput that remembers the last watermark and idleness."""
 
     def __init__(self) -> None:
         self.last: Watermark | None = None
@@ -53,7 +53,7 @@ class Recorder:
 
 
 def guarded(recorder: Recorder, last: Watermark, now: int) -> WatermarkToDataOutput:
-    """The end of a source that has emitted `last` already: nothing that goes back passes it. `now` in ms, UTC."""
+    """The output of a source that has emitted `last` already: it lets no watermark go back. `now` in ms, UTC."""
     clock = [MAX_TIMESTAMP]
     output = WatermarkToDataOutput(recorder, lambda: clock[0])
     output.emit_watermark(Watermark(last.timestamp))
@@ -131,7 +131,7 @@ class GeneratorRun:
 
 
 def _timestamp(assigned: Any) -> int:
-    """What a timestamp assigner gave. Raises InvalidWatermark."""
+    """A checked result of a timestamp assigner. Raises InvalidWatermark."""
     if isinstance(assigned, bool) or not isinstance(assigned, int):
         raise InvalidWatermark(f"a timestamp assigner gives ms, or MIN_TIMESTAMP for none, not {assigned!r}")
     return assigned

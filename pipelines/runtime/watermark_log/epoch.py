@@ -1,4 +1,4 @@
-"""What time it is in one epoch of one table: by its strategy, over its rows, in the cheapest way that is exact."""
+"""The time of one epoch of one table: by its strategy, over its rows, computed in the cheapest way that is exact."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class EpochTime:
 
     @property
     def shows_before_flip(self) -> bool:
-        """Whether what the table emits is shown from its first epoch on: it has no snapshot, whose times say nothing
-        while it is read."""
+        """Whether the table's watermark is visible from its first epoch on: it has no snapshot, whose rows' times prove
+        nothing while it is read."""
         return not self.processing_time and not connector(self.table.connector).spec.phases(self.table.options)
 
     @property
@@ -71,9 +71,9 @@ class EpochTime:
         return self.strategy.generator_factory()
 
     def with_own_watermarks(self, landed: Landed) -> Landed:
-        """`landed` with the source's own watermarks as the table asks for them (FLIP-66: it is SYSTEM_WATERMARK() that
-        does, and WatermarkStrategy.from_source()), so much later; without them where it does not ask, unless its
-        connector alone gives its time."""
+        """`landed` with the source's own watermarks, delayed, if the table asks for them (FLIP-66: by
+        SYSTEM_WATERMARK(); or by WatermarkStrategy.from_source()); without them if it does not, unless only its
+        connector can give its time."""
         if landed.watermarks is None:
             return landed
         generator = self._generator
@@ -87,7 +87,8 @@ class EpochTime:
 
     @property
     def _built_in(self) -> builtin.BuiltIn | SourceWatermarks | None:
-        """The generator, if its watermarks are those of a SQL expression; an assigner is Python, and sees every row."""
+        """The generator, if its watermarks are those of a SQL expression; not with an assigner, which is Python and
+        sees every row."""
         generator = self._generator
         if type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks:
             return generator
@@ -96,31 +97,31 @@ class EpochTime:
         return None
 
     def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
-        """`rows` (of the source, or committed) and what to count of them while they pass by; see `passes`.
+        """`rows` (of the source, or committed) and the aggregates to count over them; see `passes`.
 
-        Rows of one split need no second look then, but for a gap above 1. The frame may have a column more than `rows`.
-        Every value is computed, also where the count is not enough: an expression that fails must do so before rows are
-        committed.
+        Rows of one split then need no second pass, except with a gap above 1. The frame may have one column more than
+        `rows`. Every value is computed, even if the counts do not suffice: an expression that fails must do so before
+        rows are committed.
         """
         if self.processing_time or self._built_in is None:
             return rows, []
         return self.valued(rows), builtin.tally(self.splits_before, self.strategy.gap)
 
     def valued(self, rows: DataFrame) -> DataFrame:
-        """`rows` with the value of each, where there is one to be computed."""
+        """`rows` with the value of each, if there is one to be computed."""
         generator = self._built_in
         return rows if self.processing_time or generator is None else builtin.valued(rows, generator)
 
     @property
     def tally(self) -> builtin.Tally:
-        """The same, of `valued` rows, for who counts batches of them (`builtin.merged`)."""
+        """The same over `valued` rows, for callers that count batches of them (`builtin.merged`)."""
         counts = not self.processing_time and self._built_in is not None
         gap = self.strategy.gap
         return builtin.Tally(self.splits_before.floor, counts and (gap is None or gap <= 1))
 
     @property
     def expression(self) -> str | None:
-        """The Spark SQL that each row's watermark is, None where a strategy has none."""
+        """The Spark SQL of each row's watermark; None if the strategy has none."""
         generator = self._generator
         if type(generator) is ExpressionWatermarks or type(generator) is SourceWatermarks:
             return generator.expression
@@ -129,14 +130,14 @@ class EpochTime:
     def passes(
         self, rows: Callable[[], DataFrame | None], tally: Mapping[str, Any], step: StoredStep, *, emitted: bool = False
     ) -> list[SplitPass]:
-        """What the epoch says of each split that has rows.
+        """The pass of the epoch's rows for each split that has any.
 
         Args:
-            rows: Gives its committed rows, None when there are none; asked where what was counted is not enough.
-            tally: What was `counted`, by name.
+            rows: Gives its committed rows, None if there are none; called only if the counts do not suffice.
+            tally: The counts, by name.
             emitted: The source itself has emitted the watermarks; only rows and late rows are counted.
 
-        Raises SourceError that names split and offset where a generator of one's own failed.
+        Raises SourceError that names split and offset if a user's generator failed.
         """
         if self.processing_time:
             return []
@@ -161,7 +162,7 @@ class EpochTime:
 
 
 def _what(error: Exception) -> str:
-    """The generator's own error, out of what Spark makes of a worker's."""
+    """The generator's own error, taken out of what Spark makes of a worker's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     marker = f"{GeneratorError.__name__}: "
     cause = next((line.partition(marker)[2] for line in reversed(lines) if marker in line), None)

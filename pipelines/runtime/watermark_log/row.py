@@ -1,8 +1,8 @@
-"""The watermark-log row of an epoch: computed from what the epoch committed and from the row before, nothing else.
+"""The watermark-log row of an epoch: computed only from what the epoch committed and from the row before.
 
-The flip (the proved end of the bounded phase, FLIP-326) is apart from the watermark, and gates build sides alone. A
-table with WATERMARK FOR emits only (t, false): from its first epoch on where its source has no phases, from its flip on
-where it has, since a snapshot is read in the order of keys. A table without emits (MIN, true), at its flip.
+The flip (the proved end of the bounded phase, FLIP-326) is separate from the watermark, and gates build sides alone. A
+table with WATERMARK FOR emits only (t, false): from its first epoch on if its source has no phases; from its flip on if
+it has, since a snapshot is read in the order of keys. A table without emits (MIN, true), at its flip.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 class SignalEmit:
-    """Made once an epoch. What it emits is shown from the table's flip on, not before.
+    """Made once an epoch. What it emits becomes visible at the table's flip, not before.
 
     A source that delegates calls it when its bounded phase is over. One that does not emits nothing progressive here,
     so it is called once, before the table's first record.
@@ -84,12 +84,12 @@ def watermark_row(
     """The log row of one landed epoch.
 
     Args:
-        time: Where the epoch before left the table, and its strategy.
+        time: The table's strategy, and its time as the epoch before left it.
         rows: How many the epoch committed.
-        passes: What they say of their splits.
+        passes: The results for their splits.
         landed_at: The clock (ms, UTC): a source's own watermark in processing time must not be ahead of it.
 
-    Raises SourceError where the source's own watermarks break FLIP-326's rules; the epoch is retried then.
+    Raises SourceError if the source's own watermarks break FLIP-326's rules; the epoch is retried then.
     """
     before = time.before
     flip_epoch = before.flip_epoch if before else None
@@ -125,7 +125,7 @@ def watermark_row(
 
 
 def _still_behind(before: WatermarkRow, now: int) -> int | None:
-    """How far a source is behind after a step that has read nothing: as it was, and by the time since then."""
+    """The lag of a source after a step that has read nothing: as before, plus the time since then."""
     return before.lag_ms and before.lag_ms + max(now - before.landed_at, 0)
 
 
@@ -137,8 +137,8 @@ def splits_after(
     signal: SignalEmit,
     now: int,
 ) -> list[SplitWatermark]:
-    """Every split's last word once the epoch has landed; `now` is `landed_at` of `watermark_row`, which raises as this
-    does."""
+    """The state of every split once the epoch has landed; `now` is `landed_at` of `watermark_row`. Raises as
+    `watermark_row` does."""
     if time.processing_time and landed.watermarks is None:
         return [_processing_time(signal.emitted)] if signal.emitted else stored_splits(time.before)
     found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
@@ -168,8 +168,8 @@ def splits_after(
 
 
 def _own(time: EpochTime, step: StoredStep, emitted: Sequence[Watermark], known: SplitWatermark, now: int) -> Watermark:
-    """What the source itself has emitted for a split (`emitted`), as it leaves the source (FLIP-326, change 5): one
-    that goes back is not sent. Raises SourceError."""
+    """The source's own watermark for a split (`emitted`), as it leaves the source (FLIP-326, change 5): one that goes
+    back is not sent. Raises SourceError."""
     last = Watermark(known.timestamp, known.use_processing_time)
     recorder = Recorder()
     output = guarded(recorder, last, now)
@@ -197,8 +197,8 @@ def _processing_time(emitted: Watermark) -> SplitWatermark:
 def _marked(
     split: SplitWatermark, time: EpochTime, step: StoredStep, landed: Landed, seen: set[str], quiet: set[str]
 ) -> SplitWatermark:
-    """Idle, ended, bounded: what the epoch says beside the watermark. `seen` splits had rows; of `quiet` ones the
-    source, or a generator of one's own, has said that they are idle from their last row on."""
+    """The split with its idle, ended and bounded flags. `seen` splits had rows; the source, or a user's generator, has
+    marked `quiet` ones as idle from their last row on."""
     if split.split in seen:
         # One that the source goes on reading is named by it, whatever the phase.
         bounded = step.step.phase == "bounded" and landed.watermarks is None and split.split not in landed.splits

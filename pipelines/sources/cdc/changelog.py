@@ -1,6 +1,6 @@
-"""The columns of a changelog's rows: those that each carries beside the table's own, and the types of the table's.
+"""The columns of a changelog's rows: those added to each row, and the types of the table's own.
 
-Snapshot and log both give a column in its canonical type, which then becomes the declared one.
+Snapshot and log both give a column in its canonical type, which is then cast to the declared one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from tidegate.pipelines.syntax.types import spark_string
 
 SNAPSHOT_PHASE = 0
 LOG_PHASE = 1
-"""`_seq.phase`: whatever the log says of a key wins over its snapshot."""
+"""`_seq.phase`: for each key the log wins over the snapshot."""
 
 LOG_EPOCH = 0
-"""`_seq.log`. A generation reads one log only: where the server's log begins anew, so does the table, in a new
-generation."""
+"""`_seq.log`. A generation reads one log only: if the server's log begins anew, the table needs a new generation."""
 
 SEQ = pa.struct(
     [
@@ -41,10 +40,10 @@ SOURCE_FIELDS = [pa.field(name, ARROW[name]) for name in SOURCE_COLUMNS]
 
 
 def snapshot_columns(split: str, cut: tuple[int, int], began_s: int, first: int, count: int) -> list[pa.Array]:
-    """SOURCE_COLUMNS of `count` rows of a chunk, `first` of which came before.
+    """SOURCE_COLUMNS of `count` rows of a chunk, after `first` earlier ones.
 
-    `_seq` holds the cut. `_rowtime` is `began_s` (s, UTC), just before the read view was opened: the row was like this
-    at that time, nobody knows since when. `_offset` numbers a chunk's rows.
+    `_seq` holds the cut. `_rowtime` is `began_s` (s, UTC), just before the read view was opened: the row existed like
+    this at that time; it is not known since when. `_offset` numbers a chunk's rows.
     """
     parts = {"phase": SNAPSHOT_PHASE, "log": LOG_EPOCH, "file": cut[0], "position": cut[1], "row": 0}
     seq = [pa.repeat(pa.scalar(parts[part.name], part.type), count) for part in SEQ]
@@ -60,7 +59,8 @@ def snapshot_columns(split: str, cut: tuple[int, int], began_s: int, first: int,
 
 @dataclass(frozen=True)
 class CanonicalType:
-    """The one type that both phases give for a column: `spark` in Spark's DDL, `arrow` as the decoder builds it."""
+    """The canonical type of a column, which both phases give: `spark` in Spark's DDL, `arrow` as the decoder builds
+    it."""
 
     spark: str
     arrow: pa.DataType
@@ -106,10 +106,10 @@ _WIDENINGS = {
 
 
 def cast_to_declared(expression: str, source: CanonicalType, declared: str, time_zone: str = "UTC") -> str:
-    """Spark SQL that gives `expression`, of type `source`, the declared type; the same in both phases.
+    """Spark SQL that casts `expression`, of type `source`, to the declared type; the same in both phases.
 
-    `time_zone` ('server-time-zone') is where an instant becomes a local time, or the reverse; the session's own
-    time zone takes no part. `compatible` has been asked before.
+    `time_zone` ('server-time-zone') is where an instant becomes a local time, or the reverse; the session's own time
+    zone is not used. `compatible` must have been called before.
     """
     have, want = source.spark, _plain(declared)
     zone = spark_string(time_zone)

@@ -21,7 +21,7 @@ CHUNK_DIGITS = 7
 _LEAST_DENSITY = 2 / 3
 
 Bound = Sequence[str]
-"""One value per key column, as `KeyColumn.fetch` gives them."""
+"""One value per key column, as text from `KeyColumn.fetch`."""
 
 
 class Cursor(Protocol):
@@ -67,8 +67,7 @@ class SnapshotKey:
 
     @property
     def hint(self) -> str:
-        """The server's SQL after the table's name, so that the index is read in its order; empty where none needs be
-        said."""
+        """The server's SQL after the table's name that makes it read the index in its order; empty if not needed."""
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +76,7 @@ class SnapshotKey:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of keys, lower <= key < upper; None is open."""
+    """A range of keys, lower <= key < upper; None is unbounded."""
 
     ordinal: int
     lower: tuple[str, ...] | None = None
@@ -107,7 +106,7 @@ def chunk_name(ordinal: int) -> str:
 
 
 def chunks_between(lowers: Iterable[Bound | None]) -> list[Chunk]:
-    """The chunks with these lower bounds, the first of which is open."""
+    """The chunks with these lower bounds; the first has none."""
     bounds = [None if lower is None else tuple(lower) for lower in lowers]
     return [
         Chunk(ordinal, lower, upper)

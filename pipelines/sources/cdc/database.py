@@ -1,4 +1,4 @@
-"""What one kind of database adds to change capture: positions, columns, cuts, chunks' readers, steps, its log."""
+"""What one kind of database adds to change capture: positions, columns, cuts, readers of chunks, steps, its log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Session(Protocol):
     """The driver's own connection: for planning, positions and checks, never for rows."""
 
     def cursor(self) -> AbstractContextManager[Any]:
-        """A cursor of PEP 249, connected when it is first needed; what goes wrong with it is raised as SourceError."""
+        """A cursor of PEP 249, connected when it is first needed; its errors are raised as SourceError."""
         ...
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Column(Protocol):
 
     @property
     def canonical(self) -> CanonicalType:
-        """The type that snapshot and log both give. Raises PlanningError where neither can read it."""
+        """The type that snapshot and log both give. Raises PlanningError if they cannot read it."""
         ...
 
     def to_json(self) -> dict[str, Any]: ...
@@ -100,26 +100,27 @@ class SourceTable(Protocol):
 
 
 class CutRule(Protocol[P_co]):
-    """How one kind of database finds where a read view is in its log.
+    """How the position of a read view in the log is found, for one kind of database.
 
     `exact`: every row carries the position of its own read view. Otherwise rows carry a position that the view surely
-    has reached, and the chunk's cut is one that it surely has not passed: reading the log between the two again changes
-    nothing, since a later change of a key wins.
+    includes, and the chunk's cut is one that it surely does not go beyond: reading the log between the two again
+    changes nothing, since a later change of a key wins.
     """
 
     exact: bool
 
     def start(self, cursor: Any) -> P_co:
-        """A position that every read view opened from now on has reached."""
+        """A position that every read view opened from now on includes."""
         ...
 
     def after(self, cursor: Any) -> P_co:
-        """A position that no read view which was opened before has passed."""
+        """A position that no read view opened so far goes beyond."""
         ...
 
 
 class ChunkReader(Protocol):
-    """Reads chunks without Spark, each in a read view of its own. Pickled to the executors, with what connects it."""
+    """Reads chunks without Spark, each in a read view of its own. Pickled to the executors, with its connection
+    settings."""
 
     @property
     def chunks(self) -> Sequence[Chunk]: ...
@@ -135,11 +136,11 @@ class ChunkReader(Protocol):
 
 @dataclass(frozen=True)
 class SnapshotStep:
-    """Chunks [first, last) of `total`. `start`, a `Position` taken before any chunk was read, is where the log is read
-    from.
+    """Chunks [first, last) of `total`. `start`, a `Position` taken before any chunk was read, is where the log will be
+    read from.
 
-    `columns` are the declared ones as the server described them when the generation began. `server`: the id that the
-    server has itself, where it has one.
+    `columns` are the declared ones as the server described them when the generation began. `server`: the server's own
+    id, if it has one.
     """
 
     first: int
@@ -219,17 +220,17 @@ class Database(ABC, Generic[P, S, L]):
 
     @abstractmethod
     def source_table(self, before: S | L | None) -> SourceTable:
-        """The table as the server has it, fit to be read. `before`: a step that was read, whose columns it may have
-        dropped since. Raises SourceError."""
+        """The table as the server has it, checked to be readable. `before`: a step that was read; the table may have
+        dropped some of its columns since. Raises SourceError."""
 
     @abstractmethod
     def cut_rule(self) -> CutRule[P]:
-        """Where a read view of this server is in its log."""
+        """How the position of a read view in the log is found on this server."""
 
     @property
     @abstractmethod
     def server_id(self) -> str:
-        """The id that the server has itself; empty where it has none."""
+        """The server's own id; empty if it has none."""
 
     @abstractmethod
     def end(self, cursor: Any) -> P:
@@ -241,7 +242,7 @@ class Database(ABC, Generic[P, S, L]):
 
     @abstractmethod
     def cut_of(self, start: P, place: tuple[int, int]) -> P:
-        """The position at `place`, a `Position.order`, in the log that `start` is of."""
+        """The position at `place`, a `Position.order`, in the log of `start`."""
 
     @abstractmethod
     def step_of(self, ranges: Json) -> S | L:
@@ -249,8 +250,8 @@ class Database(ABC, Generic[P, S, L]):
 
     @abstractmethod
     def check_log(self, step: S | L) -> None:
-        """Raise SourceError unless the server's log is the one that `step` is of, and still has what comes after it.
-        Asked once a run."""
+        """Raise SourceError unless the server's log is the log of `step`, and still has what comes after it. Called
+        once a run."""
 
     @abstractmethod
     def snapshot_start(self, cursor: Any, total: int, key: Json, columns: Sequence[Any]) -> S:
@@ -268,8 +269,8 @@ class Database(ABC, Generic[P, S, L]):
 
     @abstractmethod
     def next_piece(self, cursor: Any, before: L, end: P, request: PlanRequest) -> tuple[L | None, int | None]:
-        """The step after `before`, up to `end` and at least to the flip; None where nothing is left. Also the time (ms,
-        UTC) of the table's next transaction, where the step stops before it for the request's limit."""
+        """The step after `before`, up to `end` and at least to the flip; None if nothing is left. Also the time (ms,
+        UTC) of the table's next transaction, if the step stops before it for the request's limit."""
 
     @abstractmethod
     def read_log(self, spark: SparkSession, step: L, stored: StoredStep) -> DataFrame | None:
@@ -292,8 +293,8 @@ class Database(ABC, Generic[P, S, L]):
         start: P | None = None,
         condition: str | None = None,
     ) -> ChunkReader:
-        """Reads `chunks` as executors do. `start`: a position that every read view has reached; None: it is asked for.
-        `condition`: the server's SQL that holds for the wanted rows; None for all."""
+        """A reader of `chunks`, as on executors. `start`: a position that every read view includes; None: the server is
+        asked for one. `condition`: the server's SQL for the wanted rows; None for all."""
 
     @abstractmethod
     def quote(self, name: str) -> str:
@@ -301,4 +302,4 @@ class Database(ABC, Generic[P, S, L]):
 
     @abstractmethod
     def literal(self, table: Any, column: str, value: Any) -> str | None:
-        """The server's SQL for the value of a key's column; None where it cannot be written. It may find more rows."""
+        """The server's SQL for the value of a key's column; None if it cannot be written. It may select more rows."""

@@ -1,4 +1,4 @@
-"""Errors of a read that a Spark task makes, how the driver gets them back, and what a person does next."""
+"""Errors of reads in Spark tasks, how the driver gets them back as typed errors, and what to do next."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ AGAIN = "run the same command again: it goes on at this step"
 
 
 class ReadError(SourceError):
-    """Base of what a read of the snapshot or of the log raises. `where` names the place, and the table.
+    """Base of the errors of reading the snapshot or the log. `where` names the place, and the table.
 
-    `first` is to be done before the command is run again. `passing`: it may be gone at the next run; otherwise it is in
-    the planned range itself.
+    `first` is to be done before the command is run again. `passing`: the error may be gone at the next run; otherwise
+    it comes from the planned range itself.
     """
 
     first: ClassVar[str] = ""
@@ -33,19 +33,19 @@ class ReadError(SourceError):
 
 
 class SnapshotError(ReadError):
-    """Base of what can go wrong while a chunk is read."""
+    """Base of the errors of reading a chunk."""
 
 
 class TableChanged(SnapshotError):
-    """The table is no longer what the generation began with."""
+    """The table has changed since the generation began."""
 
 
 class UnreadableKey(SnapshotError):
-    """A row's key has no value here that is its own."""
+    """A row's key has no value of its own in the changelog."""
 
 
 class ReaderRefused(SnapshotError):
-    """The server does not let the user read."""
+    """The server does not allow the user to read."""
 
     first = "give the grant back"
 
@@ -63,18 +63,19 @@ class MalformedRows(SnapshotError):
 
 
 class NotWritten(SnapshotError):
-    """The lake's disk does not take the chunk's file."""
+    """The lake's disk does not take the file of the chunk."""
 
     first = "make room on the lake's disk, or mend it"
 
 
 def resnapshot(table: str) -> NextCommand:
-    """The command that begins a table anew, in a generation of its own."""
+    """The command that reads a table anew, as a new generation."""
     return commands.resnapshot(table, "readers stay on the old generation until the new one has flipped")
 
 
 def explain(error: BaseException, table: str, step: str, where: str) -> SourceError | None:
-    """The typed error of what Spark threw, `table` and `step` named; None for what has nothing to do with the server.
+    """The typed error for what Spark raised, with `table` and `step`; None for errors that have nothing to do with the
+    server.
 
     It never holds a password.
     """
@@ -90,7 +91,7 @@ def explain(error: BaseException, table: str, step: str, where: str) -> SourceEr
 
 
 def _next(typed: SourceError, fresh: NextCommand) -> Advised:
-    """What to do next, for this table. What `typed` says may have come as text, its commands with it."""
+    """What to do next, for this table. The advice of `typed` may have come as text, with its commands."""
     text, anew, same = typed.next_command, str(FRESH), str(RETRY)
     if text.endswith(anew):
         return advice(text.removesuffix(anew), fresh)
@@ -108,7 +109,7 @@ def _next(typed: SourceError, fresh: NextCommand) -> Advised:
 def find(error: BaseException) -> SourceError | None:
     """The typed error that `error` carries: itself, a cause, or the text of one that was raised in a Spark task.
 
-    Spark hands over what a Python worker raised as text only. The text holds all that a TidegateError does.
+    Spark passes on errors of a Python worker as text only, which holds all that a TidegateError does.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -122,7 +123,7 @@ def find(error: BaseException) -> SourceError | None:
 
 
 def _from_text(text: str) -> ReadError | None:
-    """The last ReadError in a traceback, made anew from its lines."""
+    """The last ReadError in a traceback, restored from its lines."""
     found: ReadError | None = None
     kinds = {f"{kind.__module__}.{kind.__name__}": kind for kind in _kinds(ReadError)}
     lines = text.splitlines()

@@ -1,8 +1,8 @@
-"""Chunks written as files of the lake by the tasks that read them, where the script wants what the server has.
+"""Chunks written as files of the lake by the tasks that read them, if the declared types are the server's.
 
-Rows go from the server's packets to Parquet as columns of Arrow; as a frame, Spark would take each of them apart and
-write it value by value. Files of a chunk have one name each, which the task returns: one that was written by an attempt
-that Spark has given up is adopted by nobody.
+Rows go from the server's packets to Parquet as Arrow columns; a frame would make Spark take each of them apart and
+write it value by value. Each task names its file and returns the name: a file of an attempt that Spark has given up is
+never adopted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _WIDER: Mapping[str, pa.DataType] = {"SMALLINT": pa.int16(), "INT": pa.int32(), 
 
 @dataclass(frozen=True)
 class FileColumn:
-    """A column of the files: `source`, of the batches, as `type`; or, where there is none, `value` in every row."""
+    """A column of the files: `source`, a column of the batches, as `type`; or, without a source, `value` in every
+    row."""
 
     name: str
     type: pa.DataType
@@ -50,8 +51,8 @@ class FileColumn:
 
 
 def file_columns(table: Table, columns: Sequence[Column], place: tuple[str, str]) -> tuple[FileColumn, ...] | None:
-    """The table's columns as files hold them; None where one needs a cast that only Spark makes. `place`: the
-    database's and the table's name on the server."""
+    """The table's columns as files hold them; None if one needs a cast that only Spark makes. `place`: the database's
+    and the table's name on the server."""
     source = {column.name: column for column in columns}
     names: Mapping[str, str] = {"database_name": place[0], "table_name": place[1]}
     found = [_file_column(column, source, names) for column in table.physical_columns]
@@ -97,9 +98,10 @@ class Files:
 
 
 def write_chunks(spark: SparkSession, reader: ChunkReader, files: Files) -> list[str]:
-    """Read the chunks and write each to a file of its own; the names of the files. A chunk without rows has none.
+    """Read the chunks and write each to a file of its own; returns the names of the files. A chunk without rows has
+    none.
 
-    In as many tasks as can run at once: with one for each chunk, 1,000,000 rows took a quarter longer.
+    Runs as many tasks as can run at once: with one task a chunk, 1,000,000 rows took a quarter longer.
 
     Raises what Spark makes of a task's error; `errors.find` gets the typed one back: NotWritten, or the reader's.
     """
@@ -121,7 +123,8 @@ def _written(files: Files, reader: ChunkReader, number: int) -> Iterator[pa.Reco
 
 @dataclass(frozen=True)
 class Span:
-    """What the rows of one chunk carry: least and greatest cut, as (file number, position), and how many they are."""
+    """What the footers say of one chunk's rows: least and greatest cut, as (file number, position), and how many they
+    are."""
 
     least: tuple[int, int]
     greatest: tuple[int, int]

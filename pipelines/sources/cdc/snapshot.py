@@ -1,6 +1,5 @@
-"""The bounded phase: all chunks are planned at once, read in batches as frames of Spark, one task a chunk, and over at
-the greatest of their cuts. A comparison with the table as it is now reads the same way.
-"""
+"""The bounded phase: all chunks are planned at once and read in batches as Spark frames, one task a chunk; it ends at
+the greatest of their cuts. A comparison with the current table reads the same way."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:
 
 
 def new_splits(key: SnapshotKey, bounds: Sequence[Bound]) -> list[Json]:
-    """The chunks as the `splits` table keeps them; `bounds` are the lower ones of all but the first."""
+    """"""
     # The first chunk has no lower bound; it keeps the key instead, which the bounds are of.
     first = {"split": chunk_name(0), "ordinal": 0, "detail": {"lower": None, "key": key.to_json()}}
     return [
@@ -106,7 +105,7 @@ def next_batch(before: S, chunk_rows: int) -> S:
 
 
 def cuts_of(context: SourceContext, where: str) -> list[Json]:
-    """The cuts of all chunks. Raises SourceError when one is not known, which no run leaves behind."""
+    """The cuts of all chunks. Raises SourceError if one is missing, which no run leaves behind."""
     rows = context.splits.rows()
     for row in rows:
         if row["cut"] is None:
@@ -120,9 +119,9 @@ def cuts_of(context: SourceContext, where: str) -> list[Json]:
 
 
 class TableComparison(Generic[P]):
-    """`tidegate.pipelines.connectors.protocol.Comparison`. `found` is the table as the server has it.
+    """See `tidegate.pipelines.connectors.protocol.Comparison`. `found` is the table as the server has it.
 
-    Raises SourceError where the changelog is no image of the table.
+    Raises SourceError if the changelog is no image of the table.
     """
 
     def __init__(self, source: Database[P, Any, Any], found: SourceTable) -> None:

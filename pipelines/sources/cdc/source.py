@@ -1,7 +1,7 @@
 """Reads one table of a database: chunks of a snapshot, then its log of changes, in steps that `plan` decides.
 
-The bounded phase is over when the log has been read up to the greatest cut of any chunk: that is the flip, and the step
-that gets there carries it, however little it holds.
+The bounded phase is over when the log has been read up to the greatest cut of any chunk: the step that gets there
+carries the flip, however few rows it has.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class CdcSource(Database[P, S, L]):
     def _first_batch(self, cursor: Any) -> S:
         """Plan all chunks, take the position that the log will be read from, and plan the first batch.
 
-        Chunks that a run has left without a plan are taken up: whatever the bounds, they divide all possible keys.
+        Chunks that a crashed run has left without a plan are used: whatever their bounds, they divide all possible
+        keys.
         """
         found = self.source_table(None)
         splits = self.context.splits.rows()
@@ -111,8 +112,8 @@ class CdcSource(Database[P, S, L]):
         return Planned(Step(replace(step, server=self.server_id).to_json(), "bounded", False, str(step)))
 
     def _whole(self, step: S | L) -> S | L:
-        """A step with every declared column. Those that a table without rows was given after its generation began are
-        described as the server has them now."""
+        """A step with every declared column. Columns added after the generation began are described as the server has
+        them now; the table had no rows then."""
         known = {column.name for column in step.columns}
         if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
             return step
@@ -156,7 +157,7 @@ class CdcSource(Database[P, S, L]):
     # --- after its commit ----------------------------------------------------------------------------------------
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
-        """Store the cuts of a batch of chunks; emit the watermark at the flip; say how far behind the server is."""
+        """Store the cuts of a batch of chunks; emit the watermark at the flip; report the lag."""
         ranges = self.step_of(step.step.ranges)
         self.check_log(ranges)
         if isinstance(ranges, SnapshotStep):
@@ -215,7 +216,7 @@ class CdcSource(Database[P, S, L]):
     # --- the rest ------------------------------------------------------------------------------------------------
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The source owns the emit: it emits the watermark at the flip, and not before."""
+        """The source owns the emit: the watermark is emitted at the flip, and not before."""
         self._on_watermark_emit = on_watermark_emit
         return True
 

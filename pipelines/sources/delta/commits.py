@@ -52,8 +52,8 @@ class Commit:
 
 
 def files_of(commits: Sequence[Commit]) -> dict[str, Commit] | None:
-    """The commit that added each file, by the file's name; None where one does not lie in the table's own folder under
-    a name that stands for itself, is not read whole, was added twice, or they are more than MOST_PLAIN."""
+    """The commit that added each file, by the file's name; None if a file does not lie in the table's own folder under
+    a plain name, is not read whole, was added twice, or there are more than MOST_PLAIN files."""
     found = [(json.loads(line)["add"], commit) for commit in commits for line in commit.added]
     names = {str(file["path"]): commit for file, commit in found}
     plain = len(names) == len(found) <= MOST_PLAIN and all(map(_PLAIN_NAME.fullmatch, names))
@@ -77,7 +77,7 @@ class CommitLog:
         return self._opened().version()
 
     def id(self) -> str:
-        """The table's identity, as it was looked at last: another table in the same place has another."""
+        """The table's id when it was last read: another table in the same place has another."""
         return str((self._table or self._opened()).metadata().id)
 
     def schema(self, version: int | None = None) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class CommitLog:
         return json.loads(table.schema().to_json())
 
     def plain_schema(self, version: int) -> dict[str, Any] | None:
-        """The schema as of `version`, as Spark's JSON, where the rows are just what their Parquet files hold; None
-        where they may not be, or the table was looked at last as of another version."""
+        """The schema as of `version`, as Spark's JSON, if the rows are exactly those of the Parquet files; None if they
+        may not be, or if the table was last read as of another version."""
         table = self._table
         if table is None or table.version() != version or table.metadata().partition_columns:
             return None
@@ -153,7 +153,7 @@ def _commit(version: int, lines: list[str], written_at: int) -> Commit:
 
 
 def _bare(schema: Mapping[str, Any]) -> bool:
-    """Whether nothing more is said of a schema's columns than their names and types."""
+    """Whether a schema says nothing of its columns but names and types."""
     return all(not field.get("metadata") and _bare_type(field["type"]) for field in schema["fields"])
 
 
@@ -166,8 +166,8 @@ def _bare_type(kind: Any) -> bool:
 
 
 def identities(schema: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Who the columns of a schema are, by their paths: the physical name, which column mapping leaves as it is when a
-    column is renamed, and gives to no other; without column mapping the name."""
+    """The identities of a schema's columns, by their paths: the physical name, which column mapping keeps when a column
+    is renamed and never reuses; without column mapping the name."""
     found: dict[str, str] = {}
     for field in schema["fields"]:
         path = prefix + field["name"]

@@ -27,7 +27,7 @@ from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 POISON = "tidegate: a row does not fit: "
-"""What an executor throws begins with it; JSON of version and error follows."""
+"""Prefix of an executor's exception; JSON of version and error follows."""
 
 _ALL_OF_EACH = {
     "recursiveFileLookup": "true",
@@ -35,8 +35,8 @@ _ALL_OF_EACH = {
     "ignoreCorruptFiles": "false",
     "__globPaths__": "false",
 }
-"""Files are read as they are named, whatever the session says of folders named like `a=1` and of files that fail, and
-whatever a `*` in a folder's name would find."""
+"""Options that read exactly the named files, whatever the session says of folders named like `a=1` and of files that
+fail, and whatever a `*` in a folder's name would match."""
 
 _ROW_BITS = 30
 _TASK_BITS = 8
@@ -60,7 +60,7 @@ def snapshot(spark: SparkSession, path: str, table: Table, version: int, timesta
 
 
 def added(spark: SparkSession, path: str, table: Table, commits: Sequence[Commit]) -> DataFrame:
-    """The rows that `commits` added, as the last of them saw the table's schema."""
+    """The rows that `commits` added, by the table's schema as of the last of them."""
     jvm: Any = spark._jvm
     log, state, nothing = _at(spark, path, commits[-1].version)
     frames = []
@@ -77,9 +77,9 @@ def added(spark: SparkSession, path: str, table: Table, commits: Sequence[Commit
 def added_plainly(
     spark: SparkSession, path: str, table: Table, files: Mapping[str, Commit], schema: Mapping[str, Any]
 ) -> DataFrame:
-    """The same of a table whose rows are just what its Parquet files hold (`CommitLog.plain_schema`), by the commit
-    that added each of them (`commits.files_of`). Delta's reader lists the table's log, which grows, and makes a state
-    of each version; this one looks at the files alone, and reads all of them by one scan."""
+    """The same for a table whose rows are exactly those of its Parquet files (`CommitLog.plain_schema`), by the commit
+    that added each file (`commits.files_of`). Delta's reader lists the table's log, which grows, and makes a state of
+    each version; this one reads only the files, in one scan."""
     reader = spark.read.schema(StructType.fromJson(dict(schema)))
     for name, value in _ALL_OF_EACH.items():
         reader = reader.option(name, value)
@@ -96,8 +96,8 @@ def added_plainly(
 
 
 def changes(spark: SparkSession, path: str, table: Table, first: int, last: int) -> DataFrame:
-    """What the commits of versions `first` to `last` did to each key of a build side, by the change data feed, as the
-    last of them saw the table's schema."""
+    """What the commits of versions `first` to `last` did to each key of a build side, by the change data feed, and by
+    the table's schema as of the last of them."""
     jvm: Any = spark._jvm
     log, state, nothing = _at(spark, path, last)
     feed = jvm.org.apache.spark.sql.delta.commands.cdc.CDCReader
@@ -123,7 +123,7 @@ def _at(spark: SparkSession, path: str, version: int) -> tuple[Any, Any, Any]:
 
 
 def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool) -> DataFrame:
-    """What `Source.read` gives, of one of the frames above. A row that the declaration excludes fails the step, or
+    """The rows of `Source.read`, from one of the frames above. A row that the declaration excludes fails the step, or
     becomes REJECTED."""
     build = table.role == "build"
     op = "'r'" if build and snapshot else _BUILD_OP if build else "'+I'"
@@ -163,7 +163,7 @@ def _row(rows: DataFrame, table: Table) -> str:
 
 
 def _of_keys(rows: DataFrame, table: Table) -> DataFrame:
-    """What each commit did to each key: a key that is there after it was not deleted, whatever was written for that. An
+    """The effect of each commit on each key: a key that exists after it was not deleted, whatever the feed says. An
     update ends the key that it has changed; an overwrite deletes and adds every row."""
     there, ended = rows.where(F.col("_change").isin(_THERE)), rows.where(_IS_END)
     known = {column.name for column in table.physical_columns}

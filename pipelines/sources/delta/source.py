@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = "columns"
-"""Where a step's ranges hold who the script's columns were (`identities`)."""
+"""Key in a step's ranges: the identities of the script's columns (`identities`)."""
 
 _FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
@@ -124,13 +124,13 @@ class DeltaSource:
         )
 
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
-        """Who the script's columns are, by their paths."""
+        """The identities of the script's columns, by their paths."""
         wanted = {column.name for column in self._table.physical_columns}
         return {path: identity for path, identity in identities(schema).items() if path.split(".")[0] in wanted}
 
     def _same_columns(self, before: Json, version: int) -> dict[str, str]:
-        """Who the script's columns are from `version` on. Raises SourceError where one of them is another than the one
-        that was read `before` under its name, or is not there any more."""
+        """The identities of the script's columns from `version` on. Raises SourceError if one of them is not the column
+        that was read `before` under its name, or is gone."""
         schema = self._log.commit(version).schema
         known = before.get(COLUMNS)
         if known is None:
@@ -150,10 +150,10 @@ class DeltaSource:
         return columns
 
     def _next(self, start: int, latest: int, request: PlanRequest) -> tuple[str, int, int | None]:
-        """The longest run of commits after `start` that one reader can read in one step, and which reader: none of them
-        but the first changes the table itself, its columns, their names or whether it has a feed. One commit
-        with rows at least, whatever alignment's limit is, unless others are behind this table: the slowest of the group
-        may be this one. Where the next commit is past that limit, its time too."""
+        """The longest run of commits after `start` that one reader can read in one step, and which reader: only the
+        first of them may change the table itself (its columns, their names, or whether it has a feed). At least one
+        commit with rows, whatever alignment's limit is, unless others are behind this table, as the slowest of the
+        group may be this one. If the next commit is past that limit, also its time."""
         mode, files, rows = "nothing", 0, 0
         most, limit = request.max_rows, planning.limit(request, self._table)
         for version in range(start + 1, min(latest, start + MAX_STEP_VERSIONS) + 1):
@@ -283,7 +283,7 @@ def _same_type(column: Column, spark_type: str) -> bool:
 
 
 def check(table: Table) -> Sequence[str]:
-    """A source needs to know where the table lies; a target has a place in the lake."""
+    """A source needs a path; a target has a place in the lake."""
     if why := paths.problem(table.options.get("path", "")):
         return [f"'path': {why}"]
     if table.role == "sink" and ERROR_OPTION.name in table.options:

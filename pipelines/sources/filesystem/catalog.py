@@ -1,6 +1,6 @@
 """The files that a generation of a table has taken up, in the order in which it reads them.
 
-They are rows of the lake's `splits` table: a file is taken up once, with its size and time, and its number stands.
+They are rows of the lake's `splits` table: a file is taken up once, with its size and time, and keeps its number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.pipelines.sources.filesystem.listing import File, Folder, in_futur
 
 
 class Catalog:
-    """What is known of one table's files. Looks at the store once, and then knows what it adds."""
+    """The known files of one table. Reads the store once, and then tracks what it adds."""
 
     def __init__(
         self, folder: Folder, splits: SplitStore, settle_ms: int, now: Callable[[], float] = time.time
@@ -40,8 +40,8 @@ class Catalog:
         return self._files
 
     def same_folder(self, before: int | None) -> None:
-        """Raise SourceError where another folder has taken the place of the one that was read. `before`: the id that
-        this one had. A copy that was brought back has files that were read: it is the same."""
+        """Raise SourceError if another folder has replaced the one that was read. `before`: that folder's id. A
+        restored copy has files that were read, and counts as the same."""
         if before is None or self._folder.id() in (None, before) or not self.files:
             return
         if any(self._folder.now(file.name) == file for file in self.files):
@@ -52,10 +52,10 @@ class Catalog:
         )
 
     def take_up(self) -> list[str]:
-        """Take up the finished files that are new; the names of those that are not finished yet.
+        """Take up the finished files that are new; returns the names of those that are not finished yet.
 
-        Raises SourceError for a file that is not as it was when it was taken up, or has another name since, and for a
-        new one in a folder that is no partition of the table, or with a time in the future: none is taken up then.
+        Raises SourceError for a file that has changed or was renamed since it was taken up, and for a new one in a
+        folder that is no partition of the table, or with a time in the future; then no file is taken up.
         """
         new: list[File] = []
         waiting: list[str] = []
@@ -90,7 +90,7 @@ class Catalog:
 
     def _unknown(self) -> Iterator[File]:
         """The files of the folder that were not taken up, in order, each by one name: links to a file that is there
-        under another name are passed over. Raises SourceError."""
+        under another name are ignored. Raises SourceError."""
         known = {file.name: file for file in self.files}
         listed = self._folder.files()
         there = {file.name for file in listed}
@@ -143,7 +143,7 @@ class Catalog:
         return any(known.name == file.name or known.is_still(file) for known in self.files[:stop])
 
     def left(self, stop: int) -> list[File]:
-        """The finished files of the folder beside the first `stop`, and those whose time is in the future; takes none
+        """The finished files of the folder after the first `stop`, and those whose time is in the future; takes none
         up. Raises SourceError."""
         now = self._now()
         taken = [file for file in map(self._folder.now, (file.name for file in self.files[stop:])) if file is not None]

@@ -26,10 +26,10 @@ COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Endings of compressed files; those are read from their beginning, in one task."""
 
 CHANGED = "tidegate: a file is not as it was planned: "
-"""What an executor throws begins with it; the file's path follows."""
+"""Prefix of an executor's exception; the file's path follows."""
 
 BROKEN = "tidegate: a file cannot be unpacked: "
-"""What an executor throws begins with it; JSON of path, position and error follows."""
+"""Prefix of an executor's exception; JSON of path, position and error follows."""
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
@@ -37,8 +37,8 @@ _NEWLINE, _RETURN = 10, 13
 
 @dataclass(frozen=True)
 class Range:
-    """The lines of a file that begin at `start` <= byte < `stop`. `number` is the file's; size and modified (ns) are
-    what the file must still have."""
+    """The lines of a file that begin at `start` <= byte < `stop`. `number` is the file's; the file must still have this
+    size and modified time (ns)."""
 
     number: int
     path: str
@@ -106,7 +106,7 @@ def read_range(part: Range, *, keeps_broken: bool = False) -> Iterator[pa.Record
 
 
 def _unpacked(part: Range, file: IO[bytes], keeps_broken: bool) -> Iterator[pa.RecordBatch]:
-    """The lines of an archive: those before the place where it is broken, if it is and that is kept."""
+    """The lines of an archive; if it is broken and that is tolerated, those before the broken place."""
     position = 0
     try:
         for batch, end in _placed(part, file, 0, None):

@@ -34,7 +34,7 @@ _BITS: Mapping[Kind, int] = {Kind.TINYINT: 7, Kind.SMALLINT: 15, Kind.INT: 31, K
 
 
 class PartitionError(Exception):
-    """What is wrong with the folders of a file; words that go on after the file's name."""
+    """What is wrong with the folders of a file; a phrase that follows the file's name."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def _is_time(text: str, pattern: str, parse: Callable[[str], object]) -> bool:
 
 
 CLOCK_SKEW_S = 60
-"""A file's time may be so far ahead of this machine's clock, and it is waited for; one further ahead is refused."""
+"""How far a file's time may be ahead of this machine's clock: such a file is waited for; one further ahead is
+refused."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class File:
 @dataclass(frozen=True)
 class Folder:
     """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read;
-    `partitions` are the folders that these must lie in; `home` is the script's."""
+    `partitions` are the folders that these must lie in; `home` is the script's folder."""
 
     path: Path
     table: str
@@ -162,7 +163,7 @@ class Folder:
         return sorted((file for file in found if file), key=lambda file: (file.modified, file.name))
 
     def id(self) -> int | None:
-        """What the storage knows the folder by, whatever it is called: its inode. None for a single file."""
+        """The storage's id of the folder, whatever its name: its inode. None for a single file."""
         try:
             return None if self.path.is_file() else self.path.stat().st_ino
         except OSError:
@@ -173,15 +174,15 @@ class Folder:
         return self.path if self.path.is_file() else self.path / name
 
     def now(self, name: str) -> File | None:
-        """A listed file as it is now; None if it is gone. Raises SourceError where a link that leads out of the allowed
-        folders has taken its place since."""
+        """A listed file as it is now; None if it is gone. Raises SourceError if a link that leads out of the allowed
+        folders has replaced it."""
         path = self.full(name)
         paths.check(path.resolve(), str(path), self.table, self.home)
         return self._file(path)
 
     def values(self, name: str) -> tuple[str | None, ...]:
-        """What the folders of a file say of the partition columns, each as its type is cast from. Raises SourceError
-        where they do not fit."""
+        """The values of the partition columns by the folders of a file, each as text or number that casts to its type.
+        Raises SourceError if they do not fit."""
         try:
             return self.partitions.values(name)
         except PartitionError as error:
@@ -226,7 +227,7 @@ class Folder:
 
 
 def unfinished(name: str) -> bool:
-    """Whether a name says that nobody is to read it."""
+    """Whether a name marks a file that nobody is to read."""
     return name.startswith((".", "_")) or name.endswith((".tmp", "._COPYING_")) or ".inprogress" in name
 
 
@@ -236,6 +237,6 @@ def settled(file: File, settle_ms: int, now: float) -> bool:
 
 
 def in_future(file: File, now: float) -> bool:
-    """Whether the file's time is further ahead of `now` (s since 1970) than clocks may differ: it would be passed over
-    until that time has come."""
+    """Whether the file's time is further ahead of `now` (s since 1970) than clocks may differ: it could not be read
+    until then."""
     return file.modified > (now + CLOCK_SKEW_S) * 1e9

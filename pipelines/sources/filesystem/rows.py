@@ -43,7 +43,7 @@ _METADATA_SQL: Mapping[str, str] = {
 }
 
 POISON = "tidegate: a line does not fit: "
-"""What an executor throws begins with it; JSON of path, position and error follows."""
+"""Prefix of an executor's exception; JSON of path, position and error follows."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
 
 
 def keeps_misfits(options: Mapping[str, str]) -> bool:
-    """Whether what does not fit goes to the table's quarantine."""
+    """Whether data that does not fit goes to the table's quarantine."""
     return options.get(ERROR_OPTION.name) == "quarantine"
 
 
 def _op_or_poison(op: str, what: str) -> str:
-    """SQL of a row's op; one that does not fit fails the step. `what` its position is of."""
+    """SQL of a row's op; a row that does not fit fails the step. `what`: the unit of its position."""
     place = f"to_json(named_struct('path', _origin.path, 'what', '{what}', 'position', _position, 'error', _error))"
     poison = f"CAST(raise_error(concat({spark_string(POISON)}, {place})) AS STRING)"
     return f"IF(_error IS NULL, {op}, {poison})"
@@ -153,12 +153,12 @@ def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], ta
 
 
 def _literally(path: str) -> str:
-    """A path as the pattern that fits it alone: Spark takes every path for a pattern."""
+    """A path as a pattern that matches only itself: Spark takes every path for a pattern."""
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
 
 
 def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None:
-    """Raise SourceError unless Spark reads just the chosen files: it passes over some names, and follows patterns."""
+    """Raise SourceError unless Spark reads exactly the chosen files: it ignores some names, and follows patterns."""
     read = {re.sub("^file:/+", "/", unquote(address)) for address in rows.inputFiles()}
     wanted = {str(folder.full(file.name)): file for file in files}
     for path, file in wanted.items():
@@ -170,8 +170,8 @@ def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None
 
 
 def _rejected(what: str) -> str:
-    """SQL of REJECTED: the line's bytes, or the row as JSON, and where they stand (`what` its position is of); null in
-    one that fits."""
+    """SQL of REJECTED: the line's bytes, or the row as JSON, and its position (in units of `what`); null for a row that
+    fits."""
     reason = f"concat(_origin.path, ', {what} ', _position, ': ', _error)"
     rejected = f"CAST(named_struct('reason', {reason}, 'key', NULL, 'value', _raw, 'headers', NULL) AS {REJECTED_TYPE})"
     return f"IF(_error IS NULL, NULL, {rejected}) AS {REJECTED}"
@@ -186,7 +186,7 @@ def nothing(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def _column(column: Column, table: Table) -> str:
-    """SQL of a column's value. A folder's value is of its rows; a truncate has none."""
+    """SQL of a column's value. The value of a partition's folder applies to its rows; a truncate has none."""
     if column.metadata is not None:
         return _METADATA_SQL.get(column.metadata) or metadata_column(column.metadata)
     if column.name not in table.partition_columns:
@@ -196,10 +196,10 @@ def _column(column: Column, table: Table) -> str:
 
 
 def _rowtime(table: Table, time: str) -> str:
-    """SQL of a row's source time: what its message says of the change, else when its file was changed last.
+    """SQL of a row's source time: the message's own time of the change, else the file's modification time.
 
-    A file may hold years of changes. So where rows have times of their own, that of its change says nothing of when a
-    delete was made: the delete is at the time that its line has (docs/joins.md).
+    A file may hold years of changes, so if rows have times of their own, the time of the file says nothing of when a
+    delete was made: the delete has the time of its line (docs/joins.md).
     """
     known = f"coalesce({time}, timestamp_millis(_origin.modified))"
     if table.watermark is None or table.column(table.watermark.path[0]).source_time:

@@ -1,7 +1,7 @@
 """Reads the files of a folder that grows, each once, in the order of their time and name.
 
-There is no bounded phase: a table flips when it has read the files that were there at its first plan. A file that was
-not finished then, and is awaited, belongs to them.
+There is no bounded phase: a table flips when it has read the files that were there at its first plan, including files
+that were not finished then, if they are waited for.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class FilesystemSource:
         return max(sample.count(b"\n"), 1) * max(file.size, 1) // max(len(sample), 1)
 
     def _are_past(self, awaited: list[str], stop: int) -> bool:
-        """Whether the files that the first plan found unfinished are read by now, or gone."""
+        """Whether the files that were unfinished at the first plan are read by now, or gone."""
         there = filter(None, map(self._folder.now, awaited))
         return all(self._catalog.holds(file, stop) for file in there)
 
@@ -238,14 +238,14 @@ def _past(file: File, limit: int | None) -> bool:
 
 
 def _in_time(files: list[File], limit: int | None, *, ahead: bool) -> list[File]:
-    """The first of `files`, up to one that is past the `limit` of the table's alignment group; one at least, unless
-    others are behind this table: the slowest of the group may be this one."""
+    """The first of `files`, up to one that is past the `limit` of the table's alignment group; at least one, unless
+    others are behind this table, as the slowest of the group may be this one."""
     late = (place for place, file in enumerate(files) if _past(file, limit))
     return files[: max(next(late, len(files)), 0 if ahead else 1)]
 
 
 LINES = ("json", "csv", "debezium-json", "canal-json", "changelog-json")
-"""Formats of a message a line."""
+"""Formats with one message a line."""
 
 METADATA: Mapping[str, str] = {
     "file.path": "STRING",

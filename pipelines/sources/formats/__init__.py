@@ -84,7 +84,7 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
 
 
 def unknown(name: str, names: Sequence[str]) -> str:
-    """What to say of a format that is not among `names`."""
+    """The error text for a format that is not among `names`."""
     if name in REFUSED:
         return f"the format '{name}' cannot be read. {REFUSED[name]}"
     near = get_close_matches(name, names, 1)

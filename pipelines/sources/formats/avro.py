@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 END = "end"
-"""The field behind the columns: what stands behind the record in the message."""
+"""The field after the columns: the bytes that follow the record in the message."""
 
 
 def schema(columns: Sequence[Column], end: int) -> str:
@@ -57,7 +57,7 @@ def schema(columns: Sequence[Column], end: int) -> str:
 
 
 def end_only(end: int) -> str:
-    """The same record as a reader sees it who passes over the columns."""
+    """The same record for a reader that skips the columns."""
     field = {"name": END, "type": {"type": "fixed", "name": END, "size": end}}
     return json.dumps({"type": "record", "name": "message", "fields": [field]})
 
@@ -124,8 +124,8 @@ FAST_READ = OptionSpec(
 )
 
 END_MARK = secrets.token_bytes(15).replace(b"\0", b"\1") + b"\0"
-"""No beginning of it is also its end: where bytes are left over before it, something else stands in its place. Every
-process draws its own, so no message holds it."""
+"""No beginning of it is also its end, so bytes left over before it make another mark come out. Every process draws its
+own, so no message holds it."""
 
 _MS = (-62135596800000, 253402300799999)
 """The years 1 to 9999, as ms since 1970."""
@@ -174,7 +174,7 @@ _MARK = f"X'{END_MARK.hex()}'"
 
 
 def _untimely(wanted: Wanted) -> list[str]:
-    """Timestamps that the older mapping has not."""
+    """Timestamp columns that the older mapping does not support."""
     if wanted.option(LEGACY).lower() != "true":
         return []
     return [
@@ -200,7 +200,7 @@ def _from_avro(columns: Sequence[Column], reader: str | None = None) -> str:
 
 
 def _wire_row(columns: Sequence[Column]) -> str:
-    """Spark's DDL of `_record` with the columns' names in place of Avro's, and for the mark one that no column has."""
+    """Spark's DDL of `_record` with the columns' names in place of Avro's; the mark gets a name that no column has."""
     return shape.wire_row(columns, scalar).removesuffix(">") + ", ` `: BINARY>"
 
 

@@ -113,7 +113,7 @@ class CanalFormat:
         return changes.landed_several(changed, passed, wanted, row, IGNORE)
 
     def _other(self, wanted: Wanted) -> str:
-        """SQL of whether a message is about a table that is not asked for."""
+        """SQL of whether a message belongs to another table."""
         tests = [
             f"NOT coalesce(_wire.{field} RLIKE {spark_string(f'^(?:{wanted.options[option.name]})$')}, false)"
             for field, option in (("`database`", DATABASE), ("`table`", TABLE))

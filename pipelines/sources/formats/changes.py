@@ -1,7 +1,7 @@
-"""Messages that are changes become rows: what such formats have in common; and the plainest, `changelog-json`.
+"""Formats whose messages are changes: what they have in common; and the simplest, `changelog-json`.
 
-A message is one change, or several. One is the common case, and goes without a function of higher order, which Spark
-does not compile. `changelog-json` has a row and what becomes of it: {"data": {…}, "op": "+I"}.
+A message is one change, or several. One is the common case, and needs no higher-order function, which Spark does not
+compile. `changelog-json` has a row and its op: {"data": {…}, "op": "+I"}.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _REST = ("_kind", "_error", "_time", "_marks")
 
 @dataclass(frozen=True)
 class Change:
-    """SQL of one change: wire rows `one` (after the change; before it where a row goes) and `other` (before a u, null
-    where that is not known), the rows of values that they become, and the number of the change in its message."""
+    """SQL of one change: wire rows `one` (after the change; before it for a delete) and `other` (before an update, null
+    if that is not known), the rows of values that they become, and the number of the change in its message."""
 
     wanted: Wanted
     row: shape.Row
@@ -45,7 +45,8 @@ class Change:
 
     @property
     def is_two(self) -> str:
-        """Whether the change is two rows: a probe's update; a build side's where the key changes: the old row goes."""
+        """Whether the change is two rows: an update of a probe; for a build side one that changes the key, as the old
+        row goes."""
         known = f"_kind = 'u' AND {self.other} IS NOT NULL"
         if not self.wanted.build:
             return known
@@ -84,11 +85,11 @@ class Change:
 def landed_one(
     changes: DataFrame, others: list[str], wanted: Wanted, row: shape.Row, ignore: str, beside: Sequence[str] = ()
 ) -> DataFrame:
-    """DECODED of messages of one change each: they have `others`, `_kind` (c r u d, -U for a row that is only taken
-    back, t for a truncate, null where there is no change), the wire rows `_one` and `_other` (see Change),
-    `_error` (what is wrong with the message), `_time` and `_marks`. `beside`: columns that `row` looks at.
+    """DECODED of messages of one change each: they have `others`, `_kind` (c r u d, -U for a row that is only
+    retracted, t for a truncate, null if there is no change), the wire rows `_one` and `_other` (see Change), `_error`
+    (what is wrong with the message), `_time` and `_marks`. `beside`: columns that `row` reads.
 
-    A message is decoded whole, or is an error whole. As a build side, -U says nothing: an update is one replacement.
+    A message is decoded whole, or is an error whole. For a build side -U is ignored: an update is one replacement.
     """
     change = Change(wanted, row, "_one", "_other", "_fields", "_before", "0")
     values = (f"{change.fields_value} AS _fields", f"{change.before_value} AS _before")

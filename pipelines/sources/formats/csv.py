@@ -37,7 +37,7 @@ ESCAPE = OptionSpec(
 NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.", changes="rows")
 
 _ABSENT = "\x01"
-"""What Spark's parser takes for NULL; no field is."""
+"""The text that Spark's parser takes for NULL; no field has it."""
 
 
 class CsvFormat:
@@ -95,7 +95,7 @@ class CsvFormat:
 
 
 def _meaning_two_things(wanted: Wanted) -> list[str]:
-    """Characters that a reader could confuse: between fields, around them, before a quote, between elements."""
+    """Characters that would be ambiguous: between fields, around them, before a quote, between elements."""
     quotes = [] if wanted.flag(NO_QUOTES.name) else [QUOTE, ESCAPE]
     read = [DELIMITER, *quotes]
     read += [ELEMENTS] if any(parse_type(column.type).kind is Kind.ARRAY for column in wanted.columns) else []
@@ -153,7 +153,7 @@ def _parse(wanted: Wanted) -> str:
 
 
 def _broken(wanted: Wanted) -> str:
-    """SQL of the sentence about a line that has not the shape of the table, or NULL."""
+    """SQL of the sentence about a line that does not have the shape of the table, or NULL."""
     count = len(wanted.columns)
     cases = ["WHEN _text IS NULL THEN 'the message is no UTF-8 text'"]
     quote, escape, rest = _quote(wanted), wanted.options.get(ESCAPE.name), "_text"

@@ -134,7 +134,7 @@ STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601
 
 _SOURCE = "STRUCT<snapshot STRING, ts_ms STRING, db STRING, schema STRING, `table` STRING>"
 OF = " of "
-"""In `_marks`: between `source.snapshot` and the table that the change is of, where the message names one."""
+"""In `_marks`: separates `source.snapshot` from the table of the change, if the message names one."""
 _TABLE = "nullif(concat_ws('.', _m.source.db, _m.source.schema, _m.source.`table`), '')"
 _ANY_SOURCE = "MAP<STRING, STRING>"
 _ENVELOPE = (

@@ -1,9 +1,9 @@
-"""What a format is: it says how the bytes of a message become rows of a table, all in Spark SQL.
+"""What a format is: it defines how the bytes of a message become rows of a table, all in Spark SQL.
 
-A connector that reads messages (lines of a file, records of a topic) gives their bytes and decides what becomes of a
-message that does not fit; the format only says so.
+A connector that reads messages (lines of a file, records of a topic) gives their bytes and decides what happens to a
+message that does not fit; the format only reports it.
 
-Below: the options that several formats have, what all of them check, and the columns that every `Format.decode` ends
+Below: the options that several formats have, the checks of all of them, and the columns that every `Format.decode` ends
 with.
 """
 
@@ -33,18 +33,19 @@ DECODED: Mapping[str, str] = {
     "_time": "TIMESTAMP",
     "_marks": "STRING",
 }
-"""What `Format.decode` gives in place of VALUE.
+"""The columns that `Format.decode` returns in place of VALUE.
 
 `_op`: r c u d t for a build side, +I -U +U -D for a probe (SOURCE_COLUMNS). `_fields`: the table's physical columns in
-their Spark types; null where the message has no row (an error, a truncate, a null message). `_error`: null, or one
+their Spark types; null if the message has no row (an error, a truncate, a null message). `_error`: null, or one
 sentence that says what does not fit, and in which column. `_sub`: the order of rows of one message, from 0. `_time`:
-the source's own time of the change, null where the format has none. `_marks`: what the source says of its snapshot
-(Debezium's `source.snapshot`, and of which table), null otherwise."""
+the source's own time of the change, null if the format has none. `_marks`: what the source says of its snapshot
+(Debezium's `source.snapshot`, and of which table), null otherwise.
+"""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a table wants of a format: its columns, its role, and the options by their plain names (`json.…`)."""
+    """What a table needs of a format: its columns, its role, and the options by their plain names (`json.…`)."""
 
     columns: tuple[Column, ...]
     options: Mapping[str, str]
@@ -80,7 +81,7 @@ def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metada
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """What the planner knows of a format. `changelog`: its messages say what they do to a row; else each adds one.
+    """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
     `metadata`: what a message says beside its rows, by Flink's keys, with Flink's types."""
 
     name: str
@@ -130,7 +131,7 @@ def timestamp_option(name: str, default: str = shape.DEFAULT_STANDARD) -> Option
 
 
 def ignore_option(name: str) -> OptionSpec:
-    """Whether what does not fit is passed over."""
+    """Whether messages that do not fit are ignored."""
     return OptionSpec(
         name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.", changes="rows"
     )
@@ -158,8 +159,8 @@ def other_columns(messages: DataFrame) -> list[str]:
 
 
 def added(rows: DataFrame, others: list[str], wanted: Wanted, ignore: str | None) -> DataFrame:
-    """DECODED of a format that only adds: `rows` have `others`, `_fields`, `_error`, and `_null` where the message is
-    null. `ignore`: the option that passes over what does not fit."""
+    """DECODED of a format that only adds: `rows` have `others`, `_fields`, `_error`, and `_null` if the message is
+    null. `ignore`: the option that ignores messages which do not fit."""
     op = "IF(_null, 'd', 'c')" if wanted.build else "IF(_null, '-D', '+I')"
     decoded = rows.selectExpr(
         *others,

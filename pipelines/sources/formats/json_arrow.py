@@ -39,7 +39,8 @@ PIECE_BYTES = 4 << 20
 """Messages of about so many bytes are parsed at once, however many a batch holds."""
 
 FEWEST = 256
-"""So many messages of which one does not fit are not taken apart any more: to call the parser costs as much as they."""
+"""Of a batch with a message that does not fit, pieces of so many messages are not halved any further: calling the
+parser costs more than decoding them the long way."""
 
 LONG, MOST_BRACKETS = 1_000, 500
 """A message longer than this may be nested too deep; one with more brackets than this is not read."""
@@ -69,14 +70,15 @@ class JsonColumn:
 
     @property
     def asked(self) -> pa.DataType:
-        """What the parser is asked for: a decimal that has room for all digits it takes, once the point has moved."""
+        """The type that the parser is asked for: a decimal with room for all digits that it takes, once the point has
+        moved."""
         of = self.type
         if not pa.types.is_decimal(of) or of.precision + of.scale <= _DIGITS_128:
             return of
         return pa.decimal256(_DIGITS_256 - of.scale, of.scale)
 
     def odd(self, values: pa.Array) -> list[pa.Array]:
-        """Masks of values (of `asked`) that are none of `type`."""
+        """Masks of values (of type `asked`) that are no values of `type`."""
         masks = [] if self.nullable else [values.is_null()]
         if pa.types.is_floating(self.type):
             masks.append(pc.invert(pc.is_finite(values)).fill_null(False))
@@ -86,7 +88,7 @@ class JsonColumn:
         return masks
 
     def given(self, values: pa.Array, left: pa.Array | None) -> pa.Array:
-        """`values` (of `asked`) as `type`; what is `left` is anything."""
+        """`values` (of type `asked`) as `type`; where `left` is set the result is arbitrary."""
         if values.type == self.type:
             return values
         return (values if left is None else pc.if_else(left, None, values)).cast(self.type)
@@ -94,7 +96,8 @@ class JsonColumn:
 
 @dataclass(frozen=True)
 class JsonRows:
-    """Reads messages (binary) as structs of `columns`, one at least; null where a message is none, or not plain."""
+    """Reads messages (binary) as structs of `columns`, of which there is at least one; null for a message that is null,
+    or not plain."""
 
     columns: Sequence[JsonColumn]
 
@@ -193,8 +196,8 @@ _ARROW = {
 
 
 def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
-    """The short way of a table; None where some column's type has none, and on a
-    Spark without Arrow functions. `leaf` reads what is text in both ways."""
+    """The short way of a table; None if some column's type has none, and on a Spark without Arrow functions. `leaf`
+    reads what is text in both ways."""
     types = [parse_type(column.type) for column in wanted.columns]
     if not types or any(of.kind in NESTED for of in types) or not has_arrow_udf():
         return None

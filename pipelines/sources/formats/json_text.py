@@ -37,7 +37,7 @@ _MARKED = rf'"{_MARK}([^"]*)"'
 
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 _WHOLE = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-"""An escape that is none of a code unit, and the two halves of a character."""
+"""An escape that is not of a code unit, and the two halves of a surrogate pair."""
 
 _NO_TEXT = r"the message is no UTF-8 text, or has half of a character alone (\ud800)"
 

@@ -1,19 +1,19 @@
-"""What must hold of a topic, or an error that says what is lost; what Spark's own errors mean; how long topics surely
-still have what comes after a step.
+"""What must be true of a topic, with an error that says what is lost; what Spark's own errors mean; and how long topics
+surely still have what comes after a step.
 
-A topic is still the one that was read, and has what is not read yet. A build side's key lies in one partition only:
-between partitions Kafka knows no order, so "latest" would be a guess. That is looked at after every epoch: within it,
+A topic must still be the one that was read, and have what is not read yet. A build side's key must lie in one partition
+only: Kafka has no order between partitions, so "latest" would be a guess. That is checked after every epoch: within it,
 and against the partitions in which its keys came before.
 
-Retention is computed while the step lands, for only the cluster knows, and a table that is held back or not run asks it
-no more. A topic that deletes does so by the times of its records. How old the oldest one is that has not been read is
-found by halving: the offset of a time is asked for, until it is known to a part of the retention.
+Retention is computed while the step lands, as only the cluster knows it, and a table that is held back or not run does
+not ask the cluster. A topic that deletes does so by the times of its records. The age of the oldest unread record is
+found by bisection, asking for the offset of a time until it is known to a fraction of the retention.
 
 Compaction removes a tombstone once it is older than `delete.retention.ms` (24 hours unless set). What had been read of
-its key before then stays joined for ever, and no later message says otherwise. A tombstone is written, or first meets
-compaction, after the key's last message was read; so all of those behind a partition's position are there for that long
-after the partition was last seen to be read to its end, or after its first plan. Past that time the messages must at
-least be without a gap.
+its key before then would stay joined for ever, as no later message says otherwise. A tombstone is written, or first
+meets compaction, after the key's last message was read; so all tombstones behind a partition's position are there for
+that long after the partition was last seen to be read to its end, or after its first plan. Past that time the messages
+must at least be without a gap.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ _KEPT = "what was read before stands; nothing after it was read"
 
 
 def anew(table: str) -> NextCommand:
-    """The command that reads a table from its startup mode once more."""
+    """The command that reads a table again from its startup mode."""
     return resnapshot(table, "reads the topic as it is now, as a new generation")
 
 
 def check_topics(
     step: KafkaStep, topics: Mapping[str, Topic], table: str, where: str, left: Collection[str] = ()
 ) -> None:
-    """Every topic that was read is there, under its id, with its partitions; but for those in `left`."""
+    """Raise SourceError unless every topic that was read is there, under its id, with its partitions; except for those
+    in `left`."""
     for name, before in sorted(step.topics.items()):
         if name in left:
             continue
@@ -75,7 +76,7 @@ def check_topics(
 def check_available(
     positions: Mapping[Partition, int], earliest: Mapping[Partition, int], table: str, where: str
 ) -> None:
-    """Retention has not taken what has not been read yet."""
+    """Raise SourceError if retention has removed what has not been read yet."""
     for partition, position in sorted(positions.items()):
         first = earliest[partition]
         if first > position:
@@ -89,7 +90,7 @@ def check_available(
 
 
 def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int], table: str, where: str) -> None:
-    """No partition ends before what was read of it."""
+    """Raise SourceError if a partition ends before what was read of it."""
     for partition, position in sorted(positions.items()):
         stop = stops.get(partition)
         if stop is None:
@@ -171,7 +172,7 @@ _PLANNED = "the epoch is planned, none of its rows are committed; epochs before 
 
 
 def explain(error: BaseException, table: str, place: str, where: str) -> SourceError | None:
-    """The typed error of `error`, thrown while the step at `place` was read; None where Spark's own words are best."""
+    """The typed error for `error`, raised while the step at `place` was read; None if Spark's own message is best."""
     said = str(error)
     poison = _poison(said)
     if poison is not None:
@@ -218,7 +219,7 @@ def _poison(said: str) -> dict[str, object] | None:
 
 
 def _line(said: str, pattern: re.Pattern[str]) -> str:
-    """The line that says it."""
+    """The line of the message that names the problem."""
     line = next((line.strip() for line in said.splitlines() if pattern.search(line)), said.strip())
     return line.removeprefix("Caused by: ")[:300]
 
@@ -229,10 +230,10 @@ HALVINGS = 6
 def message_retention(
     cluster: Cluster, positions: Mapping[Partition, int], ends: Mapping[Partition, int], now: int
 ) -> Kept | None:
-    """Until when (ms, UTC) what comes after `positions` is there, of the topic that is first to delete some of it.
+    """Until when (ms, UTC) what comes after `positions` is there, for the topic that is first to delete some of it.
 
-    `ends` are the partitions' at `now`. None where no topic deletes by age, or the user may not ask for its settings.
-    Raises SourceError.
+    `ends` are the partitions' at `now`. None if no topic deletes by age, or the user may not read its settings. Raises
+    SourceError.
     """
     topics = sorted({partition.topic for partition in positions})
     found = []
@@ -243,8 +244,8 @@ def message_retention(
 
 
 def _oldest(cluster: Cluster, positions: Mapping[Partition, int], since: int, now: int) -> int:
-    """A time from `since` to `now` (ms, UTC) that no record at or after `positions` is older than, as late as it is
-    known; `since` where one may be older than that."""
+    """The latest known time from `since` to `now` (ms, UTC) such that no record at or after `positions` is older;
+    `since` if one may be older than that."""
     if not positions:
         return now
 
@@ -266,11 +267,11 @@ Since = dict[str, list[int]]
 or nothing of the partition had been read."""
 
 SINCE = "since"
-"""Where the ranges of a step hold it."""
+"""Key in the ranges of a step."""
 
 
 def since(previous: Mapping[str, Any] | None, first: Mapping[str, Any] | None, step: KafkaStep, ends: Ends) -> Since:
-    """That of `step`, planned up to `ends`; `previous` and `first` are the ranges of those steps."""
+    """The Since of `step`, planned up to `ends`; `previous` and `first` are the ranges of those steps."""
     known = {name: times[1] for name, times in (previous or {}).get(SINCE, {}).items()}
     # A step of before this was stored says only when the ends of its run were seen.
     usual = ends.at
@@ -284,7 +285,7 @@ def since(previous: Mapping[str, Any] | None, first: Mapping[str, Any] | None, s
 
 
 def grows_old(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> bool:
-    """Whether it is time to store that a partition is still read to its end, though there is nothing to read."""
+    """Whether to store again that a partition is read to its end, though there is nothing to read."""
     stops = step.stops
     return any(
         partition.topic in lasts and times[str(partition)][1] - times[str(partition)][0] > lasts[partition.topic] // 2
@@ -293,7 +294,7 @@ def grows_old(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> bool:
 
 
 def delete_retention(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> Kept | None:
-    """Until when the deletes behind `step` are all there, of the topic that is first to remove some."""
+    """Until when the deletes behind `step` are all there, for the topic that is first to remove some."""
     found = [
         Kept(times[str(partition)][1] + lasts[partition.topic], lasts[partition.topic])
         for partition in step.stops
@@ -310,7 +311,7 @@ def check(
     counted: Callable[[], Mapping[Partition, int]],
     table: str,
 ) -> None:
-    """Raise SourceError where compaction may have removed deletes from what `step` reads at `now` (ms, UTC). `counted`:
+    """Raise SourceError if compaction may have removed deletes from what `step` reads at `now` (ms, UTC). `counted`:
     how many messages there are of each partition."""
     read = step.read
     lasts = cluster.tombstones({partition.topic for partition in read})

@@ -1,7 +1,7 @@
-"""What a Kafka cluster says of its topics: partitions, ids and offsets, by the Java client that Spark reads with.
+"""A Kafka cluster's topics: partitions, ids and offsets, through the Java client that Spark reads with.
 
-One client for both means one configuration: whatever `properties.*` make Spark's readers connect make this connect, in
-the same words and by the same code (docs/decisions/0010-kafkas-own-client.md).
+Using the same client means one configuration: the `properties.*` that make Spark's readers connect make this connect,
+with the same names and the same code (docs/decisions/0010-kafkas-own-client.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ At = Literal["earliest", "latest"] | int
 on)."""
 
 API_TIMEOUT_MS = "20000"
-"""How long one question may take, retries and all; Kafka's own default is a minute."""
+"""How long one request may take, including retries; Kafka's own default is a minute."""
 
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000
 """Kafka's default of `delete.retention.ms`."""
@@ -61,7 +61,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
 }
 
 _SILENT = ("TimeoutException", "BrokerNotAvailableException", "DisconnectException", "NetworkException")
-"""What passes by itself."""
+"""Java exceptions that may be gone at the next try."""
 
 
 _NOT_ALLOWED = ("TopicAuthorizationException", "ClusterAuthorizationException", "UnknownTopicOrPartitionException")

@@ -15,11 +15,11 @@ Kind = Literal["kafka", "upsert-kafka"]
 
 VALUE_FORMATS = ("json", "csv", "raw", "avro", "debezium-json", "canal-json", "changelog-json")
 APPEND_FORMATS = ("json", "csv", "raw", "avro")
-"""What may be a key, and the value of upsert-kafka: a message says nothing but one row."""
+"""Formats that may be a key, and the value of upsert-kafka: each message is exactly one row."""
 
 
 METADATA_PREFIX = "value."
-"""Before the metadata keys of the value's format, as in Flink: the key's format might have some too."""
+"""Prefix of the metadata keys of the value's format, as in Flink, since the key's format might have some too."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Part:
     metadata: tuple[str, ...] = ()
 
     def wanted(self, table: Table, options: Mapping[str, str]) -> Wanted:
-        """What the table wants of the format; the key never says what becomes of a row."""
+        """What the table needs of the format; a key's format never decides what becomes of a row."""
         plain = {key.removeprefix(self.prefix): text for key, text in options.items() if key.startswith(self.prefix)}
         return Wanted(self.columns, plain, table.role, table.primary_key, self.metadata)
 

@@ -21,10 +21,10 @@ GROUP = "properties.group.id"
 RESET = "properties.auto.offset.reset"
 
 OWN_PROPERTIES = ("auto.offset.reset", "enable.auto.commit")
-"""What a plan decides: known from Flink's scripts, and not passed on."""
+"""Properties that a plan decides: accepted, as scripts for Flink have them, and not passed on."""
 
 REFUSED_PROPERTIES = ("key.deserializer", "value.deserializer", "interceptor.classes")
-"""What Spark's readers do not let anyone choose."""
+"""Properties that Spark's readers do not let anyone set."""
 
 METADATA: Mapping[str, str] = {
     "topic": "STRING",

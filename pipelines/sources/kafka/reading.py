@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POISON = "tidegate: a message does not fit: "
-"""What an executor throws begins with it; JSON of split, offset and error follows (checks.py)."""
+"""Prefix of an executor's exception; JSON of split, offset and error follows (checks.py)."""
 
 BESIDE = ("_marks", "_topic", "_misfit")
-"""What `Reader.decoded` gives beside a source's columns: what the format says of a snapshot, the topic's ordinal, and,
+"""Columns that `Reader.decoded` adds to a source's columns: the format's marks of a snapshot, the topic's ordinal, and,
 with `Reader.keeps_misfits`, what does not fit in the message."""
 
 SUB_BITS = 20
@@ -48,7 +48,7 @@ _METADATA: Mapping[str, str] = {
 
 
 def ignore_name(layout: Layout) -> str:
-    """The format's own name of the option that passes over what does not fit."""
+    """The format's own name of the option that ignores messages which do not fit."""
     return f"{layout.value.format}.ignore-parse-errors"
 
 
@@ -200,7 +200,7 @@ class Reader:
         return found
 
     def _ordinal(self, step: KafkaStep) -> str:
-        """A topic's place among the table's topics: what orders changes over several of them."""
+        """A topic's place among the table's topics, by which changes of several topics are ordered."""
         if len(step.topics) == 1:
             return str(next(iter(step.topics.values())).ordinal)
         cases = " ".join(f"WHEN {spark_string(name)} THEN {topic.ordinal}" for name, topic in step.topics.items())

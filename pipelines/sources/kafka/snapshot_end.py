@@ -1,11 +1,11 @@
 """The end of a Debezium snapshot in a topic: its mark, and then the ends of all partitions as of when it was seen.
 
 Debezium marks the last row of a table's snapshot (`last_in_data_collection`, or `last` for the last of all tables).
-Rows of other partitions may have been written before it and are read after it, so the phase is over once every
-partition has been read past the end that it had when the mark had landed. Both are stored in the `splits` table.
+Rows of other partitions may have been written before the mark and be read after it, so the phase is over once every
+partition has been read past the end that it had when the mark landed. Both are stored in the `splits` table.
 
-The mark of one table says nothing of another that is routed into the same topic, so a topic with snapshots of several
-is refused: also where the other one's rows come when the first has been over for long.
+The mark of one table says nothing of another table in the same topic, so a topic with snapshots of several tables is
+refused, even if the other's rows come long after the first snapshot has ended.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SnapshotEnd:
         again: Callable[[KafkaStep], DataFrame],
         ends: Callable[[list[Partition]], dict[Partition, int]],
     ) -> None:
-        """Keep the mark of every topic that has come, whose it was, and where its partitions end now.
+        """Store the mark of every topic that has one, its table, and where its partitions end now.
 
         `again` reads the step's rows once more, for a run that has not written them itself.
         """

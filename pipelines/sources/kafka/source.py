@@ -100,8 +100,8 @@ class KafkaSource:
         self._found = self._topics(position)
 
     def _topics(self, position: SourcePosition) -> tuple[dict[str, Topic], tuple[str, ...]]:
-        """All topics of the table as they are now, checked against those that were read; and of those the ones that are
-        followed no more."""
+        """All topics of the table as they are now, checked against those that were read; and those of them that are no
+        longer followed."""
         before = step_of(position.previous.step.ranges) if position.previous else None
         reached = position.previous is not None and bool(position.previous.step.ranges["reached"])
         pattern = self._options.pattern
@@ -124,8 +124,8 @@ class KafkaSource:
         return topics, left
 
     def _let_go(self, name: str, names: Collection[str], topics: Mapping[str, Topic], *, reached: bool) -> bool:
-        """Whether a topic that was read is none of the table's any more: the script does not name it, or its pattern
-        fits one that was read to its end (`reached`) before it went."""
+        """Whether a topic that was read no longer belongs to the table: the script does not name it, or its pattern
+        matches one that was read to its end (`reached`) before it was deleted."""
         if self._options.pattern is None or name in topics:
             return name not in names
         return reached
@@ -176,7 +176,7 @@ class KafkaSource:
         return Planned(Step(ranges, "bounded" if bounded else "unbounded", flips, str(step)), held)
 
     def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
-        """`tombstones.since` of a table whose tombstones mean something."""
+        """`tombstones.since`, for a table whose tombstones are deletes."""
         if not self._upserts:
             return {}
         previous, first = position.previous, position.first
@@ -194,8 +194,8 @@ class KafkaSource:
         return {Partition(row["topic"], row["partition"]): row["count"] for row in found}
 
     def _starts(self, before: KafkaStep | None, ends: Ends, at: int | None) -> dict[Partition, int]:
-        """Where each partition goes on; first of all `at` that time (ms, UTC), where there is one. One that came after
-        the first plan is read from its first message."""
+        """Where each partition goes on; before the first step `at` that time (ms, UTC), if given. A partition that came
+        after the first plan is read from its first message."""
         name = self._table.name
         if before is None:
             options = self._options
@@ -208,12 +208,12 @@ class KafkaSource:
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
     def _late(self, starts: dict[Partition, int], ends: Ends, request: PlanRequest) -> dict[Partition, tuple[int, int]]:
-        """The offset and the time of each partition's first record that alignment does not want yet, as far as the
-        broker knows: by record times.
+        """The offset and the time of each partition's first record that alignment holds back, as far as the broker
+        knows it by record times.
 
-        It knows the first one of the whole partition. Where that was read already (it gave no row: a message that is
-        in quarantine, say) nothing is known of what comes next, and the partition is read as one whose times
-        are not known.
+        The broker knows the first such record of the whole partition. If that was read already (it gave no row: a
+        message in quarantine, say) nothing is known of the next one, and the partition is read like one whose times are
+        not known.
         """
         if request.limit is None or not self._record_time_is_rowtime:
             return {}
@@ -269,7 +269,7 @@ class KafkaSource:
     # --- after its commit ----------------------------------------------------------------------------------------
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
-        """See that no key came in two partitions, find the end of the snapshot, and say how far behind this is."""
+        """Check that no key came in two partitions, find the end of the snapshot, and report the lag."""
         ranges = step_of(step.step.ranges)
         if rows is not None:
             check_keys(self._context, step, rows, ranges)
@@ -290,14 +290,14 @@ class KafkaSource:
         )
 
     def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> Kept | None:
-        """How long what comes next is there: no record is deleted by age, and no delete by compaction."""
+        """How long the next messages are there: none deleted by age, and no delete removed by compaction."""
         found = [message_retention(self._cluster, ranges.stops, ends, self._context.clock())]
         if times := step.step.ranges.get(SINCE):
             found.append(delete_retention(times, self._cluster.tombstones(ranges.topics), ranges))
         return min(filter(None, found), key=lambda item: item.until, default=None)
 
     def _waiting(self, step: StoredStep, ranges: KafkaStep) -> str:
-        """What is still to come before the table flips, where all there was has been read."""
+        """What the flip still waits for, if everything there was has been read."""
         if self._snapshot is None or had_flipped(step) or not step.step.ranges["reached"]:
             return ""
         unmarked = self._snapshot.unmarked(ranges)
@@ -338,7 +338,7 @@ def _position(step: KafkaStep, behind: int) -> str:
 def _caps(
     starts: Mapping[Partition, int], late: Mapping[Partition, tuple[int, int]], ahead: Collection[str]
 ) -> dict[Partition, int]:
-    """Where the partitions are to stop. After one message at least of those that nobody is behind: the slowest of the
+    """Where the partitions are to stop. Partitions that nobody is behind get at least one message: the slowest of the
     group may be this one, and its next message past the limit."""
     least = {partition: 0 if str(partition) in ahead else 1 for partition in late}
     return {partition: max(offset, starts[partition] + least[partition]) for partition, (offset, _) in late.items()}

@@ -1,6 +1,5 @@
-"""A plan's ranges: exact offsets of every partition that a table follows, and where the first step begins (and, later,
-new partitions).
-"""
+"""A plan's ranges: exact offsets of every partition that a table follows; and the offsets at which the first step (and,
+later, new partitions) begin."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ class Span:
 class TopicSpans:
     """One topic: its id when it was first planned, its place among the table's topics, and a span per partition.
 
-    `ordinal` never changes, so that the order of changes over several topics does not either; nor is that of a topic
-    which is not followed any more given to another, while one that came after it is.
+    `ordinal` never changes, so the order of changes over several topics does not change. The ordinal of a topic that is
+    no longer followed is not given to another while a later topic is followed.
     """
 
     id: str
@@ -59,7 +58,7 @@ class KafkaStep:
 
     @property
     def stops(self) -> dict[Partition, int]:
-        """Where each partition is read on."""
+        """The offset from which each partition is read next."""
         return {partition: span.stop for partition, span in self.spans()}
 
     def to_json(self) -> Json:
@@ -108,7 +107,8 @@ class Ends:
     left: tuple[str, ...] = ()
 
     def over(self, step: KafkaStep | None) -> Ends:
-        """These ends, and the positions of what `step` follows and they do not know: they are as of a run's start."""
+        """These ends, plus the positions of partitions that `step` follows and they lack, as they are as of a run's
+        start."""
         if step is None:
             return self
         ids = {name: topic.id for name, topic in step.topics.items() if name not in self.left}
@@ -182,7 +182,7 @@ def next_step(
 
 
 def _shared(starts: Mapping[Partition, int], goals: Mapping[Partition, int], most: int) -> dict[Partition, int]:
-    """Where each partition stops, so that all of them come forward evenly."""
+    """Where each partition stops, so that all of them advance evenly."""
     behind = {partition: goals[partition] - starts[partition] for partition in goals}
     total = sum(behind.values())
     if total <= most:
@@ -235,7 +235,7 @@ class _There:
     table: str
 
     def committed(self, options: KafkaOptions) -> dict[Partition, int]:
-        """Where a consumer group stands; where it does not, by 'properties.auto.offset.reset'."""
+        """The committed offsets of a consumer group; where there is none, by 'properties.auto.offset.reset'."""
         group = options.group or ""
         found = self.cluster.group_offsets(group, self.stops)
         missing = sorted(str(partition) for partition in self.stops if partition not in found)

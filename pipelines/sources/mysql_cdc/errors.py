@@ -58,7 +58,7 @@ class SchemaChanged(BinlogError):
 
 
 class UnreadableKey(BinlogError):
-    """A row's key has no value here that is its own."""
+    """A row's key has no value of its own in the changelog."""
 
 
 class BinlogPurged(BinlogError):

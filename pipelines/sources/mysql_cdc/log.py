@@ -219,11 +219,11 @@ def retention(
 
 
 def log_time(server: ServerOptions, span: BinlogRange, files: Sequence[str]) -> int | None:
-    """When the last transaction of `span`, which lies in `files`, committed (ms, UTC), of whatever table: one that
-    nothing is written to would say nothing of the time. None where there is none.
+    """When the last transaction of `span`, which lies in `files`, committed (ms, UTC), of any table, so that time goes
+    on for a table without changes. None if there is none.
 
-    The last file is scanned for it, and those before it only where no transaction begins there. Raises BinlogPurged and
-    what else reading a binlog may.
+    The last file is scanned for it, earlier ones only if no transaction begins there. Raises BinlogPurged and the other
+    errors of reading a binlog.
     """
     for file in reversed(files):
         start = span.start if file == span.start.file else BinlogPosition(file)

@@ -1,4 +1,4 @@
-"""One table of MySQL or MariaDB: what `CdcSource` leaves to a database. The log is the server's binlog."""
+"""One table of MySQL or MariaDB: what `CdcSource` leaves to the database. The log is the server's binlog."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ from tidegate.pipelines.watermarks import Watermark
 log = logging.getLogger(__name__)
 
 READ_APART = 1 << 20
-"""A range of the log that other tables of the server read too is read by one table after another from so many bytes on,
-so that the server sends it once. To send a shorter one again costs less than a Spark job more."""
+"""From so many bytes on, a range of the log that several tables of the server read is read by one table after another,
+so that the server sends it once. For a shorter one sending it again is cheaper than one more Spark job."""
 
 SHARE_BYTES = 64 << 20
-"""A range of the log that is at least twice as long is shared between tasks: to scan it for borders takes a tenth of
+"""A range of the log that is at least twice as long is shared between tasks: scanning it for borders takes a tenth of
 the time that decoding and writing do."""
 
 
@@ -213,7 +213,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return piece.step, piece.late
 
     def reads_alone(self, step: StoredStep) -> bool:
-        """`protocol.ReadsAlone`: what other tables of the server read too is there for them once this one has it."""
+        """`protocol.ReadsAlone`: true while other tables of the server read the same range, which this one stores for
+        them."""
         ranges = step_of(step.step.ranges)
         if not isinstance(ranges, BinlogStep) or self._spool(ranges.start_birth) is None:
             return False
@@ -333,17 +334,17 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return landed
 
     def _reached_at(self, step: BinlogStep, rows: DataFrame | None) -> int:
-        """A time (ms, UTC) at which all that had committed is in with this step. A step that ends short of the server's
-        end, amid a file, has got as far as its newest change, where that holds when it committed."""
+        """A time (ms, UTC) at which everything that had committed is in with this step. A step that ends before the
+        server's end, amid a file, has reached the time of its newest change, if that is when it committed."""
         watermark = self.context.table.watermark
         if rows is None or step.span.end == step.server_end or (watermark and not self._commit_time_is_rowtime):
             return step.reached_at
         return max(step.reached_at, newest_rowtime(rows.inputFiles()) or 0)
 
     def _log_watermarks(self, step: BinlogStep) -> Sequence[tuple[str, Watermark]] | None:
-        """How far the log's own time has come, where SYSTEM_WATERMARK() asks for it: just before the last transaction,
-        of whatever table. Only where the step reaches what the server had: before that the table's own rows are
-        enough, and a part of the log is scanned again for it."""
+        """How far the log's own time has come, if SYSTEM_WATERMARK() asks for it: just before the last transaction, of
+        any table. Only if the step reaches what the server had; before that the table's own rows are enough, and this
+        scans a part of the log again."""
         watermark = self.context.table.watermark
         if watermark is None or not watermark.source or step.span.end != step.server_end:
             return None
@@ -386,7 +387,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
 
 @cache
 def _warn_once(note: str) -> None:
-    """A process that goes on asks before each round; a person reads it once."""
+    """Log it once a process: a continuous process checks before each round."""
     log.warning(note)
 
 

@@ -1,6 +1,5 @@
-"""What a test appends to the script of a table: rows, watermarks and idleness, in order; and a script whose servers and
-topics are replaced by such tables.
-"""
+"""Input of scripted tables: a test appends rows, watermarks and idleness, in order; and a script whose servers and
+topics are replaced by such tables."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ OPS = ("+I", "-U", "+U", "-D")
 
 
 class ScriptedInput:
-    """Appends events to a scripted table. They stay, also for the next object.
+    """Appends events to a scripted table. They are stored, and seen by later objects too.
 
     Args:
         directory: The table's own folder (SourceContext.scratch).
@@ -50,7 +49,7 @@ class ScriptedInput:
         self._only_grows = only_grows
 
     def rows(self, rows: pa.Table | Sequence[Mapping[str, Any]], op: str = "+I") -> None:
-        """Let `rows` arrive with `op`: +I, -U, +U or -D. This ends idleness.
+        """Append `rows` with `op`: +I, -U, +U or -D. This ends idleness.
 
         A row is a dict by column; a missing key is NULL. TIMESTAMP(3) is a naive datetime in UTC, TIMESTAMP_LTZ(3) an
         aware one (or a naive one in UTC). Many rows are better given as an Arrow table. Raises SourceError for an op, a
@@ -72,7 +71,7 @@ class ScriptedInput:
             self._log.append(Rows(op, table))
 
     def watermark(self, timestamp: int, use_processing_time: bool = False) -> None:
-        """Let the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
+        """Make the source emit Watermark(timestamp in ms, use_processing_time). This ends idleness.
 
         One that does not move time forward is not sent on. Raises WatermarkError (FLIP-326, change 5), and SourceError
         where the watermark follows from the rows.
@@ -82,11 +81,11 @@ class ScriptedInput:
         self._output().emit_watermark(Watermark(timestamp, use_processing_time))
 
     def idle(self) -> None:
-        """Let the source fall idle until its next row or watermark."""
+        """Make the source idle until its next row or watermark."""
         self._output().mark_idle()
 
     def _output(self) -> WatermarkToDataOutput:
-        """The source's own guard, as it is after all events so far."""
+        """The source's own output, as it is after all events so far."""
         event, rows_after = self._log.last_watermark_event()
         recorder = _Recorder(self._log, event)
         output = WatermarkToDataOutput(recorder, lambda: self._clock() if recorder.recording else MAX_TIMESTAMP)
@@ -146,8 +145,8 @@ class ScriptedInput:
 
 
 def only_grows(pipeline: Pipeline, name: str) -> bool:
-    """Whether the table may have inserts only, as for any other connector: an INSERT takes its rows one by one, and
-    joins them to nothing in event time."""
+    """Whether the table may have inserts only, as for any other connector: a processing-time probe, or an input of a
+    process. Such rows are released one by one; in event time updates are joined at their own times."""
     whole = {table.name for table in pipeline.tables.values() if any(part.name == name for part in table.parts)}
     return any(insert.time != "event" for insert in pipeline.inserts if {name, *whole} & {*insert.probes})
 

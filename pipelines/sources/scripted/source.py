@@ -53,7 +53,7 @@ class Rows:
 class WatermarkEvent:
     """What a table's output sent: `watermark`, or None if only its idleness changed.
 
-    `emitted` is the greatest timestamp sent so far, and whether processing time was; `idle` is how it stands now.
+    `emitted` is the greatest timestamp sent so far, and whether processing time was; `idle` is the current idleness.
     """
 
     watermark: Watermark | None
@@ -110,7 +110,7 @@ class EventLog:
         return stop
 
     def last_watermark_event(self) -> tuple[WatermarkEvent, bool]:
-        """The last of them (or how everything starts), and whether rows came after it."""
+        """The last of them (or the initial state), and whether rows came after it."""
         rows_after = False
         for name in reversed(self._names()):
             if name.endswith("json"):
@@ -165,7 +165,7 @@ def _read_watermark_event(path: Path) -> WatermarkEvent:
 
 SPLIT = "0"
 _BUILD_OPS = {"+I": "c", "+U": "u", "-D": "d"}
-"""A build's update is one atomic replacement, so its -U has nothing to say."""
+"""A build's update is one atomic replacement, so its -U is ignored."""
 
 _ROW_BITS = 32
 _SEQ = pa.struct(
@@ -255,7 +255,7 @@ class ScriptedSource:
         return event.watermark is not None and event.watermark.use_processing_time != event_time
 
     def _idle(self, start: int, stop: int) -> Mapping[str, bool]:
-        """How the step left the split; empty if it said nothing of it."""
+        """The split's idleness after the step; empty if the step did not change it."""
         events = self._log.watermark_events(start, stop)
         if events and events[-1][0] == stop - 1:
             return {SPLIT: events[-1][1].idle}
@@ -284,7 +284,7 @@ class ScriptedSource:
 
 
 def emits_watermarks(options: Mapping[str, str]) -> bool:
-    """Whether a test says how far the table's time has come, and not its rows."""
+    """Whether a test sets the table's watermarks; otherwise they follow from its rows."""
     return _flag(options, "tells-time", "true")
 
 

@@ -1,4 +1,4 @@
-"""What a function is: its names, what it takes, what it gives, and its Spark SQL."""
+"""What a function is: its names, its parameters, its result, and its Spark SQL."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ AGAIN_OTHERWISE = {
     "CURRENT_DATABASE": "leave it out",
     "CURRENT_WATERMARK": "the watermark log holds every epoch's watermark",
 }
-"""Functions whose value depends on when, or how often, a query runs."""
+"""Functions whose value depends on when, or how often, a query runs, with what to use instead."""
 
 AGGREGATES = frozenset(
     [
@@ -68,7 +68,7 @@ DDL_ONLY = {
         "it is a watermark: WATERMARK FOR rowtime AS SYSTEM_WATERMARK(), with rowtime AS SYSTEM_ROWTIME()",
     ),
 }
-"""Functions that stand alone, in one place of a CREATE TABLE."""
+"""Functions that are only allowed in one place of a CREATE TABLE."""
 
 ABSENT = frozenset(
     [
@@ -110,14 +110,14 @@ ABSENT = frozenset(
         "TYPEOF",
     ]
 )
-"""Built-in functions of Flink that this dialect does not have (yet). Some Spark has under the same name (INITCAP,
-ARRAY_UNION, TYPEOF): nobody has shown that they mean the same there."""
+"""Built-in functions of Flink that this dialect does not have (yet). Spark has some of the same name (INITCAP,
+ARRAY_UNION, TYPEOF), which are not known to mean the same."""
 
 SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
-"""What looks like a call and is none."""
+"""Syntax that looks like a call."""
 
 TAKEN = frozenset({*AGAIN_OTHERWISE, *AGGREGATES, *WINDOWS, *DDL_ONLY, *SYNTAX})
-"""Names that a script's own function cannot have, beside those of the built-in ones. One of ABSENT it may have."""
+"""Names that a script's own function cannot have, beside those of the built-in ones. It may have a name in ABSENT."""
 
 STORED_ONLY = "its value is stored where a row lands, so that a recomputation, years later, sees the same"
 """Why a user function cannot stand in an INSERT."""

@@ -147,7 +147,7 @@ def _date_trunc(call: Call) -> str:
 
 
 def _in_zone(function: str):
-    """A moment moved by what a time zone is off UTC at that moment."""
+    """A moment moved by a time zone's offset from UTC at that moment."""
 
     def write(call: Call) -> str:
         moment, zone = call.arguments

@@ -17,7 +17,7 @@ from tidegate.pipelines.syntax.statements import CreateFunction
 from tidegate.pipelines.syntax.types import INTEGERS, NUMERIC, TIMESTAMPS, FlinkType, Kind
 
 ROW = "_split, _offset"
-"""Every call gets the place of its row, so that a failure names it."""
+"""Every call gets the place of its row, so that an error can name it."""
 
 _TAKES = {
     Kind.BIGINT: Family("integer or TIMESTAMP (its ms)", frozenset({*INTEGERS, *TIMESTAMPS})),
@@ -29,7 +29,8 @@ _TAKES = {
     Kind.DATE: Family("DATE", frozenset({Kind.DATE})),
     Kind.TIMESTAMP: Family("TIMESTAMP or TIMESTAMP_LTZ", frozenset(TIMESTAMPS)),
 }
-"""What may be passed for a parameter of a type. FLIP-66's example passes a TIMESTAMP for a long: it gets ms, UTC."""
+"""The argument types that a parameter of a type accepts. FLIP-66's example passes a TIMESTAMP for a long: it gets ms,
+UTC."""
 
 
 def callable_in_sql(function: UserFunction) -> Function:
@@ -120,6 +121,6 @@ class UserFunctions:
         return None
 
     def close_to(self, name: str) -> str | None:
-        """A hint for a name that is no function at all."""
+        """A hint for a name that is no function."""
         built_in = [known for known in FUNCTIONS if " " not in known]
         return did_you_mean(name.upper(), [*built_in, *(function.name for function, _, _ in self._known.values())])

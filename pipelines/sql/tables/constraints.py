@@ -22,10 +22,10 @@ from tidegate.pipelines.syntax.statements import CreateTable, Expect, Name
 from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, Kind, quoted
 
 MOST = 60
-"""Which constraints a row violates is one BIGINT while the row is staged."""
+"""The constraints that a row violates are bits of one BIGINT while the row is staged."""
 
 _ACTIONS: dict[str | None, OnViolation] = {"FAIL": "fail", "QUARANTINE": "quarantine", "WARN": "warn", None: "warn"}
-"""Without ON VIOLATION a row is kept and counted, as on Databricks."""
+"""Without ON VIOLATION a violating row is published and counted, as on Databricks."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _WrittenColumns(TableScope):
     """The columns of a target that an INSERT writes."""
 
     def function(self, name: str, span: Span) -> Function | None:
-        """Raises SqlError for every user function: what became of a row is recomputed."""
+        """Raises SqlError for every user function: a constraint's result must be recomputable."""
         if self.functions is not None and self.functions.find(name, span) is not None:
             hint = f"declare a computed column in the source table, select it, and look at that: AS {name}(…)"
             raise self.source.error(span, f"function {name} cannot stand in a constraint: {RECOMPUTE}", hint)
@@ -91,7 +91,7 @@ class ConstraintCompiler:
 
 
 def not_null(columns: Sequence[Column], action: OnViolation, taken: Iterable[str]) -> Constraint:
-    """That none of these columns of a target is NULL. `taken`: the names of its other constraints."""
+    """The constraint that none of these columns of a target is NULL. `taken`: the names of its other constraints."""
     written = " AND ".join(f"{quoted(column.name)} IS NOT NULL" for column in columns)
     condition = reduce("({} AND {})".format, (f"(NOT ({quoted(column.name)} IS NULL))" for column in columns))
     plain = re.sub(r"[^\w-]", "_", columns[0].name) if len(columns) == 1 else "others"
@@ -100,8 +100,8 @@ def not_null(columns: Sequence[Column], action: OnViolation, taken: Iterable[str
 
 
 def quarantining_nulls(table: Table) -> Table:
-    """A target that quarantines rows which have NULL in a NOT NULL column, by a constraint for each column, and one for
-    all that are too many to have one of their own."""
+    """A target that quarantines rows with NULL in a NOT NULL column, by one constraint a column, and one for all
+    columns beyond the limit."""
     columns = [column for column in table.physical_columns if not column.nullable]
     room = max(MOST - len(table.constraints), 0)
     found = list(table.constraints)

@@ -34,7 +34,7 @@ SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
 """FLIP-66's name, and the one that Flink has given it since."""
 
 AFTER_IT = "INTERVAL '0.001' SECOND"
-"""What a watermark over ascending times stays behind them: rows of the greatest time may still come (FLIP-126)."""
+"""How far a watermark over ascending times stays behind them: more rows with the greatest time may come (FLIP-126)."""
 
 _DELAY = "INTERVAL '5' SECOND"
 _LONGEST = 2**63
@@ -52,9 +52,9 @@ def own_call(expression: Scalar) -> exp.Anonymous | None:
 
 
 def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedelta:
-    """How much later than the source a watermark is emitted, whose `expression` has `call` in it.
+    """The delay after the source's watermark at which `expression`, which has `call` in it, is emitted.
 
-    Raises SqlError for anything but the call alone, and the call less an interval that is written out.
+    Raises SqlError for anything but the call alone, or the call minus a literal interval.
     """
     tree = _bare(expression.tree)
     if _called(tree, SOURCES_OWN):
@@ -86,8 +86,8 @@ def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedel
 def not_the_sources_own(
     source: Source, table: str, watermark: Watermark, columns: Iterable[Column], connector: ConnectorSpec | None
 ) -> SqlError | None:
-    """What is wrong with a watermark that is not the source's own, of a table with a SYSTEM_ROWTIME() column; None
-    where it has none. The hint is what to write."""
+    """What is wrong with a watermark that is not the source's own, if the table has a SYSTEM_ROWTIME() column; None if
+    it has none. The hint is what to write."""
     times = [column for column in columns if column.source_time]
     if not times:
         return None
@@ -105,7 +105,7 @@ def not_the_sources_own(
 
 
 def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | None) -> str:
-    """What to do with a SYSTEM_ROWTIME() column beside a rowtime of the table's own."""
+    """What to do with a SYSTEM_ROWTIME() column if the table has a rowtime of its own."""
     if column.name not in {node.name for node in watermark.expression.tree.find_all(exp.Column)}:
         return "leave the column out"
     known = connector.metadata if connector is not None else {}
@@ -116,8 +116,8 @@ def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | N
 
 
 def _delay_written(source: Source, watermark: Watermark, column: Column) -> str:
-    """The delay that an expression over SYSTEM_ROWTIME() means, as it is to be written behind
-    SYSTEM_WATERMARK(); an example where that is not plain."""
+    """The delay of an expression over SYSTEM_ROWTIME(), as it is to be written after SYSTEM_WATERMARK(); an example if
+    that cannot be derived."""
     tree = _bare(watermark.expression.tree)
     if _is(tree, column):
         return ""

@@ -134,7 +134,7 @@ class OptionCompiler:
 
 
 def place_of(statement: CreateTable, problem: str) -> Span:
-    """Where a connector's complaint belongs: the option that it names in quotes, else the table's name."""
+    """Where a connector's complaint is reported: at the option that it names in quotes, else at the table's name."""
     for option in statement.options:
         if f"'{option.key.text}'" in problem:
             return option.key.span.to(option.value.span)
@@ -316,8 +316,8 @@ class PartsCompiler:
 
 
 def with_role(table: Table, role: Role) -> Table:
-    """`table` in a role, its parts in the same, with its key, its watermark and its SYSTEM_ROWTIME() in place of
-    theirs: by these a part knows whether its own time is the rowtime, as alignment wants to know it."""
+    """`table` in a role; its parts in the same role, with its key, its watermark and its SYSTEM_ROWTIME() in place of
+    theirs: from these a part knows whether its own time is the rowtime, as alignment needs."""
     times = tuple(column for column in table.columns if column.source_time)
     names = {column.name for column in times}
     parts = (

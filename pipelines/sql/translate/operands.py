@@ -21,7 +21,7 @@ from tidegate.pipelines.syntax.types import BOOLEAN, BYTES, DATE, FlinkType, Kin
 class Walker:
     """Translates the expressions of one scope, by `rules`: one for each kind of node.
 
-    `another_way`: how else a function may be had that the dialect does not have, as a hint.
+    `another_way`: a hint, for a function that the dialect does not have.
     """
 
     rules: ClassVar[Rules]

@@ -18,7 +18,7 @@ NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.HEX_STRING)
 
 MAX_DIGITS = 19
-"""Of a number that says how large something is: what there is more of is no size. (Python converts 4,300 digits.)"""
+"""The most digits of a number that means a size; more are no size. (Python converts up to 4,300 digits.)"""
 
 
 class TokenReader(parser.Parser):
@@ -42,11 +42,11 @@ class TokenReader(parser.Parser):
         return self._source
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:  # type: ignore[override]
-        """What sqlglot calls when it is lost."""
+        """Called by sqlglot when it cannot go on."""
         raise self.source.error(self.here(token), message[:1].lower() + message[1:])
 
     def validate_expression(self, expression, args=None):  # type: ignore[override]
-        """An operator whose operand is missing: say so at the place where it should be."""
+        """Report an operator's missing operand at the place where it should be."""
         if any(True for _ in expression.error_messages(args)):
             self.expected("an expression")
         return expression

@@ -70,7 +70,7 @@ _MARIADB = b"MariaDB"
 
 @dataclass(frozen=True)
 class _Known:
-    """What a table id stands for. `reader` is None for a table that nobody wants: its columns are not looked at."""
+    """What a table id means. `reader` is None for a table that is not wanted: its columns are not parsed."""
 
     body: bytes
     reader: TableReader | None
@@ -158,7 +158,7 @@ Batch = tuple[WantedTable, pa.RecordBatch]
 OnChange = Callable[[WantedTable, BinlogPosition, str], None]
 
 _QUIET = (b"BEGIN", b"COMMIT")
-"""Statements that only frame a transaction; a server may write one for every row."""
+"""Statements that only begin or end a transaction; a server may write one for every row."""
 
 
 class Decoder:

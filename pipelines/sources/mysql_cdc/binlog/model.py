@@ -1,4 +1,4 @@
-"""What a bounded read of the binlog takes: which server, which table, which ranges."""
+"""The input of a bounded read of the binlog: which server, which table, which ranges."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ def touching(
 
 @dataclass(frozen=True)
 class PieceEnd:
-    """Where a piece of the log ends. `late`: when the transaction that comes next committed (microseconds, UTC), where
-    that is why it ends; None where it has enough."""
+    """Where a piece of the log ends. `late`: when the next transaction committed (microseconds, UTC), if the piece ends
+    because that is too late; None if the piece is large enough."""
 
     place: BinlogPosition
     late: int | None
@@ -202,11 +202,11 @@ def end_of_piece(
     most: int | None = None,
     least: bool = True,
 ) -> PieceEnd | None:
-    """Where a piece of the log that begins at `start` should end before `end`; None when it need not.
+    """Where a piece of the log that begins at `start` should end before `end`; None if it need not.
 
     It ends before the first transaction of the table that committed after `instant` (microseconds, UTC), or after
-    `most` of its row events; but it takes one transaction of the table at least, so that who waits for it gets on.
-    Without `least` not one after `instant`: nobody waits for it.
+    `most` of its row events; but it takes at least one transaction of the table, so that whoever waits for the table
+    gets on. Without `least` it takes none after `instant`: nobody waits for it.
     """
     last: BinlogPosition | None = None
     taken = 0

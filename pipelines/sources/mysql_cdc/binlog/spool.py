@@ -63,8 +63,8 @@ class Spool:
         return cls(**{**values, "readers": tuple(values["readers"])})
 
     def meeting(self, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
-        """Where a piece from `start` towards `goal` should end: where the ranges that begin at `start` lead to; else
-        where others ended last, so that the next pieces begin together; else at `goal`."""
+        """Where a piece from `start` towards `goal` should end: where the stored ranges that begin at `start` lead to;
+        else where others ended last, so that the next pieces begin together; else at `goal`."""
         ranges = {first: last for first, last, _ in self._unread() if start.order < last.order <= goal.order}
         place = start
         while place in ranges:
@@ -72,8 +72,8 @@ class Spool:
         return place if place != start else max(ranges.values(), key=lambda end: end.order, default=goal)
 
     def leave(self, position: BinlogPosition) -> None:
-        """`reader` has committed all before `position` and needs no range that ends there or earlier. The last reader
-        that leaves a range removes it."""
+        """`reader` has committed everything before `position` and needs no range that ends there or earlier. A range is
+        removed when its last reader leaves it."""
         for _, last, place in self._unread():
             if last.order <= position.order:
                 (place / f"{_FOR}{self.reader}").unlink(missing_ok=True)
