@@ -59,10 +59,8 @@ class UserFunction:
 
     @cached_property
     def spark_name(self) -> str:
-        """What the function is called in Spark SQL: the same in every process, another name for another function.
-
-        Pipelines that share a session do not take each other's.
-        """
+        """The function's name in Spark SQL: the same in every process, and different for different functions, so that
+        pipelines that share a session do not use each other's."""
         parts = repr((self.name, self.reference, self.parameters, self.type, self.gives_null))
         return f"{PREFIX}{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
 
@@ -83,7 +81,7 @@ def used_in(functions: Iterable[UserFunction], *expressions: str | None) -> tupl
 
 
 class FunctionProblem(ValueError):
-    """A function that cannot be had, or that has no signature in SQL. The compiler adds line and column.
+    """A function that cannot be loaded, or that has no signature in SQL. The compiler adds line and column.
 
     Attributes:
         what: One sentence.

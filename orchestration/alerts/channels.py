@@ -36,7 +36,7 @@ class Undelivered(Exception):
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else: what is sent on arrives as a GET without the message, and looks as if it were taken."""
+    """Follows no redirect: the message would arrive as a GET without its content, and look as if it were taken."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -178,10 +178,10 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
 
 
 def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: threading.Event) -> None:
-    """Show what `look` gives every so many seconds until `stop` is set: in place in a terminal, one look below the
-    other elsewhere, a line of JSON each where a program reads it.
+    """Show what `look` returns every so many seconds until `stop` is set: in place in a terminal, one look below the
+    other elsewhere, as lines of JSON for a program.
 
-    A lake that comes to be while we look is waited for.
+    A lake that does not exist yet is waited for.
     """
     if screen.as_json or not screen.out.is_terminal:
         while not stop.is_set():

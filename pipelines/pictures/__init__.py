@@ -22,25 +22,25 @@ OUTCOMES_KEY = (
     ("bad", "held"),
     ("wait", "waiting"),
 )
-"""What the colours mean. Rows without a match are unmatched wherever they went: published, quarantined, or dropped by
-INNER. What a process gives has matched where it is published. Waiting are rows that had landed before an epoch was
-planned, and that it left for a later one."""
+"""What the colours mean. Rows without a match are 'unmatched' wherever they went: published, quarantined, or dropped by
+INNER. Rows that a process publishes count as matched. 'Waiting' are rows that had landed before an epoch was planned,
+and that it left for a later one."""
 
 LAST_OUTCOMES = 30
 """Epochs that are drawn."""
 
 
 def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> str:
-    """Epochs, with the rows that each has `left` waiting (None: not known, and not drawn), and behind them the rows
-    that wait now; an SVG element."""
+    """The epochs as bars, with the rows that each has `left` waiting (None: not known, not drawn), and after them the
+    rows that wait now; an SVG element."""
     bars = [bar_of(epoch, rows) for epoch, rows in zip(epochs, left, strict=True)]
     bars.append(Bar("now", [("wait", float(waiting))], f"{waiting:,} rows wait"))
     return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting")
 
 
 def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
-    """One epoch's rows: matched, unmatched, quarantined or dropped otherwise; all of them in one colour where it is
-    held or replaced. On top of them those that it has `left` waiting."""
+    """One epoch's rows: matched, unmatched, quarantined or dropped for another reason; in one colour if the epoch is
+    held or was replaced. On top of them the rows that it `left` waiting."""
     counts = epoch.staged.counts if epoch.staged else {}
     going = {name: counts.get(f"to:{name}", 0) for name in ("publish", "quarantine", "drop")}
     rows = sum(going.values())
@@ -60,7 +60,7 @@ def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
 
 
 def _is_unmatched(outcome: str) -> bool:
-    """Whether rows with this outcome found no version; INNER drops them where they are published otherwise."""
+    """Whether rows with this outcome found no version (INNER drops them if the policy is `publish`)."""
     return outcome.startswith("unmatched:") or (outcome.startswith("dropped:") and outcome != "dropped:where")
 
 

@@ -372,7 +372,7 @@ class QuarantinedRow:
 def rows_of(
     lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[QuarantinedRows], most: int
 ) -> list[QuarantinedRow]:
-    """Up to `most` rows of what is wanted, in its order. Raises LakeError where the files do not give the rows."""
+    """Up to `most` of the wanted rows, in the order of `wanted`. Raises LakeError if the files do not give the rows."""
     import pyarrow.compute as pc  # a status needs none of it
 
     from tidegate.pipelines.parquet import python_rows

@@ -316,12 +316,12 @@ class Retention(OldRows):
 
 
 GENERATION = 1
-"""An INSERT has one."""
+"""An INSERT has only one generation."""
 
 
 @dataclass(frozen=True)
 class _Wholes(Epochs):
-    """Of some epochs' rows those that were quarantined for a reason, by reason."""
+    """The rows of some epochs that were quarantined for given reasons."""
 
     epochs: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
@@ -372,8 +372,8 @@ class QuarantineRetention(OldRows):
         return self._removed(insert, path, opened, going, upto)
 
     def _decided(self, insert: Insert, before: int, oldest: int) -> list[QuarantinedRows]:
-        """What was released or discarded; the history is read where an epoch after `before` has done so that was
-        planned at or before `oldest` (ms, UTC)."""
+        """The rows that were released or discarded; the history is read only if an epoch after `before`, planned at or
+        before `oldest` (ms, UTC), has done so."""
         target = self.lake.target_path(self.pipeline.table(insert.target))
         done = all_done(self.lake, insert.id, target)
         decisions = [item.decided for item in done.sums if item.state != "open"]

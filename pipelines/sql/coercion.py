@@ -134,7 +134,7 @@ def _wider_number(left: FlinkType, right: FlinkType) -> FlinkType:
 
 
 def bounded_decimal(precision: int, scale: int) -> FlinkType:
-    """DECIMAL(precision, scale), or what is left of it within 38 digits: up to 6 digits after the point are kept.
+    """DECIMAL(precision, scale), reduced to 38 digits if it is larger: up to 6 digits after the point are preserved.
 
     The rule that Flink and Spark both have from Hive.
     """
@@ -167,9 +167,9 @@ def castable(source: FlinkType, target: FlinkType) -> bool:
 
 
 def cast_to_one(types: Iterable[FlinkType], *, compared: bool = False) -> bool:
-    """Whether CAST takes all of `types` to one of them, `compared` where that one is to have an order.
+    """Whether CAST takes all of `types` to one of them; with `compared`, to one that has an order.
 
-    A message that says CAST asks this first: no interval and no ARRAY is cast to anything.
+    Messages that suggest a CAST check this first: no interval and no ARRAY can be cast to anything.
     """
     known = [of for of in types if of.kind is not Kind.NULL]
     return any(

@@ -57,7 +57,7 @@ class ValueCell:
 
 
 class ListCell:
-    """A list. `added` is what came to the stored one as long as that is not decoded."""
+    """A list. `added`: the elements appended to the stored list while that is not decoded."""
 
     __slots__ = ("added", "base", "items")
 
@@ -84,7 +84,7 @@ class ListCell:
 
 
 class MapCell:
-    """A map. `order`: its keys in order, once that was asked for."""
+    """A map. `order`: its keys in order, once they were needed."""
 
     __slots__ = ("base", "entries", "order")
 
@@ -134,14 +134,14 @@ Cells = list[Cell]
 
 
 def cell_of(declaration: KeyedStateDeclaration) -> Callable[[Stored | None], Cell]:
-    """What makes the cells of a state."""
+    """The constructor of a state's cells."""
     if isinstance(declaration, ListStateDeclaration):
         return ListCell
     return MapCell if isinstance(declaration, MapStateDeclaration) else ValueCell
 
 
 def fresh(declarations: Sequence[KeyedStateDeclaration]) -> Cells:
-    """The cells of a key that nothing is known of."""
+    """The cells of a key that has no state yet."""
     return [cell_of(declaration)(None) for declaration in declarations]
 
 
@@ -154,7 +154,7 @@ def plain(declaration: KeyedStateDeclaration, cell: Cell) -> Any:
 
 
 class Known:
-    """A value that is plain Python already, as `Stored`."""
+    """A plain Python value, with the interface of `Stored`."""
 
     __slots__ = ("value",)
 
@@ -194,7 +194,7 @@ class Values:
         self.key = _naming(declaration.name, map_key(column)) if is_map else self.taken
 
     def sought(self, key: Any) -> Any:
-        """A key to look for; None, which no map holds, for None."""
+        """A key to look up; None, which no map holds, stays None."""
         return None if key is None else self.key(key)
 
 
@@ -300,7 +300,7 @@ class MapState(_KeyedState):
         return self._values.sought(key) in self._cell().get()
 
     def first_from(self, key: Any) -> Any:
-        """The least key that is not less than `key`, without a look at the others; None where there is none. Raises
+        """The least key that is not less than `key`, found without reading the others; None if there is none. Raises
         NotKeyed."""
         return self._cell().first_from(key)
 
@@ -352,8 +352,8 @@ class ReducingState(_KeyedState):
 
 
 class BroadcastState:
-    """A map that is the same on every task. While a record of the other input, or a timer, is processed it is as the
-    broadcast records before it have left it, and read-only."""
+    """A map that is the same on every task. While a record of the other input or a timer is processed, it is read-only
+    and as the broadcast records before have left it."""
 
     __slots__ = ("_copy", "_name", "_own", "_values", "entries", "writable")
 
@@ -364,7 +364,7 @@ class BroadcastState:
         self._own: dict[Any, Any] | None = None
 
     def version(self) -> Mapping[Any, Any]:
-        """The entries as they are now, for good: the next write makes a new map."""
+        """The entries as they are now; later writes make a new map."""
         self._own = None
         return self.entries
 

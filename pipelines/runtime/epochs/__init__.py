@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
 _FIELDS = {"time": TimeSpan, "backfill": Backfill, "from_quarantine": FromQuarantine, "process": ProcessSpan}
-"""What a kind stores of its own, and what it is read back as."""
+"""What each kind stores of its own, and the type that it is read back as."""
 
 _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
     frozenset(): StreamPlan,
@@ -56,7 +56,7 @@ _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
 
 
 def stored_plan(row: EpochRow) -> ReleasePlan:
-    """A plan of an INSERT or a process, read back as its kind. Raises LakeError where that is not known."""
+    """A plan of an INSERT or a process, read back as its kind. Raises LakeError if the kind is not known."""
     plan: dict[str, Any] = {name: value for name, value in row.plan.items() if name not in _FIELDS}
     own = [name for name in _FIELDS if row.plan.get(name)]
     insert, kind = row.owner.removeprefix("insert "), _KINDS.get(frozenset(own))
@@ -78,7 +78,7 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
 def source_row(
     owner: str, generation: int, epoch: int, planned_at: int, step: Step, definition: int | None = None
 ) -> EpochRow:
-    """A source's plan as a control row. `definition`: the number of the one that it is made under."""
+    """A source's plan as a control row. `definition`: the number of the definition that it is made under."""
     plan = {"ranges": step.ranges, "phase": step.phase, "flips": step.flips, "summary": step.summary}
     if step.quiet:
         plan["quiet"] = True
@@ -92,7 +92,7 @@ def source_row(
 
 
 def stored_step(row: EpochRow) -> StoredStep:
-    """A source's plan, read back. Raises LakeError where a newer Tidegate planned it."""
+    """A source's plan, read back. Raises LakeError if a newer Tidegate planned it."""
     plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
     plan.pop("definition", None)
     from tidegate.pipelines.connectors.protocol import Step, StoredStep

@@ -117,7 +117,7 @@ def _given(counted: Mapping[str, int], emitted: int | None, not_having: int) -> 
 
 @dataclass(frozen=True)
 class InputRows:
-    """The rows of one input: those of a generation that have `landed`, up to epoch `upto` of it, by the watermark log;
+    """The rows of one input: those of a generation that have `landed`, up to its epoch `upto`, by the watermark log;
     and those that published epochs have `taken`, by their plans."""
 
     table: str
@@ -130,7 +130,7 @@ class InputRows:
 
 @dataclass(frozen=True)
 class OutputRows:
-    """The rows that published epochs have given to one output, as the tasks have counted them, and where they went."""
+    """The rows that published epochs have written to one output, as counted by the tasks, and where they went."""
 
     table: str
     given: int
@@ -141,8 +141,8 @@ class OutputRows:
 
 @dataclass(frozen=True)
 class ProcessRows:
-    """All of a process. `read`: rows that its published epochs saw, by their own count; `handled` were handed to the
-    function or aggregated, `left_out` were not, by reason."""
+    """All rows of a process. `read`: rows that its published epochs saw, by their own count; `handled` were passed to
+    the function or aggregated, `left_out` were not, by reason."""
 
     insert: str
     inputs: tuple[InputRows, ...]
@@ -157,7 +157,7 @@ class ProcessRows:
 
 
 def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) -> ProcessRows:
-    """Count the rows of a process, whose epochs have `done` so much. What lands meanwhile is waiting."""
+    """Count the rows of a process, whose epochs have `done` so much. Rows that land meanwhile count as waiting."""
     given = [*done.given, *[Given()] * len(spec.outputs)][: len(spec.outputs)]
     return ProcessRows(
         insert=insert,

@@ -38,7 +38,7 @@ LONGEST = 300
 
 @dataclass(frozen=True)
 class Results:
-    """What results must be: instances of `python`, but for those of `never`, which are subclasses of it."""
+    """The type that results must have: instances of `python`, but not of its subclasses in `never`."""
 
     arrow: pa.DataType
     python: tuple[type, ...]
@@ -55,7 +55,7 @@ RESULTS: dict[str, Results] = {
     "DATE": Results(pa.date32(), (date,), (datetime,)),
     "TIMESTAMP(6)": Results(pa.timestamp("us"), (datetime,)),
 }
-"""By Flink's name of the declared type. An aware datetime is brought to UTC, a naive one is UTC."""
+"""By Flink's name of the declared type. An aware datetime is converted to UTC, a naive one is taken as UTC."""
 
 
 class FunctionFailed(Exception):
@@ -108,7 +108,7 @@ class ArrowFunction:
             raise self._failed(splits, offsets, row, why)
 
     def _array(self, values: list[Any], kind: pa.DataType, splits: pa.Array, offsets: pa.Array) -> pa.Array:
-        """`values` as one array; where one does not fit (too great a number), its row is looked for."""
+        """`values` as one array; if a value does not fit (a number that is too large), the error names its row."""
         try:
             return pa.array(values, kind)
         except (pa.ArrowException, OverflowError, ValueError):

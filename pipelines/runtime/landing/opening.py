@@ -37,16 +37,16 @@ from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
 
 LEAST = 4
-"""Characters of a value that is looked for everywhere; a shorter one (`1`) only where it is in quotes."""
+"""A value of at least so many characters is masked everywhere; a shorter one (`1`) only in quotes."""
 
 
 class MaskedCause(Exception):
-    """What caused a typed error, where its own text held a value of the environment."""
+    """Stands for the cause of a typed error whose own text held a value of the environment."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Puts `${VAR}` in the place of the values of variables."""
+    """Puts `${VAR}` in place of the values of variables."""
 
     values: Mapping[str, str]
 
@@ -67,7 +67,7 @@ class Mask:
 
     @contextmanager
     def over(self) -> Iterator[None]:
-        """Mask every typed error that passes, and what it says of its cause."""
+        """Mask every typed error raised in the block, and the text of its cause."""
         try:
             yield
         except TidegateError as error:
@@ -109,7 +109,7 @@ def context_of(
 
 @contextmanager
 def opened(context: SourceContext) -> Iterator[Source]:
-    """The source of a context; it is closed in the end."""
+    """The source of a context; closed at the end of the block."""
     source = connector(context.table.connector).source(context)
     try:
         yield source
@@ -131,7 +131,8 @@ def position_of(context: SourceContext, lake: Lake) -> SourcePosition:
 
 
 def unfinished(position: SourcePosition, landed: WatermarkRow | None) -> StoredStep | None:
-    """The step that is planned and has not landed, where a crash has left one. `landed`: the last that has."""
+    """The step that is planned and has not landed, left by a crash; None if there is none. `landed`: the last landed
+    epoch."""
     if position.previous is None or (landed and landed.epoch >= position.previous.epoch):
         return None
     return position.previous
@@ -139,7 +140,7 @@ def unfinished(position: SourcePosition, landed: WatermarkRow | None) -> StoredS
 
 CONNECT_TIMEOUT = "connect.timeout"
 MAY_BE_GONE_S = 1.0
-"""What is left where nobody knows whether there is: 0 says that it is gone."""
+"""The seconds reported when the log may be gone: 0 would say that it is."""
 
 
 @contextmanager
@@ -152,10 +153,10 @@ def source_after(
     progress: Progress | None = None,
     answer_within: str | None = None,
 ) -> Iterator[tuple[Source, SourcePosition]]:
-    """The source of `table`, and its position after a landed epoch; it is closed in the end.
+    """The source of `table`, and its position after a landed epoch; closed at the end of the block.
 
-    `answer_within`: a duration in place of the script's 'connect.timeout', for who cannot wait; each later answer of
-    the server may take as long. One that takes the connection and says nothing is bounded by it as well.
+    `answer_within`: replaces the script's 'connect.timeout', for callers that cannot wait; each later answer of the
+    server may take as long. It also bounds a server that accepts the connection and sends nothing.
     """
     with Mask.of([table], environment).over():
         plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
@@ -178,9 +179,9 @@ def log_retention(
     clock: Clock = system_clock,
     answer_within: str | None = None,
 ) -> LogRetention | None:
-    """How long the log after the last landed epoch of `table` lasts; None for a source without a log that goes by age,
-    and before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has reported it
-    then, at the least: what is past that time may be gone, and is not known to be. Raises SourceError."""
+    """How long the log after the last landed epoch of `table` lasts; None for a source whose log does not expire, and
+    before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has reported a
+    lower bound then: after that time the log may be gone, which is not certain. Raises SourceError."""
     last = Stream(lake, table.name).newest
     if last is None:
         return None
@@ -199,7 +200,7 @@ def unread(
     clock: Clock = system_clock,
     answer_within: str | None = None,
 ) -> Unread | None:
-    """What the source of `table` has beyond the landed epoch `last`; None where it cannot be asked without being read.
+    """What the source of `table` has beyond the landed epoch `last`; None if it cannot be asked without being read.
     Raises SourceError."""
     with source_after(lake, table, last, environment, clock, answer_within=answer_within) as (source, position):
         return source.unread(position) if isinstance(source, KnowsItsEnd) else None

@@ -53,8 +53,8 @@ Steps = Generator[EpochWriter, Writing, Advance]
 
 
 def alone(steps: Steps, writer: EpochWriter | None = None, writing: Writing | None = None) -> Advance:
-    """Drive one advance to its end. `writer`: where it has stopped; what it writes there is written as `writing` says,
-    else by Spark, as all that comes after it. Raises what it raises."""
+    """Run one advance to its end. `writer`: where it has stopped; what it writes there is written as `writing` says,
+    all later writes by Spark. Raises what the advance raises."""
     try:
         writer = writer or next(steps)
         while True:
@@ -64,10 +64,11 @@ def alone(steps: Steps, writer: EpochWriter | None = None, writing: Writing | No
 
 
 def one_job(advances: Iterable[tuple[str, Callable[[], Steps]]]) -> dict[str, Advance | TidegateError]:
-    """Drive the advances of several tables, each a step long; their rows are written by one Spark job, but for those
-    that are written alone (`EpochWriter.alone`), in their turn. What became of each: one that fails stops no other.
+    """Run the advances of several tables, one step each. Their rows are written by one Spark job, except those that
+    must be written alone (`EpochWriter.alone`), which are written in their turn. Returns each one's result; one that
+    fails stops no other.
 
-    Where the common job fails, each is written by a job of its own, so that the error is that of the table that failed.
+    If the common job fails, each is written by a job of its own, so that the error is that of the table that failed.
     """
     done: dict[str, Advance | TidegateError] = {}
     waiting: dict[str, tuple[Steps, EpochWriter]] = {}
@@ -95,7 +96,7 @@ def one_job(advances: Iterable[tuple[str, Callable[[], Steps]]]) -> dict[str, Ad
 
 
 def _written(writers: list[EpochWriter]) -> list[Writing]:
-    """How each of them is written: it was, unless that failed."""
+    """How each of them is written: it has been, unless the common job failed."""
     try:
         return [partial(_as_it_is, written) for written in together(writers)] if writers else []
     except (TidegateError, *ENGINE) as error:

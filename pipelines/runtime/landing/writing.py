@@ -70,7 +70,7 @@ class Rejected:
         return self.lake.application(self.table.name, "rejected", self.step.generation)
 
     def apart(self, rows: DataFrame) -> DataFrame:
-        """`rows` of `Source.read` without what is rejected, which is counted while they pass by."""
+        """`rows` of `Source.read` without what is rejected, which is counted on the way."""
         if REJECTED not in rows.columns:
             return rows
         self.observed = observed = Observation(f"rejected {self.table.name} {self.step.generation} {self.step.epoch}")
@@ -78,7 +78,7 @@ class Rejected:
         return counted.where(f"{REJECTED} IS NULL").drop(REJECTED)
 
     def keep(self, again: Callable[[], DataFrame]) -> int | None:
-        """How many were rejected, None where none were. `again` reads the step once more.
+        """Store what is rejected; returns how many, None for none. `again` reads the step once more.
 
         Called when the epoch's rows are written and before they are committed.
         """
@@ -103,13 +103,13 @@ class Rejected:
 
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
-"""Counted while an epoch is appended; counted again from its committed rows when a crash has lost the first count."""
+"""Counted while an epoch is appended; counted again from its committed rows if a crash has lost the first count."""
 
 TAGS = ("_generation", "_epoch")
-"""Stored columns that no source gives."""
+"""Stored columns that the lake adds."""
 
 AT_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-"""How Spark runs the job of a tick: what it is made of is planned once, and has no shuffle."""
+"""Settings for the job of a tick: without adaptive planning, as it has no shuffle."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +135,13 @@ class Written:
 
 
 Writing = Callable[[], Written]
-"""How a step's rows are written, or were; raises what the engine throws."""
+"""Writes a step's rows, or returns what was written before; raises what the engine raises."""
 
 
 @dataclass(frozen=True)
 class EpochWriter:
-    """Commits the rows of one step of one table. `time` says what to count of them, `aligned` whether the next tables'
-    plans look at what of it has landed."""
+    """Commits the rows of one step of one table. `time` defines what to count of them; `aligned`: the plans of the next
+    tables depend on what of this one has landed."""
 
     own: Generation
     table: Table
@@ -152,8 +152,8 @@ class EpochWriter:
     aligned: bool = False
 
     def commit(self) -> Generator[EpochWriter, Writing, Counted]:
-        """Commit the step's rows, unless an earlier run has; what there is of them. Where Spark has to read them, it
-        yields itself, and is sent how they are written."""
+        """Commit the step's rows, unless an earlier run has; returns what is counted of them. If Spark has to read
+        them, it yields itself, and is sent how they are written."""
         if self.own.committed >= self.stored.epoch:
             return self._counted_again()
         written = self._by_source()
@@ -167,7 +167,7 @@ class EpochWriter:
 
     @property
     def alone(self) -> bool:
-        """Whether no other table's rows are written by the same job: a first read, which may be of any size, and what
+        """Whether its rows must be written by a job of their own: a first read, which may be of any size, or rows that
         the next table's plan depends on."""
         phases = connector(self.table.connector).spec.phases(self.table.options)
         if self.aligned or self.stored.epoch == 1 or (phases and self.stored.step.phase == "bounded"):
@@ -191,8 +191,8 @@ class EpochWriter:
         return Rejected(self.own.stream.lake, self.table, self.stored)
 
     def _read(self) -> DataFrame:
-        """The step's rows, as the lake stores them: what is rejected is stored apart, columns are computed. There may
-        be more columns, in another order, where the source gives all of them as they are stored."""
+        """The step's rows, as the lake stores them: rejected ones are stored apart, columns are computed. There may be
+        more columns, in another order, if the source gives all of them as they are stored."""
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}
@@ -218,7 +218,7 @@ class EpochWriter:
         return Written(folder, surveyed(folder, footers), Counted(tally, self._kept_out()))
 
     def by_tasks(self, number: int) -> tuple[Location, DataFrame]:
-        """The folder in which tasks write them, and the frame of what each task reports of it, with `number`."""
+        """The folder in which tasks write them, and the frame of what each task reports, with `number`."""
         rows, folder = self._read(), self._folder()
         if "_instant" in (self.time.expression or ""):
             rows = self.time.valued(rows.withColumn("_instant", plan_instant(self.stored))).drop("_instant")
@@ -239,8 +239,8 @@ class EpochWriter:
         return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._kept_out()))
 
     def _by_source(self) -> Written | None:
-        """The files of a step that its source writes itself; None where it does not, or where Spark has to look at
-        each row: to compute a column of it, or its watermark."""
+        """The files of a step that its source writes itself; None if it does not, or if Spark has to see each row, to
+        compute a column or its watermark."""
         plain = stored_as_delivered(self.table) and self.time.processing_time
         if not plain or not isinstance(self.source, WritesFiles):
             return None
@@ -258,7 +258,7 @@ class EpochWriter:
         return Written(folder, files, Counted({"rows": sum(file.rows for file in files), "truncates": 0}))
 
     def _counted_again(self) -> Counted:
-        """Of rows that an earlier run has committed."""
+        """The counts of rows that an earlier run has committed."""
         kept_out = self._rejected.kept(self.spark)
         rows, counts = self.time.counted(committed_rows(self.own, self.spark, self.stored))
         tally = rows.agg(*map(F.expr, TALLY), *counts, *ends_of_rows()).collect()[0].asDict()
@@ -267,7 +267,7 @@ class EpochWriter:
 
 @lru_cache(maxsize=256)
 def _spelled(ddl: str) -> dict[str, str]:
-    """Columns of a Spark DDL, with the names that a frame gives to their types."""
+    """Columns of a Spark DDL, with a frame's spelling of their types."""
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return {field.name: field.dataType.simpleString() for field in schema}
@@ -284,8 +284,8 @@ class TaskWriter:
     tally: Tally
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> str:
-        """The file, if there are rows, and what was counted, as JSON. Another attempt writes another file, so that one
-        that was reported stays as it is. Raises OSError."""
+        """Write the file, if there are rows; returns it and what was counted, as JSON. Another attempt writes another
+        file, so that a reported file stays as it is. Raises OSError."""
         folder, name = Location(self.folder), f"part-{uuid.uuid4().hex}.parquet"
         counts = [self.tally.of(None)]
         with BatchWriter(folder / name) as file:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ORDER = ("_split", "_offset")
-"""Within a step, rows are in the order in which their splits have them."""
+"""Within a step, rows are in the order of their splits' offsets."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class InputRows:
 
 
 def task_rows(inputs: Sequence[InputRows], buckets: int, tasks: int) -> DataFrame:
-    """The rows of the keyed inputs, a bucket's all in task (bucket mod `tasks`), sorted as
+    """The rows of the keyed inputs, all of a bucket in task (bucket mod `tasks`), sorted as
     `tidegate.pipelines.process.engine.rows` reads them."""
     parts = [_laid_out(inputs, place, buckets) for place in range(len(inputs))]
     whole = reduce(lambda one, other: one.unionByName(other), parts)
@@ -108,8 +108,8 @@ def _laid_out(inputs: Sequence[InputRows], place: int, buckets: int) -> DataFram
 
 
 def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]) -> DataFrame:
-    """What the tasks hand on (`tidegate.pipelines.process.engine.task`). `outputs`: the columns of each,
-    name -> Spark type."""
+    """The tasks' output (`tidegate.pipelines.process.engine.task`). `outputs`: the columns of each, name -> Spark
+    type."""
     columns = {KIND: "INT", REPORTED: "STRING", TASK: "INT", OFFSET: "BIGINT"}
     for output, schema in enumerate(outputs):
         columns |= {output_column(output, number): kind for number, kind in enumerate(schema.values())}
@@ -128,12 +128,12 @@ def _worker(plan: TaskPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
 
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
-"""What a row of a process's output carries: with its place, so that another process may take it in order."""
+"""Columns of each row of a process's output: its place, so that another process may read it in order."""
 
 
 @dataclass(frozen=True)
 class ProcessTables:
-    """A process on a lake, by what its script says of it."""
+    """A process on a lake, as its script defines it."""
 
     on_lake: InsertOnLake
     definitions: Definitions | None = None
@@ -149,12 +149,12 @@ class ProcessTables:
 
     @cached_property
     def given(self) -> Sequence[dict[str, str]]:
-        """The columns that the function gives to each output: name -> Spark type."""
+        """The columns that the function writes to each output: name -> Spark type."""
         return [output_columns(self.on_lake.pipeline, self.spec, place) for place in range(len(self.spec.outputs))]
 
     @cached_property
     def state(self) -> StateColumns:
-        """The columns that the state is stored in."""
+        """The columns of the state's table."""
         return state_columns(self.on_lake.pipeline, self.spec)
 
     @property
@@ -166,8 +166,8 @@ class ProcessTables:
         return self.on_lake.lake.new_attempt(target, self.on_lake.insert, attempt)
 
     def prepare(self, ready: set[Location]) -> None:
-        """Make the targets, their quarantines and the state's table, or check that they are what is declared; once for
-        those in `ready`."""
+        """Make the targets, their quarantines and the state's table, or check that they are as declared; skips those in
+        `ready`."""
         lake, insert = self.on_lake.lake, self.on_lake.insert
         added = self.definitions.added(self.on_lake.owner) if self.definitions else ()
         for target in self.targets:
@@ -184,8 +184,8 @@ class ProcessTables:
 @dataclass(frozen=True)
 class EpochSteps:
     """The steps of an epoch. `of_input`: for each input, the steps of its epochs in order, -1 for one that has not
-    landed (what a process gives up is no epoch of its output). `watermark`: the combined one after the last.
-    `landed_at`: when each step landed (ms, UTC), never back."""
+    landed (an epoch that was discarded has no output). `watermark`: the combined one after the last. `landed_at`: when
+    each step landed (ms, UTC), never back."""
 
     steps: Steps
     of_input: tuple[tuple[int, ...], ...]
@@ -202,7 +202,7 @@ def epoch_steps(
     before: int,
     now: int,
 ) -> EpochSteps:
-    """The steps of the landed epochs in `spans`, by the watermark log alone: the same whenever it is asked.
+    """The steps of the landed epochs in `spans`, by the watermark log alone, so always the same.
 
     Args:
         last: The combined watermark before.
@@ -241,7 +241,7 @@ def epoch_steps(
 
 
 def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:
-    """The steps of a planned epoch, which end where its plan says, however late it is run or judged again: the epochs
+    """The steps of a planned epoch. They end where its plan says, however late it is run or judged again, as the epochs
     after it begin there."""
     return epoch_steps(lake, spec, span.inputs, last=span.last, before=span.before, now=span.end)
 
@@ -263,11 +263,11 @@ class EpochInputs:
     found: EpochSteps
 
     def to_tasks(self) -> list[InputRows]:
-        """The inputs of which each task gets its part."""
+        """The inputs that are divided among tasks."""
         return [self._rows(place) for place, item in enumerate(self.tables.spec.inputs) if not item.broadcast]
 
     def broadcast(self) -> pa.Table | None:
-        """The records of the broadcast input. They go to every task anyway, so they go through the driver."""
+        """The records of the broadcast input. As every task gets them all, they go through the driver."""
         places = [place for place, item in enumerate(self.tables.spec.inputs) if item.broadcast]
         if not places:
             return None

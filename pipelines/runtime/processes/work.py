@@ -75,9 +75,10 @@ Reports = Sequence[Mapping[str, Any]]
 def staged_row(
     outputs: EpochOutputs, state: StateBefore, counted: Sequence[Mapping[str, Any]], staged_at: int
 ) -> StagedRow:
-    """What was written of an epoch that began with `state`; `counted` of each output. `staged_at` in ms, UTC.
+    """The row of an epoch that began with `state`: what was written, and what was `counted` of each output. `staged_at`
+    in ms, UTC.
 
-    Raises ProcessError where tasks have not reported what they did, or not the same.
+    Raises ProcessError if tasks have not reported what they did, or have reported different results.
     """
     tables, plan, task, attempt = outputs.inputs.tables, outputs.inputs.plan, outputs.task, outputs.attempt
     reports = read_reports(outputs.folders(0)["publish"])
@@ -121,7 +122,7 @@ def staged_row(
 
 
 def time_after(tables: ProcessTables, plan: ProcessPlan, reports: Reports) -> OutputsTime:
-    """What the outputs say of time once this epoch is published."""
+    """The outputs' watermark and idleness once this epoch is published."""
     before = published_rows(tables.on_lake, plan.epoch, plan.process.base)
     stood = OutputsTime.of(before[-1]) if before else OutputsTime()
     return stood.after(tables.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
@@ -139,7 +140,7 @@ def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports
 
 
 def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stored of the second output, which has no row of its own."""
+    """The facts of the second output, which has no row of its own."""
     files, numbers = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
     return {
         "files": files,
@@ -163,7 +164,7 @@ def _given_up(plan: ReleasePlan, counted: Mapping[str, int]) -> int:
 
 
 def _handed(reports: Reports, output: int) -> int:
-    """How many rows the tasks have handed on to an output, by their own count."""
+    """How many rows the tasks have written to an output, by their own count."""
     return sum(report["handed"][output] for report in reports)
 
 
@@ -186,7 +187,7 @@ PER_TASK = 200_000
 def task_plan(inputs: EpochInputs, state: StateBefore, folder: Location) -> TaskPlan:
     """The plan of an epoch's tasks, which write their state into `folder`.
 
-    Raises PlanningError where the function cannot be sent to them.
+    Raises PlanningError if the function cannot be pickled.
     """
     tables, plan, steps = inputs.tables, inputs.plan, inputs.found.steps
     spec, span = tables.spec, plan.process
@@ -236,7 +237,7 @@ _MESSAGE = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<message>.+)$", 
 
 @dataclass(frozen=True)
 class ProcessStager:
-    """Stages the plans of one process. `ready`: the tables that this runner has found to be there and as declared."""
+    """Stages the plans of one process. `ready`: tables that this runner has already made or checked."""
 
     on_lake: InsertOnLake
     spark: Callable[[], SparkSession]
@@ -254,9 +255,9 @@ class ProcessStager:
         return self.tables.targets
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
-        """Run the plan's epoch and write its outputs and its state; the row that describes the files.
+        """Run the plan's epoch and write its outputs and its state; returns the row that describes the files.
 
-        Raises ProcessError with the function's key and record where it failed, LakeError where state is lost.
+        Raises ProcessError with the function's key and record if it failed, LakeError if state is lost.
         """
         if not isinstance(plan, ProcessPlan):
             raise PlanningError(

@@ -32,7 +32,7 @@ LATE = "late"
 COUNTED = ("rows", PROCESSED, *LEFT_OUT, LATE)
 
 PLACE = {"_epoch": "BIGINT", "_rowtime": "TIMESTAMP", "_split": "STRING", "_offset": "BIGINT"}
-"""What rows that are added up have beside the record."""
+"""Columns that added-up rows have beside the record."""
 
 
 def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str, seen: Observation) -> DataFrame:
@@ -81,7 +81,8 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
 
 
 def open_windows(rows: DataFrame, table: WindowTable) -> DataFrame:
-    """A row for each window of a row by `_time` not emitted at `_now`; `_end` is where it ends (all ms, UTC)."""
+    """A row for each window of a row by `_time` that is not emitted at `_now`; `_end` is where it ends (all ms,
+    UTC)."""
     if table.kind == "CUMULATE":  # Spark has none
         windows = rows.selectExpr("*", f"explode({table.ends('_time')}) AS _end")
     else:
@@ -99,7 +100,7 @@ def _by_step(times: Sequence[int], step: str) -> str:
 def emitted_rows(
     rows: DataFrame, query: WindowedQuery, projections: Mapping[str, str], instant: int, seen: Observation
 ) -> DataFrame:
-    """What the tasks hand on, with the target's columns in the place of what the function emits.
+    """The tasks' output, with the target's columns in place of the function's.
 
     Args:
         projections: The target's columns, in order, over what is emitted.
@@ -125,7 +126,7 @@ def emitted_rows(
 
 
 def counts_of(seen: Observation | None) -> dict[str, Any]:
-    """What was counted; nothing of rows that there were not."""
+    """The counts; empty if there were no rows."""
     return dict.fromkeys(COUNTED, 0) if seen is None else dict(seen.get)
 
 
@@ -142,11 +143,11 @@ class EpochOutputs:
     attempt: str
 
     def folders(self, output: int) -> dict[str, Location]:
-        """Where an output's rows are, by disposition; what tasks have reported lies with those that are published."""
+        """The folders of an output's rows, by disposition; the tasks' reports lie with the published ones."""
         return self.inputs.tables.folders(self.inputs.tables.targets[output], self.attempt)
 
     def write(self) -> list[Counts]:
-        """Run the tasks and write what they hand on; what was counted of each output."""
+        """Run the tasks and write their output; returns what was counted of each output."""
         inputs, query = self.inputs.to_tasks(), self.inputs.tables.spec.windowed
         if query is not None:
             return [self._windows(query, inputs[0])]
@@ -156,12 +157,13 @@ class EpochOutputs:
         return self._both(frame)
 
     def _processed(self, *inputs: InputRows) -> DataFrame:
-        """What the tasks hand on, of both outputs."""
+        """The tasks' output, for both outputs."""
         tables = self.inputs.tables
         return processed(task_rows(inputs, tables.spec.buckets, self.task.tasks), self.task, tables.given)
 
     def _both(self, frame: DataFrame) -> list[Counts]:
-        """Both come from one pass, which must not run twice: its files are read once for each."""
+        """Both outputs come from one pass, which must not run twice: it is written once, and the files are read for
+        each."""
         raw = self.folders(0)["publish"].parent / f"{self.attempt}raw"
         try:
             frame.write.mode("errorifexists").parquet(str(raw))

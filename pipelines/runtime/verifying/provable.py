@@ -30,8 +30,9 @@ EpochState = Literal["equal", "different", "rows lost", "beyond retention", "oth
 class Difference:
     """Rows of one epoch that are `missing` from a place though its pins give them, or `unexpected` there.
 
-    What is dropped, and which constraints a row violates (place violation), is only counted. `keys`: up to ten of them,
-    as JSON of the target's primary key (of the whole row where it has none); reasons where rows are only counted.
+    Rows that are dropped, and the constraints that a row violates (place violation), are only counted. `keys`: up to
+    ten of them, as JSON of the target's primary key (of the whole row if it has none); reasons if rows are only
+    counted.
     """
 
     place: Place
@@ -57,7 +58,7 @@ class EpochReport:
 @dataclass(frozen=True)
 class VerifyReport:
     """All published epochs of an INSERT. `problems` are findings that belong to no single epoch. `script_differs`: the
-    script at hand says something else than the lake keeps, which is what the epochs are proved by."""
+    given script differs from the lake's definition, by which the epochs are verified."""
 
     insert: str
     epochs: tuple[EpochReport, ...]
@@ -76,9 +77,9 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found. Epochs beyond retention do not count against it: ask `unproved` for them. Those of
-        another script do, since nobody can say what their rows should be, and rows that are gone though no retention
-        has removed them."""
+        """Whether nothing was found. Epochs beyond retention do not count: see `unproved`. Epochs of another script do
+        count, since nobody can say what their rows should be; so do rows that are gone though no retention has removed
+        them."""
         return not self.problems and not any(
             epoch.state in ("different", "other script", "rows lost") for epoch in self.epochs
         )
@@ -104,13 +105,13 @@ Counts = dict[str, dict[tuple[int, int], int]]
 
 
 Unproved = dict[tuple[int, int], tuple[EpochState, str]]
-"""(generation, epoch) -> what it is instead of proved, and why."""
+"""(generation, epoch) -> its state instead of proved, and why."""
 
 
 @dataclass(frozen=True)
 class Provable:
-    """What is known of the epochs of one INSERT before anything is recomputed. `environment`: what `${VARIABLE}` in
-    options is replaced by, None for the process's own."""
+    """What is known of the epochs of one INSERT before anything is recomputed. `environment`: replaces `${VARIABLE}` in
+    options, None for the process's own."""
 
     pipeline: Pipeline
     lake: Lake
@@ -118,8 +119,8 @@ class Provable:
     environment: Mapping[str, str] | None = None
 
     def counts(self, spark: SparkSession) -> Counts:
-        """Rows of every table that is looked at, by generation and epoch, in one job; and those that landed and are not
-        in its table any more, as `gone <table>`."""
+        """How many rows each table that is read has, by generation and epoch, in one job; and those that landed and are
+        not in its table any more, as `gone <table>`."""
         places = {f"table {table}": Stream(self.lake, table).path for table in self._tables}
         target = self.pipeline.table(self.insert.target)
         places |= {

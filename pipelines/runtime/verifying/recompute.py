@@ -48,8 +48,8 @@ SPAN = pa.schema(
         ("_parts", pa.list_(pa.struct([("areas", pa.list_(_AREA)), ("without", pa.list_(_AREA))]))),
     ]
 )
-"""What IS_DUE knows of a plan. `_line`: it goes on where the watermark stood; otherwise it takes `_parts`, whole areas
-of the landed rows. Times in us."""
+"""What TAKES needs of a plan. `_line`: it goes on from the last watermark; otherwise it takes `_parts`, whole areas of
+the landed rows. Times in us."""
 
 
 def span(plan: ReleasePlan) -> dict[str, Any]:
@@ -121,7 +121,8 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str
 
 
 VIOLATION = "violation"
-"""The place of a row that only counts: one for every constraint that a row violates, its name as the reason."""
+"""The place of a row that is only counted: one for every constraint that a row violates, with its name as the
+reason."""
 
 
 def constrained(insert: Insert, target: Table, before: str, also: Sequence[str]) -> dict[str, str]:
@@ -182,7 +183,7 @@ class Views:
 def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
     """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins.
 
-    In event time one row a plan, with the times between which a row was due.
+    In event time one row a plan, with the times between which a row was releasable.
     """
     rows = []
     for plan in plans:

@@ -66,7 +66,7 @@ class Comparison:
     def differences(
         self, spark: SparkSession, batch: Sequence[ReleasedEpoch]
     ) -> Iterator[tuple[tuple[int, int], Difference]]:
-        """(generation, epoch) and what is different there."""
+        """(generation, epoch) and what differs there."""
         plans = [epoch.plan for epoch in batch]
         for row in self._differences(spark, plans, batch).collect():
             kind = "missing" if row["_extra"] else "unexpected"
@@ -143,7 +143,7 @@ class Comparison:
         """
 
     def _comparable(self, name: str) -> str:
-        """A column as GROUP BY can take it: maps have no equality in Spark, their sorted entries do."""
+        """A column as GROUP BY can take it: Spark cannot compare maps, but their sorted entries."""
         types = {quoted(column.name): column.spark_type.upper() for column in self.target.stored_columns}
         if types.get(name, "").startswith("MAP<"):
             return f"array_sort(map_entries({name})) AS {name}"

@@ -33,15 +33,15 @@ from tidegate.pipelines.watermarks import (
 
 @dataclass(frozen=True)
 class SplitPass:
-    """What an epoch's rows said of one split.
+    """The result of a pass for one split.
 
     Attributes:
         rows: how many there were.
         late: those whose rowtime is at or below the table's watermark as of the epoch before.
         watermark: the last one emitted, also before this epoch; BEGINNING before the first.
         state: of its generator, after them, as JSON.
-        idle: a generator of one's own has said that the split is idle.
-        rowtime: the greatest rowtime (ms, UTC) among the rows; None where none has one.
+        idle: a user's generator has marked the split as idle.
+        rowtime: the greatest rowtime (ms, UTC) among the rows; None if none has one.
     """
 
     split: str
@@ -55,12 +55,12 @@ class SplitPass:
 
 @dataclass(frozen=True)
 class SplitsBefore:
-    """How the splits stood before the epoch.
+    """The splits before the epoch.
 
     Attributes:
         splits: by name.
-        floor: the table's watermark (ms), by which a row of the epoch is late; None before the first, where nothing was
-            emitted and nothing is late.
+        floor: the table's watermark (ms), by which a row of the epoch is late; None before the first watermark, when
+            nothing is late.
     """
 
     splits: Mapping[str, SplitWatermark] = field(default_factory=dict)
@@ -81,7 +81,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def rowtime_ms() -> Column:
-    """The rowtime in ms, a part of one counted as a whole one: it is at or below t exactly if this is."""
+    """The rowtime in ms, rounded up: it is at or below t exactly if the rowtime is."""
     rowtime = F.col("_rowtime")
     return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
 

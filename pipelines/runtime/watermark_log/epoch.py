@@ -178,11 +178,11 @@ def strategy_of(
     environment: Mapping[str, str] | None = None,
     auto_watermark_interval: timedelta | None = None,
 ) -> WatermarkStrategy:
-    """The strategy of a source table: what `Pipeline.with_strategy` gave, else what its DDL says.
+    """The strategy of a source table: the one given to `Pipeline.with_strategy`, else the DDL's.
 
     An `auto_watermark_interval` of 0 is Flink's `pipeline.auto-watermark-interval` = 0: punctuated, for every table;
-    None leaves it to what the script has SET.
-    Raises PlanningError for an environment without its `${VAR}`, or with one that makes no sense.
+    None leaves it to what the script has SET. Raises PlanningError for an environment without its `${VAR}`, or with one
+    whose value is wrong.
     """
     given = pipeline.strategies.get(table.name)
     strategy = declared(table, environment) if given is None else given
@@ -193,7 +193,7 @@ def strategy_of(
 
 
 def declared(table: Table, environment: Mapping[str, str] | None = None) -> WatermarkStrategy:
-    """What the DDL says; `environment` is where `${VAR}` of the watermark's own options is looked up."""
+    """The DDL's strategy; `environment` is where `${VAR}` of the watermark's own options is looked up."""
     strategy = _emits(table)
     # No others: a password that is not set here is no matter of a table's time.
     named = {name: value for name, value in table.options.items() if name.startswith(PREFIX)}

@@ -177,12 +177,12 @@ def nested(columns: Sequence[Column]) -> list[Column]:
 
 
 def as_it_is(wire: str, of: FlinkType) -> str:
-    """What is fit for people already."""
+    """SQL that can be shown to people unchanged."""
     return wire
 
 
 def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
-    """SQL of the value that the wire value `wire` (SQL) stands for."""
+    """SQL of the value of the wire value `wire` (SQL)."""
     item, key = f"x{depth}", f"k{depth}"
     if of.kind is Kind.ARRAY:
         return f"transform({wire}, {item} -> {value(item, of.element, leaf, depth + 1)})"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PHASES = 16
-"""`_seq.phase` of a part's rows is its own, plus so many for each part before: what a later part says wins."""
+"""`_seq.phase` of a part's rows is its own, plus so many for each earlier part: later parts win."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Part:
         self.source.delegate_watermark_periodic_emit(lambda: None)
 
     def position(self, whole: SourcePosition) -> SourcePosition:
-        """How far the part has come, where that is how far the hybrid table has."""
+        """How far the part has come, if the hybrid table has come so far."""
         last = whole.previous
         if last is None or last.step.ranges["part"] != self.place:
             return SourcePosition()
@@ -143,7 +143,7 @@ class Part:
         return _moved(as_declared(rows, self.table), f"concat('{self.prefix}', _split)", PHASES * self.place)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
-        """What the part's source says of a committed step, in the words of the hybrid table."""
+        """What the part's source reports of a committed step, as the hybrid table's."""
         landed = self.source.landed(self.stored(step), None if rows is None else self._own(rows))
         watermarks = landed.watermarks
         return replace(
@@ -178,12 +178,12 @@ def _moved(rows: DataFrame, split: str, phases: int) -> DataFrame:
 
 
 def flips(step: StoredStep) -> bool:
-    """Whether the part that a step of the hybrid table is of flips with it."""
+    """Whether the part that a step of the hybrid table belongs to flips with it."""
     return bool(step.step.ranges["flips"])
 
 
 def _to_json(step: StoredStep, ranges: Json | None = None) -> Json:
-    """The first step of a part as every later one keeps it; by default a step of the hybrid table."""
+    """The first step of a part as every later one stores it; by default a step of the hybrid table."""
     own = step.step.ranges["step"] if ranges is None else ranges
     return {"ranges": own, "epoch": step.epoch, "planned_at": step.planned_at}
 
@@ -193,10 +193,10 @@ def _from_json(stored: Json, generation: int) -> StoredStep:
 
 
 def start_at(context: SourceContext, request: PlanRequest) -> int | None:
-    """The time (ms, UTC) that the last table begins at; None where its own options say it, or no row came before.
+    """The time (ms, UTC) at which the last table begins; None if its own options say it, or if no row came before.
 
-    Both are the hybrid table's, whose last step is that of the table before. Raises SourceError when the time lies past
-    the plan's instant: all that is live would be left out.
+    Both arguments are the hybrid table's, whose last step is that of the table before. Raises SourceError when the time
+    lies past the plan's instant, as all live rows would be left out.
     """
     if context.options.get("hybrid.switch", "options") != "rowtime":
         return None
@@ -245,7 +245,7 @@ class HybridSource:
         return len(self._context.table.parts) - 1
 
     def _current(self, position: SourcePosition) -> int:
-        """The place of the part that the next step is of."""
+        """The number of the part that the next step belongs to."""
         previous = position.previous
         if previous is None:
             return 0

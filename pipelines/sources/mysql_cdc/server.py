@@ -40,7 +40,10 @@ _WATCHDOG = 'read -r _; kill -"$1" "$2" 2>/dev/null; [ -z "$3" ] || rm -rf -- "$
 
 
 class WatchedProcess:
-    """A child process in a session of its own: a Ctrl-C for its owner does not end it under the owner's hands.
+    """A child process in a session of its own, so that a Ctrl-C for its owner does not end it.
+
+    A watchdog waits at the end of a pipe that only the owner holds. When the owner is gone it sends `farewell` to the
+    process, and deletes the folder `temporary`.
 
     A watchdog waits at the end of a pipe that only the owner holds. When the owner has gone it sends `farewell` to the
     process, and takes the folder `temporary` away.
@@ -106,7 +109,7 @@ class WatchedProcess:
 
 
 def free_ports(host: str, number: int) -> list[int]:
-    """Ports of `host` that nothing listens on now; another program may be quicker than who asks."""
+    """Ports of `host` that nothing listens on now; another program may take them first."""
     held = [socket.socket() for _ in range(number)]
     try:
         for probe in held:
