@@ -1,7 +1,7 @@
 """What a task of a release does before Spark's SQL: it reads its share of the probe, and finds the version that each
 row meets.
 
-Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias$column`; beside them are
+Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias.column`; beside them are
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
                                                              last three are left out where no row of the frame can be
                                                              quarantined any more
@@ -160,22 +160,23 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = size = 0
     for batch in batches:
         if held and batch.schema != held[0].schema:
-            yield _one(held)
+            yield from _joined(held)
             held, rows, size = [], 0, 0
         if batch.num_rows:
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= AT_ONCE or size >= BYTES_AT_ONCE:
-            yield _one(held)
+            yield from _joined(held)
             held, rows, size = [], 0, 0
     if held:
-        yield _one(held)
+        yield from _joined(held)
 
 
-def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """The rows in one batch; in more where a column of text has more than 2 GB."""
     if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
+        return batches
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
 
 
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
@@ -198,8 +199,8 @@ def packed(shown: Frame, rest: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as they were packed, however Spark has cut them since."""
-    held, missing, rest = list[pa.RecordBatch](), 0, pa.RecordBatch.from_pydict({})
+    """Rows with what was packed of them, however Spark has cut the batches since. Raises LakeError."""
+    missing, rest = 0, pa.RecordBatch.from_pydict({})
     for batch in batches:
         if PACKED not in batch.schema.names:
             yield batch
@@ -210,15 +211,13 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if begins and (pack := packs[start].as_buffer()) is not None:
                 rest = pa.ipc.open_stream(pack).read_next_batch()
                 missing = rest.num_rows
-            some = min(missing, batch.num_rows - start)
-            if not some or some - packs.slice(start, some).null_count != begins:
+            rows = min(missing, batch.num_rows - start)
+            if not rows or rows - packs.slice(start, rows).null_count != begins:
                 raise _lost()
-            held.append(shown.slice(start, some))
-            start, missing = start + some, missing - some
-            if not missing:
-                names = [*shown.schema.names, *rest.schema.names]
-                yield pa.RecordBatch.from_arrays([*_one(held).columns, *rest.columns], names)
-                held = []
+            own = rest.slice(rest.num_rows - missing, rows)
+            columns = [*shown.slice(start, rows).columns, *own.columns]
+            yield pa.RecordBatch.from_arrays(columns, [*shown.schema.names, *own.schema.names])
+            start, missing = start + rows, missing - rows
     if missing:
         raise _lost()
 

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.joins.task import PACKED, PACKED_BYTES, PLACE, Pass, frames_of, packed
+from tidegate.pipelines.sql.scope import FORBIDDEN
 
 ROWS = 10
 
@@ -89,3 +91,8 @@ def test_batches_with_other_columns_are_frames_of_their_own() -> None:
     one, other = pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), pa.RecordBatch.from_pydict({"a": [3]})
     found = [{name: column.to_pylist() for name, column in frame.items()} for frame in frames_of([one, one, other])]
     assert found == [{"a": [1, 1], "b": [2, 2]}, {"a": [3]}]
+
+
+def test_no_column_of_a_target_has_the_name_under_which_one_of_a_table_travels() -> None:
+    """Results come back beside packed columns, by name."""
+    assert {*flat("c", "user_id")} & {*FORBIDDEN}

@@ -165,7 +165,7 @@ def test_columns_alone_are_staged_as_expressions_are(
 ASKING = (
     SCRIPT.replace(
         "    name STRING, who STRING, seen",
-        """    name STRING, twice DECIMAL(12, 4), words STRING, who STRING, seen""",
+        """    name STRING, twice DECIMAL(12, 4), `o$who` STRING, who STRING, seen""",
     )
     .replace(
         "kind SMALLINT\n)",
@@ -206,7 +206,7 @@ def test_what_spark_is_not_shown_is_staged_as_what_it_sees(
     on_second: str,
 ) -> None:
     """Expressions, WHERE, the rest of ON and constraints: the same rows and counts, whether columns are packed or not,
-    and whether keys come before SQL or after."""
+    and whether keys come before SQL or after; whatever the target's columns are called."""
     print(f"seed {SEED}")
     asked = {"first": first, "second": second, "on_first": on_first, "on_second": on_second}
     harness = Harness(ASKING.format(policy=policy, time="at", **asked), spark, tmp_path)
