@@ -22,6 +22,7 @@ lease, and goes on once another runner has done what was decided.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -36,16 +37,20 @@ from tidegate.pipelines.errors import (
     ConcurrentRun,
     DefinitionChanged,
     GateHeld,
+    LakeError,
     LeaseHeld,
     SourceUnreachable,
     TidegateError,
 )
+from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.failures import engine_lost
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.runner import Released, Runner
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sql.model import Insert
+
+log = logging.getLogger(__name__)
 
 ENGINE_GOES_S = 2.0
 LOST_ENGINE = (TidegateError, PySparkException, Py4JError, OSError)
@@ -129,6 +134,7 @@ class Continuous:
     stuck: dict[str, Stuck] = field(default_factory=dict, init=False)
     abandoned_by: Exception | None = field(default=None, init=False)
     held: dict[str, GateHeld] = field(default_factory=dict, init=False)
+    _kept: set[str] = field(default_factory=set, init=False)
     _shown_at: float = field(default=float("-inf"), init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
@@ -207,24 +213,35 @@ class Continuous:
                 self.held[insert.id] = error
             else:
                 releases += [done] if done else []
-                self.held.pop(insert.id, None)
+                if done is not None:  # of one that failed nobody knows yet
+                    self.held.pop(insert.id, None)
         stuck = tuple(self.stuck.values())
         return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started, stuck)
 
     def _release(self, insert: str) -> Released:
         """Take an INSERT as far as it goes. Raises GateHeld, as long as nobody has decided and done it."""
         before = self.held.get(insert)
-        if before is not None and (still := self.runner.held(insert)) is not None:
+        looks = before is not None and insert not in self._kept
+        if looks and (still := self.runner.held(insert)) is not None:
             raise still
+        self._kept.discard(insert)
         try:
             return self.runner.release(insert)
         except GateHeld:
-            self.runner.hand_on(insert)
+            self._hand_on(insert)
             raise
         except LeaseHeld as error:
             if before is None:
                 raise
             raise before from error
+
+    def _hand_on(self, insert: str) -> None:
+        """Let the lease of a held INSERT go. Where that cannot be written, the next tick takes it and tries again."""
+        try:
+            self.runner.hand_on(insert)
+        except (*delta_log.unreadable(), LakeError) as error:
+            log.warning("%s is held, and the end of its lease was not written (%s); tried again", insert, error)
+            self._kept.add(insert)
 
     def _is_tried(self, owner: str) -> bool:
         """Whether it has not failed, or its pause is over."""

@@ -1,8 +1,9 @@
 """Upkeep of a running pipeline: what `tidegate maintain` does at once, in pieces of less than a tick each.
 
 Done by the runner, under the leases that it holds anyway, so that a pipeline that never stops is maintained too, and
-nothing that a tick reads grows with how long it has run. A piece that fails costs only space: it is logged, and tried
-again in the next round.
+nothing that a tick reads grows with how long it has run. A lease that is let go between two pieces, as that of a held
+INSERT is, ends what was done under it. A piece that fails costs only space: it is logged, and tried again in the next
+round.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -134,26 +136,31 @@ class Upkeep:
         yield from self._control()
         for place in self._places():
             if self._held(place):
-                yield from self._small_files(place)
+                yield from self._leased(place.owners, self._small_files(place))
         yield from self._indexes()
         yield from self._dead_of_control()
         for place in self._places():
             if self._held(place) and self._due(f"dead {place.path}", self.keep):
-                yield from self._dead(place)
+                yield from self._leased(place.owners, self._dead(place))
         for insert in self.pipeline.inserts:
-            if self.leases.holds(insert_owner(insert.id)) and self._due(f"staged {insert.id}", self.keep):
+            owner = insert_owner(insert.id)
+            if self.leases.holds(owner) and self._due(f"staged {insert.id}", self.keep):
                 for target in map(self.pipeline.table, insert.outputs):
-                    for _ in remove_staged(self.lake, self.pipeline, target, insert, self.keep):
-                        yield
+                    removed = remove_staged(self.lake, self.pipeline, target, insert, self.keep)
+                    yield from self._leased((owner,), removed)
         retained = {table.name: table.options.get(RETENTION[table.role]) for table in self.pipeline.sources}
         for insert in self.pipeline.inserts:
             options = self.pipeline.table(insert.target).options
             retained[insert_owner(insert.id)] = options.get(QUARANTINE_RETENTION)
         for owner, option in retained.items() if self.retain is not None else ():
             if option is not None and self.leases.holds(owner) and self._due(f"retention {owner}", None):
-                while self.retain(owner):  # type: ignore[misc]
-                    yield
+                yield from self._leased((owner,), iter(partial(self.retain, owner), False))  # type: ignore[arg-type]
                 yield
+
+    def _leased(self, owners: Sequence[str], pieces: Iterator[object]) -> Iterator[None]:
+        """Pieces of a work, for as long as this runner holds the leases that it is done under."""
+        while all(map(self.leases.holds, owners)) and next(pieces, self) is not self:
+            yield
 
     def _indexes(self) -> Iterator[None]:
         """Merge the runs of version indexes. A large merge takes seconds: a thread makes it, one at a time, while the
@@ -185,7 +192,7 @@ class Upkeep:
                     yield
         for insert in self.pipeline.inserts:
             if self.leases.holds(insert_owner(insert.id)):
-                yield from self._checkpoints(insert)
+                yield from self._leased((insert_owner(insert.id),), self._checkpoints(insert))
 
     def _checkpoints(self, insert: Insert) -> Iterator[None]:
         target = self.lake.target_path(self.pipeline.table(insert.target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tidegate.pipelines.errors import (
     ConcurrentRun,
     DefinitionChanged,
     GateHeld,
+    LakeError,
     LeaseHeld,
     SourceError,
     SourceUnreachable,
@@ -79,7 +81,7 @@ class ScriptedRunner:
         return answer() if callable(answer) else answer
 
     def hand_on(self, insert: str) -> None:
-        self.free.append(insert)
+        self.free.append(self._answer(f"lease:{insert}", insert))
 
     def _answer(self, name: str, usual: Any) -> Any:
         self.asked.append(name)
@@ -152,6 +154,42 @@ def test_while_an_epoch_is_held_its_lease_is_free_and_who_has_it_is_waited_for()
     assert runner.free == ["first"], "it is let go once, and taken when there is something to do"
     assert runner.asked.count("first") == 3
     assert [item.insert for item in ticks[-1].releases] == ["first", "second"]
+
+
+def test_a_lease_whose_end_cannot_be_written_is_let_go_by_the_next_tick(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody could decide until the loop ends: it is taken again, and let go once it can be."""
+    first = GateHeld("the gate holds epoch 3 of first")
+    end = iter([OSError(28, "No space left on device"), "first"])
+    answers = {"lake:first": first, "lease:first": lambda: next(end)}
+    runner = ScriptedRunner(first=first, **answers)
+    ticks: list[Tick] = []
+    assert loop(runner, on_tick=ticks.append).run(max_ticks=3) == "limit"
+    assert [tick.held for tick in ticks] == [(first,)] * 3
+    assert runner.free == ["first"]
+    assert runner.asked.count("first") == 2, "it is asked without its lease once that is free"
+    assert "No space left on device" in caplog.text
+
+
+def test_a_held_insert_that_could_not_be_looked_at_is_held_still() -> None:
+    """Who decides about it meanwhile is waited for."""
+    first = GateHeld("the gate holds epoch 3 of first")
+    of_lake = iter([LakeError("it cannot be read"), None, None])
+    released = iter([first, LeaseHeld("insert first", "tidegate discard"), Released("first")])
+
+    def look() -> GateHeld | None:
+        found = next(of_lake)
+        if isinstance(found, LakeError):
+            raise found
+        return found
+
+    active = loop(
+        ScriptedRunner(first=lambda: next(released), **{"lake:first": look}), now=itertools.count(0, 100).__next__
+    )
+    ticks: list[Tick] = []
+    active.on_tick = ticks.append
+    assert active.run(max_ticks=4) == "limit"
+    assert [tick.held for tick in ticks] == [(first,), (), (first,), ()]
+    assert not active.held
 
 
 def test_a_lease_that_another_runner_has_before_anything_is_held_ends_the_loop() -> None:

@@ -709,6 +709,28 @@ def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
     leases.close()
 
 
+def test_a_work_of_upkeep_ends_where_its_lease_goes(tmp_path: Path) -> None:
+    """The next owner of the lease writes to the same tables."""
+    made, done = grown(tmp_path, 60), list[Path]()
+    leases = made.lake.leases("test")
+    leases.acquire(made.owner)
+    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), least=0)
+
+    def endless(place: Any) -> Iterator[None]:
+        while True:
+            done.append(place.path)
+            yield
+
+    upkeep._small_files = endless  # type: ignore[method-assign]
+    while len(done) < 2:
+        assert upkeep.piece()
+    leases.release(made.owner)
+    while upkeep.piece():
+        pass
+    assert done == [made.lake.target_path(made.target)] * 2
+    leases.close()
+
+
 def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: Path) -> None:
     """A loop that is behind does a piece a tick, and each tick leaves a folder: its rounds end all the same."""
     made, millisecond = grown(tmp_path, 60), itertools.count()
