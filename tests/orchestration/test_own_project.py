@@ -141,7 +141,7 @@ def test_the_ui_shows_periods_and_schedules_of_berlin(project: OwnProject) -> No
     ("attributes", "wrong"),
     [
         ({"timezone": "Europe/Belin", "partitions_from": "2025-10-25"}, "there is no time zone 'Europe/Belin'"),
-        ({"timezone": BERLIN, "partitions_from": "soon"}, "'soon' is no day and no moment"),
+        ({"timezone": BERLIN, "partitions_from": "soon"}, "'soon' is neither a day nor a moment"),
     ],
     ids=["zone", "start"],
 )
