@@ -1,8 +1,8 @@
 """A SELECT that grows step by step, over frames that hold the columns of several tables at once.
 
-Inside an INSERT expressions name `alias`.`column`. The columns of a table travel flat, as `alias.column`, and are seen
-as structs just where an expression is evaluated: Spark folds those structs away. What changes from epoch to epoch (the
-instant above all) is a column too: a literal would be new code to compile at every tick.
+Inside an INSERT expressions name `alias`.`column`. The columns of a table travel flat, as `_of_alias$column`, and are
+seen as structs just where an expression is evaluated: Spark folds those structs away. What changes from epoch to epoch
+(the instant above all) is a column too: a literal would be new code to compile at every tick.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 
 def flat(alias: str, column: str) -> str:
-    """The name under which a column of `alias` travels: no column of the target has it, as their names have no dot."""
-    return f"{alias}.{column}"
+    """The name under which a column of `alias` travels: no column of the target has it, as none begins with `_`."""
+    return f"{RESERVED_PREFIX}of_{alias}${column}"
 
 
 def aliased(columns: Mapping[str, str]) -> str:

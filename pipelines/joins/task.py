@@ -1,7 +1,7 @@
 """What a task of a release does before Spark's SQL: it reads its share of the probe, and finds the version that each
 row meets.
 
-Rows are frames, name -> Arrow array, of one length. A column of a table travels as `alias.column`; beside them are
+Rows are frames, name -> Arrow array, of one length. A column of a table travels as `_of_alias$column`; beside them are
     _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
                                                              last three are left out where no row of the frame can be
                                                              quarantined any more

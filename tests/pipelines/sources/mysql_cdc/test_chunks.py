@@ -109,7 +109,7 @@ def assert_read_by_a_range(database: Database, planned: Planned) -> None:
         cursor.execute(f"EXPLAIN SELECT * FROM t{key.hint} WHERE {middle.predicate(key)}")
         names = [column[0] for column in cursor.description or ()]
         explained = dict(zip(names, cursor.fetchone() or (), strict=True))
-    assert (explained["type"], plan["key"]) == ("range", key.index)
+    assert (explained["type"], explained["key"]) == ("range", key.index)
     assert int(explained["rows"]) < 500
 
 
