@@ -354,6 +354,8 @@ class Joining:
             outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
         query.select("concluded", {"_outcome": outcome})
         own = [PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
+        if any("_instant" in each.condition for each in insert.constraints):
+            own.append("_instant")
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
         guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
         evaluated = [item for item in insert.projections if item.name not in self._plain]
