@@ -272,10 +272,10 @@ class Joining:
         missed = None if open_after or len(numbers) < len(insert.joins) else missed
         instant = self.release.instant if self._asks_instant else None
         tested, asked = self._tested(numbers), self._asked
-        gone = {*tested}
+        gone = {*tested, "_instant"}  # each pass makes the instant anew
         if numbers == self._groups[-1]:
             flats = {flat(alias, name) for alias, types in self._types.items() for name in types}
-            gone |= flats - set(self._plain.values()) | {"_instant"}
+            gone |= flats - set(self._plain.values())
         shown = [name for name in columns if name in asked or name in tested]
         handed_on = [name for name in columns if name not in gone]
         return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, missed), columns
