@@ -76,7 +76,7 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
         names=names,
         # Variables stay as they are written: the code server may have other values than a run.
         version=digest_of(table_form(pipeline, table, {})),
-        condition=due(look),
+        condition=by_cron(look),
         metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
         fresh_within=look.build_fresh_within if table.role == "build" else look.probe_fresh_within,
     )
@@ -222,7 +222,7 @@ def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
     )
 
 
-def due(look: Presentation) -> dg.AutomationCondition[Any]:
+def by_cron(look: Presentation) -> dg.AutomationCondition[Any]:
     """By cron, and not while a run that is to land the table is queued or under way: ticks are not stored up."""
     return dg.AutomationCondition.on_cron(look.cron, look.timezone) & ~dg.AutomationCondition.in_progress()
 

@@ -139,7 +139,7 @@ def _staged(spark: SparkSession, scale: float, case: Case, times: int = 3) -> It
             for stage in [releasing.stager.stage] * (times - 1) + [releasing.stage]:
                 own.append(seconds(lambda stage=stage: stage(plan)))
                 duck.append(seconds(lambda: _duckdb(query)))
-            _same(f"{folder}/duck.parquet", _published(releasing), _due(files["orders"], plan, case))
+            _same(f"{folder}/duck.parquet", _published(releasing), _releasable(files["orders"], plan, case))
             yield _Measured(case, scale, folder, files, made, min(own), min(duck))
 
 
@@ -235,7 +235,7 @@ def _published(releasing: InsertRunner) -> str:
     return f"{folder}/_disposition=publish/*.parquet"
 
 
-def _due(orders: str, plan: ReleasePlan, case: Case) -> int:
+def _releasable(orders: str, plan: ReleasePlan, case: Case) -> int:
     """How many probes the release publishes: those whose time has come. The peers take the few of the last second as
     well."""
     come = f"epoch_us(_rowtime) <= {plan.watermark * 1000}"

@@ -41,7 +41,7 @@ def measure(epochs: int = int(os.environ.get("TIDEGATE_EPOCHS") or 500)) -> list
     with tempfile.TemporaryDirectory() as folder:
         harness = Harness(SCRIPT, spark, folder)
         for epoch in range(epochs):
-            _tell(harness, epoch, chance)
+            _push(harness, epoch, chance)
             landed.append(seconds(lambda: [harness.runner.advance(table) for table in ("rates", "orders")]))
             took.append(seconds(lambda: harness.runner.release("converted")))
             if epoch % UPKEEP == UPKEEP - 1:
@@ -62,7 +62,7 @@ def measure(epochs: int = int(os.environ.get("TIDEGATE_EPOCHS") or 500)) -> list
     ]  # fmt: skip
 
 
-def _tell(harness: Harness, epoch: int, chance: np.random.Generator) -> None:
+def _push(harness: Harness, epoch: int, chance: np.random.Generator) -> None:
     now = START + timedelta(seconds=epoch)
     numbers = np.arange(ROWS)
     moments = pa.array([now + timedelta(milliseconds=int(ms)) for ms in chance.integers(1, 1000, ROWS)])

@@ -110,7 +110,7 @@ def expectations(evidence: Evidence) -> list[Expectation]:
     counts = OutcomeCounts(staged.staged.counts)
     exactly = {
         ROWS: (counts.to("publish"), "As many rows are staged for the target as the join sent there."),
-        KEPT_OUT: (counts.to("quarantine"), "As many rows are staged for quarantine as the join quarantined."),
+        QUARANTINED: (counts.to("quarantine"), "As many rows are staged for quarantine as the join quarantined."),
         **{
             nulls(key): (0, f"`{key}` belongs to the primary key of `{staged.target.name}`.")
             for key in staged.target.primary_key
@@ -142,7 +142,7 @@ AGGREGATE_FROM = 500_000
 """With so many rows to publish or more, they are read back and counted by Spark; with fewer, their footers are
 trusted."""
 
-ROWS, KEPT_OUT, COLUMNS, READ_BY = "rows to publish", "rows to quarantine", "columns", "read by"
+ROWS, QUARANTINED, COLUMNS, READ_BY = "rows to publish", "rows to quarantine", "columns", "read by"
 
 
 def nulls(column: str) -> str:
@@ -165,7 +165,7 @@ def measure(evidence: Evidence, spark: Callable[[], SparkSession]) -> pd.DataFra
         found = _from_footers(evidence, keys)
     shapes = sorted({_spelled(footer.columns) for footer in evidence.footers if footer.disposition == "publish"})
     # An epoch that publishes nothing has no file that could have the wrong columns.
-    row = {COLUMNS: " | ".join(shapes) or expected_columns(evidence), KEPT_OUT: evidence.rows("quarantine"), **found}
+    row = {COLUMNS: " | ".join(shapes) or expected_columns(evidence), QUARANTINED: evidence.rows("quarantine"), **found}
     return pd.DataFrame([row])
 
 

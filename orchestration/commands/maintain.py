@@ -73,7 +73,7 @@ def _table(item: Maintained) -> dict[str, Any]:
         "files": item.files_after,
         "files removed": sum(part.removed for part in item.tidied),
         "freed": item.freed,
-        "versions": retained.looked_at if retained and what == "old versions" else None,
+        "versions": retained.examined if retained and what == "old versions" else None,
         "versions removed": number if what == "old versions" else None,
         "landed rows removed": number if what == "landed rows" else None,
         "quarantined rows removed": number if what == "quarantined rows" else None,

@@ -100,14 +100,14 @@ def screen_of(script: Path | None, lake: Path, as_json: bool, debug: bool) -> Sc
     return Screen(as_json, debug, commands_of(script, lake))
 
 
-def as_kept(screen: Screen, pipeline: Pipeline, lake: Lake) -> Pipeline:
-    """The pipeline by the definitions that the lake keeps; where the script says something else, the screen says so."""
+def stored_pipeline(screen: Screen, pipeline: Pipeline, lake: Lake) -> Pipeline:
+    """The pipeline as the lake defines it. Prints where the script differs."""
     from tidegate.pipelines.runtime.definitions import as_stored
 
-    kept, changed = as_stored(lake, pipeline)
+    stored, changed = as_stored(lake, pipeline)
     for line in changed:
         screen.say(escape(line))
-    return kept
+    return stored
 
 
 def insert_of(pipeline: Pipeline, name: str) -> Insert:

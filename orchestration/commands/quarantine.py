@@ -18,10 +18,10 @@ from tidegate.orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    as_kept,
     examples,
     insert_of,
     screen_of,
+    stored_pipeline,
 )
 from tidegate.orchestration.commands.run import runner
 from tidegate.orchestration.console.bars import Bars
@@ -252,7 +252,7 @@ def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:
 def _shown(screen: Screen, script: Path, lake: Path) -> tuple[Pipeline, Lake]:
     """The same, by the definitions that the lake keeps."""
     pipeline, folder = _opened(script, lake)
-    return as_kept(screen, pipeline, folder), folder
+    return stored_pipeline(screen, pipeline, folder), folder
 
 
 def _who() -> str:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import AsJson, Debug, LakePath, Script, as_kept, examples, screen_of
+from tidegate.orchestration.commands.options import (
+    AsJson,
+    Debug,
+    LakePath,
+    Script,
+    examples,
+    screen_of,
+    stored_pipeline,
+)
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
@@ -50,7 +58,7 @@ def report(
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         folder = Lake(lake, create=False)
-        pipeline = as_kept(screen, load_script(script, name), folder)
+        pipeline = stored_pipeline(screen, load_script(script, name), folder)
         # It is read elsewhere: paths are whole.
         page = render(gather(folder, pipeline), Commands(script.absolute(), lake.absolute()))
         path = out or Path(f"{pipeline.name}-report.html")

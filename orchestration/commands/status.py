@@ -13,10 +13,10 @@ from tidegate.orchestration.commands.options import (
     AsJson,
     Debug,
     LakePath,
-    as_kept,
     examples,
     screen_of,
     stopped_by_signals,
+    stored_pipeline,
 )
 from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
@@ -71,7 +71,7 @@ def status(
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
-            pipeline = as_kept(screen, pipeline, folder)
+            pipeline = stored_pipeline(screen, pipeline, folder)
         code = show(screen, settled_status(folder, pipeline))
     if code:
         raise typer.Exit(code)

@@ -14,10 +14,10 @@ from tidegate.orchestration.commands.options import (
     LakePath,
     Master,
     Script,
-    as_kept,
     examples,
     insert_of,
     screen_of,
+    stored_pipeline,
 )
 from tidegate.orchestration.commands.run import runner, session
 from tidegate.orchestration.console.bars import Bars
@@ -118,7 +118,7 @@ def reconcile(
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
         wanted = tables or known
         require_variables([pipeline.table(name).options for name in wanted], os.environ)
-        pipeline = as_kept(screen, pipeline, Lake(lake, create=False))
+        pipeline = stored_pipeline(screen, pipeline, Lake(lake, create=False))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
             found = [reconcile_source(active, name, wait) for name in wanted]
         screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))

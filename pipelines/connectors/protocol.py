@@ -161,7 +161,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetainedUntil:
     """What comes after a step surely stays in the source until `until` (ms, UTC); the source keeps anything for
     `for_ms`."""
 
@@ -186,7 +186,7 @@ class Landed:
     idle: Mapping[str, bool] = field(default_factory=dict)
     splits: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
-    kept: Kept | None = None
+    kept: RetainedUntil | None = None
 
 
 @runtime_checkable

@@ -381,7 +381,7 @@ class _Decoded:
     """The decoded rows of data files, which never change once they are written; only some stay in memory."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Location, int, int], list[dict[str, Any]]] = OrderedDict()
+        self._cached: OrderedDict[tuple[Location, int, int], list[dict[str, Any]]] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
 
@@ -391,9 +391,9 @@ class _Decoded:
         if file.rows <= FEW:
             first, last = file.epochs
         with self._lock:
-            if (path, first, last) in self._kept:
-                self._kept.move_to_end((path, first, last))
-                return self._kept[path, first, last]
+            if (path, first, last) in self._cached:
+                self._cached.move_to_end((path, first, last))
+                return self._cached[path, first, last]
         stored = path.parquet()
         groups = [group for group in range(stored.num_row_groups) if _meets(stored.metadata, group, first, last)]
         table = stored.read_row_groups(groups) if groups else stored.schema_arrow.empty_table()
@@ -408,10 +408,10 @@ class _Decoded:
 
     def _keep(self, what: tuple[Location, int, int], rows: list[dict[str, Any]]) -> None:
         with self._lock:
-            self._kept[what] = rows
-            self._held = sum(map(len, self._kept.values()))
+            self._cached[what] = rows
+            self._held = sum(map(len, self._cached.values()))
             while self._held > CACHED_ROWS:
-                _, old = self._kept.popitem(last=False)
+                _, old = self._cached.popitem(last=False)
                 self._held -= len(old)
 
 

@@ -70,13 +70,13 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Stuck:
     """A source table, or an INSERT (`tidegate.pipelines.runtime.epochs.insert_owner`), whose step failed
-    `attempts` times, since `since`; it is tried again at `due` (s, of the loop's own time)."""
+    `attempts` times, since `since`; it is tried again at `retry_at` (s, of the loop's own time)."""
 
     owner: str
     error: TidegateError
     attempts: int
     since: float
-    due: float
+    retry_at: float
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Continuous:
     stuck: dict[str, Stuck] = field(default_factory=dict, init=False)
     abandoned_by: Exception | None = field(default=None, init=False)
     held: dict[str, GateHeld] = field(default_factory=dict, init=False)
-    _kept: set[str] = field(default_factory=set, init=False)
+    _unreleased: set[str] = field(default_factory=set, init=False)
     _shown_at: float = field(default=float("-inf"), init=False)
 
     def run(self, max_ticks: int | None = None) -> Ending:
@@ -221,10 +221,10 @@ class Continuous:
     def _release(self, insert: str) -> Released:
         """Take an INSERT as far as it goes. Raises GateHeld, as long as nobody has decided and done it."""
         before = self.held.get(insert)
-        looks = before is not None and insert not in self._kept
+        looks = before is not None and insert not in self._unreleased
         if looks and (still := self.runner.held(insert)) is not None:
             raise still
-        self._kept.discard(insert)
+        self._unreleased.discard(insert)
         try:
             return self.runner.release(insert)
         except GateHeld:
@@ -241,12 +241,12 @@ class Continuous:
             self.runner.hand_on(insert)
         except (*delta_log.unreadable(), LakeError) as error:
             log.warning("%s is held, and the end of its lease was not written (%s); tried again", insert, error)
-            self._kept.add(insert)
+            self._unreleased.add(insert)
 
     def _is_tried(self, owner: str) -> bool:
         """Whether it has not failed, or its pause is over."""
         before = self.stuck.get(owner)
-        return before is None or self.now() >= before.due
+        return before is None or self.now() >= before.retry_at
 
     def _tried(self, owner: str, step: Callable[[], T]) -> T | None:
         """The result of a step of `owner`; None if it fails."""
@@ -274,8 +274,8 @@ class Continuous:
             self.runner.stuck(owner, error)
         if self.give_up_after is not None and now - since >= self.give_up_after:
             raise error
-        due = now + min(FIRST_RETRY_S * 2 ** min(attempts - 1, 10), LONGEST_RETRY_S)
-        self.stuck[owner] = Stuck(owner, error, attempts, since, due)
+        retry_at = now + min(FIRST_RETRY_S * 2 ** min(attempts - 1, 10), LONGEST_RETRY_S)
+        self.stuck[owner] = Stuck(owner, error, attempts, since, retry_at)
 
     def _refuse_to_begin(self) -> None:
         """Raise what a source raised in a first tick in which none could be read: a wrong script or setting shows so. A

@@ -504,10 +504,10 @@ def covered(
     rows that land have all of them. Also returns what each script table lacks, by table."""
     lacking: dict[str, dict[str, str]] = {}
     for table in pipeline.sources:
-        kept = lake.definitions.last(table.name)
-        if kept is None or kept.digest == digest_of(form := _read_back(table_form(pipeline, table, environment))):
+        stored = lake.definitions.last(table.name)
+        if stored is None or stored.digest == digest_of(form := _read_back(table_form(pipeline, table, environment))):
             continue
-        found = _compared(table.name, kept.form, form)
+        found = _compared(table.name, stored.form, form)
         if not found or not all(item.what.startswith("columns ") and item.script == NOT_THERE for item in found):
             continue
         whole = _stored_table(lake, pipeline, table.name)
@@ -562,18 +562,18 @@ def _as_given(table: Table, given: Table | None) -> Table:
 def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     """A source table as the lake defines it, with the script's values of options that are no part of the definition;
     None if its stored statement does not compile any more."""
-    kept, given = lake.definitions.last(name), pipeline.tables.get(name)
-    if kept is None or given is None:
+    stored, given = lake.definitions.last(name), pipeline.tables.get(name)
+    if stored is None or given is None:
         return None
     try:
-        made = compile_script(kept.script, name=pipeline.name)
+        made = compile_script(stored.script, name=pipeline.name)
     except TidegateError:
         return None
     if name not in made.tables:
         return None
     table = with_role(_as_given(made.table(name), given), given.role)
     form = json.loads(json.dumps(table_form(made, table)))
-    same = all(item.what.startswith(tuple(_TAKEN_UP)) for item in _compared(name, kept.form, form))
+    same = all(item.what.startswith(tuple(_TAKEN_UP)) for item in _compared(name, stored.form, form))
     return table if same else None
 
 
@@ -603,8 +603,8 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
     owner = insert_owner(insert.id)
     process = isinstance(plan, ProcessPlan)
     if process != (insert.process is not None):
-        words = ("an INSERT", "a process")
-        yield Difference(owner, "kind", words[process], words[not process], True)
+        kinds = ("an INSERT", "a process")
+        yield Difference(owner, "kind", kinds[process], kinds[not process], True)
     if plan.probe != insert.probe and not isinstance(plan, RequeuePlan):
         yield Difference(owner, "probe", plan.probe, insert.probe, True)
     if process:

@@ -55,8 +55,8 @@ class Failed(dict[str, TidegateError]):
         """The first failure, with a text that names all tables that stopped, and says that the others went on."""
         first, *others = dict.fromkeys(self.values())
         whys = "".join(f"; {self._names(error)} stopped as well: {error.what}" for error in others)
-        kept = f"{first.state}; " if first.state else ""
-        first.reword(state=f"{kept}{self._names(first)} stopped, and what reads it; all else went on{whys}")
+        before = f"{first.state}; " if first.state else ""
+        first.reword(state=f"{before}{self._names(first)} stopped, and what reads it; all else went on{whys}")
         return first
 
     def _names(self, error: TidegateError) -> str:
@@ -78,9 +78,9 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, (DeltaError, OSError)):  # has none, and names the cause last
         return " ".join(lines)[:500]
-    kept = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
-    cause = next((line for line in reversed(kept) if "Error:" in line or "Exception:" in line), None)
-    return (cause or (kept[0] if kept else type(error).__name__))[:500]
+    messages = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "Traceback", "File "))]
+    cause = next((line for line in reversed(messages) if "Error:" in line or "Exception:" in line), None)
+    return (cause or (messages[0] if messages else type(error).__name__))[:500]
 
 
 def engine_lost() -> bool:

@@ -87,14 +87,14 @@ class LandedRetention(OldRows):
                 f"of {counted(landed, 'row')} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
             )
         files = delta_log.data_files(opened, generation, -1, upto)
-        looked_at = _rows_of(opened, files.names)
-        if not files.exact and landed < looked_at * WORTH_IT:
+        examined = _rows_of(opened, files.names)
+        if not files.exact and landed < examined * WORTH_IT:
             upto = whole_up_to(opened, generation, upto)
             landed = own.landed(0, upto) - (before.rows or 0)
             if upto <= after or landed == 0:
                 return nothing("few rows may go, which is not worth writing the rest of their files anew")
         removed = self._removed(opened, own, upto, before, landed)
-        return Retained(table.name, generation, looked_at, removed, what=self.what, more=more)
+        return Retained(table.name, generation, examined, removed, what=self.what, more=more)
 
     def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
         """Remove all rows of the epochs up to one, and mark how far that has gone, in one commit."""

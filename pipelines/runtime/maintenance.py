@@ -207,7 +207,7 @@ class Maintenance:
             again = self._retained(table)
             assert again is not None
             retained = replace(
-                again, looked_at=again.looked_at + retained.looked_at, removed=again.removed + retained.removed
+                again, examined=again.examined + retained.examined, removed=again.removed + retained.removed
             )
         path = Stream(self.lake, table.name).path
         tidied = tidy(path, keep=self.keep, together=together)

@@ -27,7 +27,7 @@ from tidegate.pipelines.versions.hashing import Numbers
 
 MOST_INDEXED = 5_000_000
 """How many versions are indexed for an answer at most, some seconds' work: callers have other things to do."""
-MOST_LOOKED_AT = 100_000
+MOST_EXAMINED = 100_000
 """How many rows are searched for keys: one key may have most of them."""
 _OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
 _AT = "_at"
@@ -44,9 +44,9 @@ def missed_keys(
     if not files or most <= 0:
         return []
     found = pa.table({_AT: pa.array([], pa.int64())})
-    for looked_at in (most * 20, MOST_LOOKED_AT):
+    for examined in (most * 20, MOST_EXAMINED):
         rows = dataset_of(files).head(
-            looked_at,
+            examined,
             columns=["_reason", *PROBE_PLACE],
             filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
         )
@@ -54,7 +54,7 @@ def missed_keys(
         if placed is None:
             return []
         found = _distinct(placed, joins, most)
-        if found.num_rows == most or rows.num_rows < looked_at:
+        if found.num_rows == most or rows.num_rows < examined:
             break
     return [missed for _, missed in sorted(_with_nearest(lake, joins, plan, found), key=lambda one: one[0])]
 

@@ -68,9 +68,9 @@ WORTH_IT = 0.2
 NOT_PLAIN = "its files are not plain Parquet any more"
 
 
-def few(rows: int, looked_at: int) -> str:
+def few(rows: int, examined: int) -> str:
     """The reason for removing nothing: too few rows may go."""
-    return f"{rows:,} of {looked_at:,} rows may go, which is not worth writing the rest anew"
+    return f"{rows:,} of {examined:,} rows may go, which is not worth writing the rest anew"
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Retained:
-    """What retention did to one table: `removed` rows of `looked_at` went, which are `what`. `reason`: why none were
+    """What retention did to one table: `removed` rows of `examined` went, which are `what`. `reason`: why none were
     removed. `more`: there is more to remove right now."""
 
     table: str
     generation: int
-    looked_at: int = 0
+    examined: int = 0
     removed: int = 0
     horizon: Horizon | None = None
     reason: str = ""
@@ -126,9 +126,9 @@ class OldRows:
         """Rows older than this (ms, UTC) may go."""
         return self.clock() - milliseconds(retention, f"'{self.option}'", zero=True)
 
-    def nothing(self, owner: str, generation: int, reason: str, looked_at: int = 0) -> Retained:
+    def nothing(self, owner: str, generation: int, reason: str, examined: int = 0) -> Retained:
         """No row went, and why."""
-        return Retained(owner, generation, looked_at, reason=reason, what=self.what)
+        return Retained(owner, generation, examined, reason=reason, what=self.what)
 
 
 @dataclass(frozen=True)
@@ -271,15 +271,15 @@ class Retention(OldRows):
         judged = self._judged(rows, table, last.generation, horizon)
         furthest = F.max(F.expr(f"IF(_over, coalesce(unix_micros(_after), {MAX_TIMESTAMP}L), NULL)"))
         counted = judged.agg(F.count(F.lit(1)), F.count_if("_over"), furthest).collect()[0]
-        looked_at, over = int(counted[0]), int(counted[1])
-        if over < max(looked_at * WORTH_IT, 1):
-            reason = "; ".join(filter(None, [few(over, looked_at) if over else "no row may go", horizon.held_by]))
-            return Retained(table.name, last.generation, looked_at, 0, horizon, reason)
+        examined, over = int(counted[0]), int(counted[1])
+        if over < max(examined * WORTH_IT, 1):
+            reason = "; ".join(filter(None, [few(over, examined) if over else "no row may go", horizon.held_by]))
+            return Retained(table.name, last.generation, examined, 0, horizon, reason)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
         replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
-        return Retained(table.name, last.generation, looked_at, over, horizon)
+        return Retained(table.name, last.generation, examined, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
         """What the commit that removes `over` versions of a build stores; `last` is the build's newest epoch.
@@ -389,17 +389,17 @@ class QuarantineRetention(OldRows):
             epochs[item.reason].append(item.epoch)
         first, last = min(item.epoch for item in going), max(item.epoch for item in going)
         wholes, rows = _Wholes(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
-        there, looked_at = 0, 0
+        there, examined = 0, 0
         for file in delta_log.data_files(opened, GENERATION, first - 1, last).paths:
             found = Location(file).dataset()
             taken = found.count_rows(filter=wholes.holds())
-            there, looked_at = there + taken, looked_at + (found.count_rows() if taken else 0)
+            there, examined = there + taken, examined + (found.count_rows() if taken else 0)
         if there != rows:
             lost = f"of {counted(rows, 'row')} that may go, the quarantine has {there:,}: tidegate verify"
-            return self.nothing(insert.id, GENERATION, lost, looked_at)
-        if rows < looked_at * WORTH_IT:
-            return self.nothing(insert.id, GENERATION, few(rows, looked_at), looked_at)
+            return self.nothing(insert.id, GENERATION, lost, examined)
+        if rows < examined * WORTH_IT:
+            return self.nothing(insert.id, GENERATION, few(rows, examined), examined)
         old, remaining = without(opened, path, wholes)
         marks = {removal(self.lake, insert): upto}
         replace(path, path, remaining, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
-        return Retained(insert.id, GENERATION, looked_at, rows, what=self.what)
+        return Retained(insert.id, GENERATION, examined, rows, what=self.what)

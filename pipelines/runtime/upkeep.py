@@ -101,7 +101,7 @@ class Upkeep:
     now: Callable[[], float] = time.monotonic
     least: float = LEAST_S
     _round: Iterator[None] | None = field(default=None, init=False)
-    _looked_at: dict[Location, int] = field(default_factory=dict, init=False)
+    _examined: dict[Location, int] = field(default_factory=dict, init=False)
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
     _rests_until: float = field(default=0.0, init=False)
     _merging: Future[None] | None = field(default=None, init=False)
@@ -242,12 +242,12 @@ class Upkeep:
 
     def _small_files(self, place: _Place) -> Iterator[None]:
         table = delta_log.opened(place.path)
-        if table is None or table.version() - self._looked_at.get(place.path, -SMALL_FILES) < SMALL_FILES:
+        if table is None or table.version() - self._examined.get(place.path, -SMALL_FILES) < SMALL_FILES:
             return
         while put_together(place.path, place.may):
             yield
         table = delta_log.opened(place.path)
-        self._looked_at[place.path] = table.version() if table is not None else 0
+        self._examined[place.path] = table.version() if table is not None else 0
 
     def _released(self, name: str) -> Read | None:
         """The files whose rows have all been released, of a table that INSERTs release in event time. Other files are

@@ -57,7 +57,7 @@ COLUMNS = "columns"
 OWN = {"_op", "_generation", "_epoch"}
 EXTRA = {"_probe_epoch", "_split", "_offset", "_reason"}
 """Columns of every staged file beside the target's; in the quarantine EXTRA too."""
-KEPT_PROBE = {PROBE}
+STORED_PROBE = {PROBE}
 """Columns of a quarantined row that hold the probe's own columns, if they were stored."""
 STAGED_ONLY = {MASK}
 """Columns that a staged file may have and no table has."""
@@ -82,7 +82,7 @@ def columns(evidence: Evidence) -> CheckResult:
         problems += [
             f"{footer.path}: {what}"
             for what in differences(
-                {name: type for name, type in footer.columns.items() if name not in KEPT_PROBE or name not in table},
+                {name: type for name, type in footer.columns.items() if name not in STORED_PROBE or name not in table},
                 table,
                 wanted | OWN | EXTRA | STAGED_ONLY | proof,
             )

@@ -73,16 +73,17 @@ def outputs(evidence: Evidence) -> CheckResult:
     counts = OutcomeCounts(staged.staged.counts)
     emitted, left_out = staged.staged.facts.get("emitted"), staged.staged.facts.get(NOT_HAVING, 0)
     places = {place: counts.to(place) for place in ("publish", "quarantine")}
-    kept_out, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
+    quarantined, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
     taken = _taken(evidence)
-    passed = emitted == given and places["quarantine"] == kept_out and taken is None
+    passed = emitted == given and places["quarantine"] == quarantined and taken is None
     found = (
-        taken or f"the function gave {emitted} rows, {listed(places)}, and {kept_out:,} have a reason to be quarantined"
+        taken
+        or f"the function gave {emitted} rows, {listed(places)}, and {quarantined:,} have a reason to be quarantined"
     )
     return CheckResult(
         row_counts.ONE_PLACE,
         passed=passed,
-        observed={"emitted": emitted, **places, "quarantined for a reason": kept_out, **counts.dropped},
+        observed={"emitted": emitted, **places, "quarantined for a reason": quarantined, **counts.dropped},
         expected={"emitted": given, "quarantined for a reason": places["quarantine"]},
         detail=listed(places)
         if passed

@@ -140,7 +140,7 @@ class Task:
         self._writer: pq.ParquetWriter | None = None
         self._file = f"part-{number}-{uuid.uuid4().hex[:8]}.parquet"
         self._written: list[int] = []
-        self._told: dict[int, tuple[int | None, int]] = {}
+        self._reported: dict[int, tuple[int | None, int]] = {}
         self._closing = ""
 
     def batches(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -203,7 +203,7 @@ class Task:
         living = [state for _, state in touched if not state.empty]
         times = [state.timers[0] for state in living if state.timers]
         times += [least] if least is not None else []
-        self._told[number] = (min(times, default=None), len(rest) + len(living))
+        self._reported[number] = (min(times, default=None), len(rest) + len(living))
         changed = [item for item in touched if not self._plan.rewrite or not item[1].empty]
         keys, states = zip(*changed, strict=True) if changed else ((), ())
         self._write(number, encoded(self._stamp(number), keys, states, self._plan.columns))
@@ -315,7 +315,7 @@ class Task:
             "closing": self._closing,
             "emitted": self._run.emitted(),
             "handed": self._handed,
-            "buckets": {str(number): list(word) for number, word in self._told.items()},
+            "buckets": {str(number): list(report) for number, report in self._reported.items()},
             "file": self._file if self._writer is not None else None,
             "groups": self._written,
             "seen": source.seen,

@@ -123,9 +123,9 @@ def group_position(
     own = counting(stored_splits(rows.get(source)) if splits is None else splits)
     coordinator = AlignmentCoordinator(alignment.group, alignment.max_drift)
     emitted = {owner: _emitted(row, now) for owner, row in rows.items()}
-    emitted[source] = _words(own)
-    for owner, words in emitted.items():
-        for split, watermark in words.items():
+    emitted[source] = _watermarks(own)
+    for owner, watermarks in emitted.items():
+        for split, watermark in watermarks.items():
             coordinator.report(owner, split, watermark)
     found = _at_limit(_position(coordinator, source, own, alignment, delay_ms), own, following)
     absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
@@ -237,13 +237,13 @@ def _since(
         if item.next_rowtime is not None:
             return landed if item.split in known else now
         behind = minimum + item.ahead_ms - found.max_drift_ms
-        words = ((row.landed_at, _words(counting(stored_splits(row))).get(split)) for row in later)
-        return next((at for at, word in words if word is not None and word.timestamp < behind), landed)
+        seen = ((row.landed_at, _watermarks(counting(stored_splits(row))).get(split)) for row in later)
+        return next((at for at, watermark in seen if watermark is not None and watermark.timestamp < behind), landed)
 
     return tuple(replace(item, since=since(item)) for item in found.blocked)
 
 
-def _words(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
+def _watermarks(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
     """The watermarks of splits; idle and ended ones have none, and a source without splits is at the beginning."""
     if not splits:
         return {NO_SPLIT: Watermark(MIN_TIMESTAMP)}
@@ -263,4 +263,4 @@ def _emitted(row: WatermarkRow | None, now: int) -> dict[str, Watermark]:
         if splits and not splits_now:
             return {}
         splits = splits_now
-    return _words(splits)
+    return _watermarks(splits)

@@ -94,7 +94,7 @@ class Rejected:
             lake_rows.append(found, self.path, application=self.application, generation=generation, epoch=epoch)
         return number or None
 
-    def kept(self, spark: SparkSession) -> int | None:
+    def quarantined(self, spark: SparkSession) -> int | None:
         """How many were rejected, by what is committed: for an epoch whose rows an earlier run has committed."""
         if committed(self.path, self.application) < self.step.epoch:
             return None
@@ -201,7 +201,7 @@ class EpochWriter:
                 return rows
         return computed(rows, self.table, self.stored)
 
-    def _kept_out(self) -> int | None:
+    def _quarantined(self) -> int | None:
         return self._rejected.keep(lambda: self.source.read(self.spark, self.stored))
 
     def by_spark(self) -> Written:
@@ -215,7 +215,7 @@ class EpochWriter:
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
-        return Written(folder, surveyed(folder, footers), Counted(tally, self._kept_out()))
+        return Written(folder, surveyed(folder, footers), Counted(tally, self._quarantined()))
 
     def by_tasks(self, number: int) -> tuple[Location, DataFrame]:
         """The folder in which tasks write them, and the frame of what each task reports, with `number`."""
@@ -236,7 +236,7 @@ class EpochWriter:
         """What tasks have written, once all have reported it."""
         parts = [json.loads(text) for text in found]
         files = [StagedFile(**file) for part in parts for file in part["files"]]
-        return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._kept_out()))
+        return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._quarantined()))
 
     def _by_source(self) -> Written | None:
         """The files of a step that its source writes itself; None if it does not, or if Spark has to see each row, to
@@ -259,10 +259,10 @@ class EpochWriter:
 
     def _counted_again(self) -> Counted:
         """The counts of rows that an earlier run has committed."""
-        kept_out = self._rejected.kept(self.spark)
+        quarantined = self._rejected.quarantined(self.spark)
         rows, counts = self.time.counted(committed_rows(self.own, self.spark, self.stored))
         tally = rows.agg(*map(F.expr, TALLY), *counts, *ends_of_rows()).collect()[0].asDict()
-        return Counted(tally, kept_out)
+        return Counted(tally, quarantined)
 
 
 @lru_cache(maxsize=256)

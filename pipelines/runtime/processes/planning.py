@@ -53,8 +53,8 @@ class ProcessPlanner(ReleasePlanner):
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
-        due = now if self.until is None else min(now, self.until)
-        found = epoch_steps(self.on_lake.lake, self.spec, spans, last=watermark, before=before, now=due)
+        upto = now if self.until is None else min(now, self.until)
+        found = epoch_steps(self.on_lake.lake, self.spec, spans, last=watermark, before=before, now=upto)
         reason = self._nothing_to_do(found, spans, state)
         if reason is not None:
             return Waiting(reason, 0)

@@ -332,10 +332,10 @@ class ProcessWork(EpochWork):
         found: list[FileCommit] = []
         for target in self.targets[1:]:
             files = [restored(StagedFile, file, staged.place) for file in staged.facts["second"]["files"]]
-            kept_out = [file for file in files if file.disposition == "quarantine"]
+            quarantined = [file for file in files if file.disposition == "quarantine"]
             published = [file for file in files if file.disposition == "publish"]
             found += [
-                self._commit(staged, target, "quarantine", kept_out, "process.second-quarantined"),
+                self._commit(staged, target, "quarantine", quarantined, "process.second-quarantined"),
                 self._commit(staged, target, "publish", published, "process.second", always=True),
             ]
         own = self.on_lake.target

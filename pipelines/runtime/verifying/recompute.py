@@ -32,7 +32,7 @@ _IS_NEW = (
     "(_p._epoch > _r._after AND _p._epoch <= _r._upto AND (_p._rowtime IS NULL OR unix_micros(_p._rowtime) <= _r._to)) "
     "OR (_p._epoch <= _r._after AND unix_micros(_p._rowtime) > _r._from AND unix_micros(_p._rowtime) <= _r._to)"
 )
-IS_DUE = (
+RELEASABLE = (
     f"((_r._line AND ({_IS_NEW}) AND NOT {_IN_ANY.format(areas='_r._ahead')}) OR "
     f"exists(_r._parts, t -> {_IN_ANY.format(areas='t.areas')} AND NOT {_IN_ANY.format(areas='t.without')}))"
 )
@@ -137,14 +137,14 @@ def constrained(insert: Insert, target: Table, before: str, also: Sequence[str])
     blank = [f"CASE WHEN _violated = '' THEN {quoted(name)} END AS {quoted(name)}" for name in names]
     own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset", *also]
     broken = [f"CASE WHEN {_broken(each)} THEN '{each.name}' END" for each in insert.constraints]
-    kept_out = [
+    quarantined = [
         f"WHEN {_broken(each)} THEN 'violated:{each.name}'" for each in insert.constraints if each.action != "warn"
     ]
     return {
         "_written": f"SELECT {', '.join([*columns, *own])}, _place, _outcome, _instant FROM {before}",
         "_asked": (
             f"SELECT *, IF(_place = 'publish', array_compact(array({', '.join(broken)})), array()) AS _broken, "
-            f"CASE WHEN _place <> 'publish' THEN NULL {' '.join(kept_out)} END AS _kept_out FROM _written"
+            f"CASE WHEN _place <> 'publish' THEN NULL {' '.join(quarantined)} END AS _kept_out FROM _written"
         ),
         "_violated": "SELECT *, explode(concat(array(''), _broken)) AS _violated FROM _asked",
         "_constrained": (
@@ -322,7 +322,7 @@ def _proved(insert: Insert) -> list[str]:
 
 def _landed(insert: Insert, probe: Table, views: Views, again: bool) -> str:
     """The landed rows that each release takes; with `again`, also those behind the lots of some of them."""
-    released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else IS_DUE
+    released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else RELEASABLE
     landed = (
         f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, "
         f"_p._epoch AS _probe_epoch, _p._split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
@@ -435,13 +435,13 @@ def _outcome(insert: Insert) -> str:
 
     joins = list(enumerate(insert.joins))
     lost = [when("_policy = 'publish'", "dropped", n, join) for n, join in joins if join.kind == "INNER"]
-    kept_out = [when("_policy <> 'publish'", "unmatched", n, join) for n, join in joins]
+    quarantined = [when("_policy <> 'publish'", "unmatched", n, join) for n, join in joins]
     unmatched = [when("true", "unmatched", n, join) for n, join in joins]
     cases = [
         f"WHEN NOT coalesce({of_probe}, false) THEN 'dropped:where'",
         *(["WHEN _time IS NULL THEN 'time-null'"] if insert.time == "event" else []),
         *lost,
-        *kept_out,
+        *quarantined,
         f"WHEN NOT coalesce({of_all}, false) THEN 'dropped:where'",
         *unmatched,
     ]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.commands import NextCommand, both, resnapshot
-from tidegate.pipelines.connectors.protocol import Kept, SourceContext, StoredStep
+from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
@@ -39,7 +39,7 @@ from tidegate.pipelines.syntax.types import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEPT = "what was read before stands; nothing after it was read"
+_COMMITTED = "what was read before stands; nothing after it was read"
 
 
 def anew(table: str) -> NextCommand:
@@ -60,7 +60,7 @@ def check_topics(
             raise SourceError(
                 f"{table}: the topic {name} is gone, and it may have had messages that were not read",
                 where=where,
-                state=_KEPT,
+                state=_COMMITTED,
                 next_command=both("bring it back", anew(table))
                 + "; or read the topics that are left on another lake (--lake DIR): a lake's table keeps its topics",
             )
@@ -68,7 +68,7 @@ def check_topics(
             raise SourceError(
                 f"{table}: the topic {name} is another one than was read: it was deleted and made again",
                 where=f"{where}: topic id {now.id}, it was {before.id}",
-                state=_KEPT,
+                state=_COMMITTED,
                 next_command=anew(table),
             )
 
@@ -84,7 +84,7 @@ def check_available(
                 f"{table}: {first - position} offsets of {partition} are gone that have not been read: it was read up "
                 f"to {position}, and the first that Kafka still has is {first}",
                 where=where,
-                state=_KEPT,
+                state=_COMMITTED,
                 next_command=both("raise the topic's retention.ms or retention.bytes", anew(table)),
             )
 
@@ -97,19 +97,19 @@ def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int
             raise SourceError(
                 f"{table}: the topic has no partition {partition.number} any more ({partition})",
                 where=where,
-                state=_KEPT,
+                state=_COMMITTED,
                 next_command=anew(table),
             )
         if stop < position:
             raise SourceError(
                 f"{table}: {partition} ends at {stop}, and it was read up to {position}: the broker has lost messages",
                 where=where,
-                state=_KEPT,
+                state=_COMMITTED,
                 next_command=anew(table),
             )
 
 
-_KEPT_ROWS = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
+_UNCONFIRMED = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
 
 
 def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step: KafkaStep) -> None:
@@ -136,7 +136,7 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
         f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
         "which of the two is its latest cannot be known",
         where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
-        state=_KEPT_ROWS,
+        state=_UNCONFIRMED,
         next_command=both(
             "write each key to one partition only (a topic whose partitions were added needs a new topic)",
             anew(table.name),
@@ -153,7 +153,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
             f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
             "in the other partitions cannot be known",
             where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
-            state=_KEPT_ROWS,
+            state=_UNCONFIRMED,
             next_command=both(
                 "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
             ),
@@ -229,7 +229,7 @@ HALVINGS = 6
 
 def message_retention(
     cluster: Cluster, positions: Mapping[Partition, int], ends: Mapping[Partition, int], now: int
-) -> Kept | None:
+) -> RetainedUntil | None:
     """Until when (ms, UTC) what comes after `positions` is there, for the topic that is first to delete some of it.
 
     `ends` are the partitions' at `now`. None if no topic deletes by age, or the user may not read its settings. Raises
@@ -239,7 +239,7 @@ def message_retention(
     found = []
     for topic, lasts in cluster.retentions(topics).items():
         behind = {p: at for p, at in positions.items() if p.topic == topic and ends.get(p, at) > at}
-        found.append(Kept(_oldest(cluster, behind, now - lasts, now) + lasts, lasts))
+        found.append(RetainedUntil(_oldest(cluster, behind, now - lasts, now) + lasts, lasts))
     return min(found, key=lambda item: item.until, default=None)
 
 
@@ -293,10 +293,10 @@ def grows_old(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> bool:
     )
 
 
-def delete_retention(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> Kept | None:
+def delete_retention(times: Since, lasts: Mapping[str, int], step: KafkaStep) -> RetainedUntil | None:
     """Until when the deletes behind `step` are all there, for the topic that is first to remove some."""
     found = [
-        Kept(times[str(partition)][1] + lasts[partition.topic], lasts[partition.topic])
+        RetainedUntil(times[str(partition)][1] + lasts[partition.topic], lasts[partition.topic])
         for partition in step.stops
         if partition.topic in lasts and str(partition) in times
     ]

@@ -14,10 +14,10 @@ from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.protocol import (
     Json,
-    Kept,
     Landed,
     Planned,
     PlanRequest,
+    RetainedUntil,
     SourceContext,
     SourcePosition,
     Step,
@@ -289,7 +289,7 @@ class KafkaSource:
             kept=self._kept(step, ranges, ends),
         )
 
-    def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> Kept | None:
+    def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> RetainedUntil | None:
         """How long the next messages are there: none deleted by age, and no delete removed by compaction."""
         found = [message_retention(self._cluster, ranges.stops, ends, self._context.clock())]
         if times := step.step.ranges.get(SINCE):

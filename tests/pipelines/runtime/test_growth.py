@@ -164,7 +164,7 @@ def upkeep(made: HandmadeLake, lake: Lake) -> None:
     leases.close()
 
 
-def looked_at(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str], int]:
+def examined(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str], int]:
     """What a tick, and a status, of a process that has just started decode; and the data files of control tables."""
     lake = Lake(made.root)
     with decoded(monkeypatch) as tick:
@@ -198,7 +198,7 @@ def test_a_tick_and_a_status_look_at_no_more_after_many_epochs(
     young, old = grown(tmp_path / "young", 90), grown(tmp_path / "old", epochs)
     for made in (young, old):
         upkeep(made, made.lake)
-    small, large = looked_at(young, monkeypatch), looked_at(old, monkeypatch)
+    small, large = examined(young, monkeypatch), examined(old, monkeypatch)
     assert sum(large[0].values()) <= sum(small[0].values())
     # Of an INSERT what came after the last checkpoint, three tables of it, and what a checkpoint leaves out.
     assert sum(large[1].values()) <= sum(small[1].values()) + 3 * CHECKPOINT
@@ -697,15 +697,15 @@ def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
         made.appended("clicks", 61 + number)
     leases = made.lake.leases("test")
     upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0))
-    looked_at = []
-    upkeep._small_files = lambda place: looked_at.append(place.path) or iter(())  # type: ignore[method-assign]
+    examined = []
+    upkeep._small_files = lambda place: examined.append(place.path) or iter(())  # type: ignore[method-assign]
     while upkeep.piece():
         pass
-    assert looked_at == []
+    assert examined == []
     leases.acquire("clicks")
     while upkeep.piece():
         pass
-    assert looked_at == [made.lake.table_path("clicks")]
+    assert examined == [made.lake.table_path("clicks")]
     leases.close()
 
 

@@ -54,7 +54,7 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert playing.upto(rates=50, orders=50) == [(0, 100)]
     found = maintain(playing.harness)["rates"].retained  # released up to 50: what ended by 40 may go
     assert found is not None
-    assert (found.looked_at, found.removed) == (5, 3)
+    assert (found.examined, found.removed) == (5, 3)
     assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
     playing.order(2, "EUR", 45)  # late, and its version is there
     playing.order(3, "EUR", 12)  # late beyond retention: reported as such, never joined to another version
@@ -273,4 +273,4 @@ def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: Spark
     releasing.close()
     retained = other.maintenance().run()[0].retained
     assert retained is not None
-    assert (retained.reason, retained.looked_at, retained.removed) == ("", 2, 1)
+    assert (retained.reason, retained.examined, retained.removed) == ("", 2, 1)
