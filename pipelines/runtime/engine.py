@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import signal
 import stat
@@ -18,7 +19,7 @@ from tempfile import mkdtemp
 from typing import IO, Any
 
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.jars import home
+from tidegate.pipelines.jars import home, release_of
 from tidegate.pipelines.spark_versions import spark_home
 from tidegate.pipelines.syntax.secrets import SECRET_NAMES
 
@@ -95,11 +96,24 @@ QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=warning:stderr"
 """Java's warnings about an archive that does not fit go to standard error: standard output is the command's."""
 
 
+VECTORS = "jdk.incubator.vector"
+"""A module of Java that Spark's launcher always asks for. Only its matrix products use it."""
+
+
+def java_variables(launcher: str) -> Mapping[str, str]:
+    """Environment variables with which Spark starts this Java: where it may lack the module VECTORS, by a launcher that
+    does not ask for it."""
+    own = Path(__file__).with_name("java_home")
+    has_it = re.search(rf'^MODULES=.*[ "]{re.escape(VECTORS)}[ "]', release_of(launcher), re.MULTILINE)
+    if has_it or Path(launcher).is_relative_to(own):  # the latter in a Python worker, whose JVM was started so
+        return {}
+    return {"JAVA_HOME": str(own), "_TIDEGATE_JAVA": launcher}
+
+
 def archive_of(launcher: str) -> Path:
     """Where the archive for this Java, this Spark and its jars lies; it may not exist."""
-    release = Path(launcher).resolve().parents[1] / "release"
     jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (spark_home() / "jars").glob("*"))
-    made_of = [str(Path(launcher).resolve()), release.read_text() if release.exists() else "", str(spark_home()), jars]
+    made_of = [str(Path(launcher).resolve()), release_of(launcher), str(spark_home()), jars]
     return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
 
 
@@ -140,8 +154,10 @@ class Engine:
     calls `kill`.
     """
 
-    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None, options: str = "") -> None:
-        """Begin to start it with these Java `options`; its output goes to `log`, else to standard error."""
+    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None, launcher: str | None = None) -> None:
+        """Begin to start it with the Java `launcher`, else with Spark's own choice; its output goes to `log`, else to
+        standard error."""
+        options = archive_options(launcher) if launcher else ""
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
         asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self._folder = Path(mkdtemp(prefix="tidegate-engine-"))  # nothing but this class removes it
@@ -152,6 +168,7 @@ class Engine:
             stderr=log,
             env={
                 **os.environ,
+                **(java_variables(launcher) if launcher else {}),
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                 # What a person has set comes last, and so wins.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NoReturn, Self
+from typing import IO, Any, NoReturn, Self, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java, resolve
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, archive_options, settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, settings
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.spark_versions import spark_jars, supported
 
@@ -70,13 +70,14 @@ def start_session(
         builder = builder.config(key, value)
     try:
         with step(progress, "start Spark"):
-            _start_engine(given, log, started, archive_options(launcher))
+            _start_engine(given, log, started, launcher)
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
     except (PySparkException, Py4JError, EOFError) as error:
         raise EngineNotStarted(
             f"Spark did not start: {first_line(error)}",
-            where=f"master {master}, driver memory {given['spark.driver.memory']}",
+            where=f"master {master}, driver memory {given['spark.driver.memory']}, Java {launcher}"
+            + (f"; what Java said: the end of {log}" if _goes_into(log) else ""),
             state="nothing was read or written",
             next_command="check --master (or $TIDEGATE_MASTER), $TIDEGATE_DRIVER_MEMORY, $TIDEGATE_SPARK_LOG and "
             "`java -version`, then run the same command again",
@@ -158,7 +159,9 @@ def _of_another_thread() -> SparkSession | None:
     return found
 
 
-def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None], options: str) -> None:
+def _start_engine(
+    config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None], launcher: str
+) -> None:
     """Start the JVM, unless this process has one. If that fails or is interrupted, no JVM is left behind."""
     if SparkContext._gateway is not None:
         return
@@ -166,7 +169,7 @@ def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable
         SparkContext._ensure_initialized()
         return
     with _opened(log) as file:
-        engine = Engine(config, file, options)
+        engine = Engine(config, file, launcher)
     try:
         started(engine)
         SparkContext._ensure_initialized(gateway=engine.gateway())
@@ -175,8 +178,12 @@ def _start_engine(config: Mapping[str, str], log: Path | None, started: Callable
         raise
 
 
+def _goes_into(log: Path | None) -> TypeGuard[Path]:
+    return log is not None and "TIDEGATE_SPARK_LOG" not in os.environ  # with it, a person wants to read along
+
+
 def _opened(log: Path | None) -> AbstractContextManager[IO[bytes] | None]:
-    if log is None or "TIDEGATE_SPARK_LOG" in os.environ:  # a person wants to read along
+    if not _goes_into(log):
         return nullcontext()
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a lake makes it so, and may not be there yet
     return log.open("ab")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sources.kafka.server import BROKER, LOGGER
-from tidegate.pipelines import jars
+from tidegate.pipelines import jars, spark_versions
 from tidegate.pipelines.sources.mysql_cdc import server_install
 from tidegate.pipelines.sources.mysql_cdc.server_install import ARCHIVE
 from tidegate.pipelines.spark_versions import JARS, spark_jars
@@ -67,8 +67,44 @@ def test_the_version_of_java_is_read_and_not_asked_for(tmp_path: Path, monkeypat
     release.write_text('IMPLEMENTOR="Debian"\nJAVA_VERSION="21.0.2"\n')
     assert jars.java() == str(program)
     release.write_text('JAVA_VERSION="11.0.2"\n')
-    with pytest.raises(jars.JavaMissing):
+    with pytest.raises(jars.JavaMissing, match=r'this machine has JAVA_VERSION="11.0.2"'):
         jars.java()
+
+
+@pytest.mark.parametrize(
+    ("spark", "java", "wanted"),
+    [
+        ("4.2", "17.0.1", None),
+        ("4.2", "25", None),
+        ("4.1", "21.0.8", None),
+        ("4.1", "25.0.2", "Spark 4.1 needs Java 17 to 22"),
+        ("4.0", "23", "Spark 4.0 needs Java 17 to 22"),
+        ("4.0", "11.0.2", "Spark 4.0 needs Java 17 to 22"),
+    ],
+)
+@pytest.mark.parametrize("way", ["release", "java -version"])
+def test_a_java_on_which_this_spark_does_not_run_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: str, java: str, wanted: str | None, way: str
+) -> None:
+    play(tmp_path, monkeypatch, "", 0)
+    monkeypatch.setattr(spark_versions, "spark_version", lambda: spark)
+    monkeypatch.setattr(jars, "spark_version", lambda: spark)
+    program = tmp_path / "jdk" / "bin" / "java"
+    if way == "release":
+        (tmp_path / "jdk" / "release").write_text(f'JAVA_VERSION="{java}"\n')
+    else:
+        program.write_text(
+            f"#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Dpassword=x' >&2\n"
+            f"echo 'openjdk version \"{java}\" 2025-09-16' >&2\n"
+        )
+    if wanted is None:
+        assert jars.java() == str(program)
+        return
+    with pytest.raises(jars.JavaMissing) as raised:
+        jars.java()
+    assert wanted in raised.value.what
+    assert f'"{java}"' in raised.value.what
+    assert "password" not in str(raised.value)
 
 
 def jar(folder: Path, coordinate: str, name: str, text: bytes) -> Path:

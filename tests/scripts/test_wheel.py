@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import shutil
 import tomllib
 import zipfile
@@ -75,6 +76,7 @@ def test_a_wheel_takes_one_name(installed: Installed) -> None:
     assert (own, same) == ([True] * 4, True)
     assert file.startswith(str(installed.bin.parent))
     assert path == [str(Path(file).parent)]
+    assert os.access(Path(file).parent / "pipelines" / "runtime" / "java_home" / "bin" / "java", os.X_OK)
 
 
 def test_the_command_runs_out_of_a_wheel(installed: Installed) -> None:

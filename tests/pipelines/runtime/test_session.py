@@ -72,7 +72,7 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(config: Mapping[str, str], log: None, started: object, options: str) -> None:
+    def ends(config: Mapping[str, str], log: Path | None, started: object, launcher: str) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
@@ -84,7 +84,10 @@ def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.
     monkeypatch.setattr(session, "_start_engine", ends)
     with pytest.raises(session.EngineNotStarted, match=r"\$TIDEGATE_DRIVER_MEMORY") as caught:
         session.start_session(master="local[1]")
-    assert caught.value.where == "master local[1], driver memory abc"
+    assert caught.value.where == "master local[1], driver memory abc, Java /nowhere/bin/java"
+    monkeypatch.delenv("TIDEGATE_SPARK_LOG", raising=False)
+    with pytest.raises(session.EngineNotStarted, match=r"what Java said: the end of lake/spark\.log"):
+        session.start_session(master="local[1]", log=Path("lake/spark.log"))
 
 
 def test_the_folder_of_an_engines_log_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
