@@ -36,7 +36,7 @@ DOCS_VARIABLE = "TIDEGATE_DOCS_URL"
 """The address that a lake's folder of pages is served at; `tidegate ui` sets it."""
 
 
-def linked(page: str | None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def linked(page: str | None) -> dict[str, Any]:
     """Metadata that leads to a page: its path, and a link if it is served. Empty without a page.
 
     A browser follows no file link from a page that came over HTTP, so there is none.
@@ -44,7 +44,7 @@ def linked(page: str | None, environment: Mapping[str, str] | None = None) -> di
     if not page:
         return {}
     links: dict[str, Any] = {"data docs file": dg.MetadataValue.path(page)}
-    base = (os.environ if environment is None else environment).get(DOCS_VARIABLE, "")
+    base = os.environ.get(DOCS_VARIABLE, "")
     if base:
         parts = Path(page).parts
         below = parts[len(parts) - parts[::-1].index(QUALITY) :] if QUALITY in parts else parts[-1:]

@@ -99,9 +99,9 @@ def _commit(versions: int) -> Figure:
         return Figure(name, _processor_ms(by_name), "ms", _processor_ms(by_delta_rs), "of delta-rs", "0.1")
 
 
-def _processor_ms(body: Callable[[], None], runs: int = 20) -> float:
+def _processor_ms(body: Callable[[], None]) -> float:
     took = []
-    for _ in range(runs):
+    for _ in range(20):
         begun = time.process_time()
         body()
         took.append(1000 * (time.process_time() - begun))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,13 +34,6 @@ def seconds(body: Callable[[], object]) -> float:
     start = time.perf_counter()
     body()
     return time.perf_counter() - start
-
-
-def median_seconds(body: Callable[[], object], runs: int = 5, warm: int = 2) -> float:
-    """The median of `runs` calls, after `warm` calls that do not count."""
-    for _ in range(warm):
-        body()
-    return statistics.median(seconds(body) for _ in range(runs))
 
 
 def machine() -> str:

@@ -78,38 +78,48 @@ class LoggedProgress:
     now: Callable[[], float] = time.monotonic
 
     def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
-        return _LoggedTask(self, name, total, unit)
+        return _LoggedTask(name, total, unit, self)
 
 
 @dataclass
-class _LoggedTask:
-    progress: LoggedProgress
+class CountedTask:
+    """A bar that counts; `report` shows it anew after each change. `whole`: how many units there are, where known;
+    `text`: the newest note."""
+
     name: str
     whole: int | None
     unit: str
-    done: int = 0
-    said: str = ""
+    done: int = field(default=0, init=False)
+    text: str = field(default="", init=False)
+
+    def report(self) -> None:
+        raise NotImplementedError
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        self.done += amount
+        self.text = note or self.text
+        self.report()
+
+    def total(self, total: int) -> None:
+        self.whole = total
+        self.report()
+
+    def note(self, note: str) -> None:
+        self.text = note
+        self.report()
+
+
+@dataclass
+class _LoggedTask(CountedTask):
+    progress: LoggedProgress
     started: float = field(init=False)
     logged: float = field(init=False)
-    finished: bool = False
+    finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.started = self.logged = self.progress.now()
 
-    def advance(self, amount: int = 1, note: str = "") -> None:
-        self.done += amount
-        self.said = note or self.said
-        self._report()
-
-    def total(self, total: int) -> None:
-        self.whole = total
-        self._report()
-
-    def note(self, note: str) -> None:
-        self.said = note
-        self._report()
-
-    def _report(self) -> None:
+    def report(self) -> None:
         now = self.progress.now()
         full = self.whole is not None and self.done >= self.whole
         if self.finished or (not full and now - self.logged < self.progress.every):
@@ -120,7 +130,7 @@ class _LoggedTask:
         of = f" of {self.whole:,}" if self.whole is not None else ""
         unit = f" {self.unit}" if self.unit else ""
         rate = f", {per_second(self.done, seconds)}{unit}/s" if self.unit and seconds >= 0.1 else ""
-        said = f" ({self.said})" if self.said else ""
+        note = f" ({self.text})" if self.text else ""
         # A single step has nothing to count.
         count = "" if self.whole == 1 and not self.unit else f"{self.done:,}{of}{unit} in "
-        self.progress.log.info(f"{self.name}: {count}{seconds:,.1f} s{rate}{said}")
+        self.progress.log.info(f"{self.name}: {count}{seconds:,.1f} s{rate}{note}")

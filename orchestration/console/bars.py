@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from tidegate.pipelines.progress import LoggedProgress, Task, per_second
+from tidegate.pipelines.progress import CountedTask, LoggedProgress, Task, per_second
 from tidegate.pipelines.progress import Progress as Shown
 
 
@@ -54,7 +54,7 @@ class Bars:
     def task(self, name: str, total: int | None = None, unit: str = "") -> Task:
         """A new bar (tidegate.pipelines.progress.Progress)."""
         if self._live is not None:
-            bar = _Bar(self._live, name, total, unit)
+            bar = _Bar(name, total, unit, self._live)
             self._open.append(bar)
             return bar
         if self._lines is None:
@@ -73,31 +73,13 @@ class Bars:
 
 
 @dataclass
-class _Bar:
+class _Bar(CountedTask):
     live: Progress
-    name: str
-    whole: int | None
-    unit: str
-    done: int = 0
-    said: str = ""
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic, init=False)
     id: TaskID | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.id = self.live.add_task(escape(self.name), total=self.whole, count="", note="")
-
-    def advance(self, amount: int = 1, note: str = "") -> None:
-        self.done += amount
-        self.said = note or self.said
-        self._show()
-
-    def total(self, total: int) -> None:
-        self.whole = total
-        self._show()
-
-    def note(self, note: str) -> None:
-        self.said = note
-        self._show()
 
     def leave(self) -> None:
         """Remove the bar; later notes are not shown."""
@@ -105,19 +87,19 @@ class _Bar:
             self.live.remove_task(self.id)
             self.id = None
 
-    def _show(self) -> None:
+    def report(self) -> None:
         if self.id is None:
             return
         if self.whole is not None and self.done >= self.whole:
             self.leave()
             seconds = time.monotonic() - self.started
             count = f"  {self._count(seconds)}" if self.unit else ""
-            note = f"  [dim]{escape(self.said)}[/]" if self.said else ""
+            note = f"  [dim]{escape(self.text)}[/]" if self.text else ""
             self.live.console.print(f"[green]✓[/] {escape(self.name)}{count}  [dim]{seconds:,.1f} s[/]{note}")
             return
         seconds = time.monotonic() - self.started
         self.live.update(
-            self.id, completed=self.done, total=self.whole, count=self._count(seconds), note=escape(self.said)
+            self.id, completed=self.done, total=self.whole, count=self._count(seconds), note=escape(self.text)
         )
 
     def _count(self, seconds: float) -> str:

@@ -75,7 +75,6 @@ def _own_stderr() -> TextIO:
 
 
 FAILED = 1
-USAGE = 2
 _MEND = f"{MEND} (a file that is damaged or gone: bring it back from a backup)"
 
 

@@ -141,11 +141,15 @@ class _Seen:
                 continue
         for name in _names(function.__code__) if self._own(function) else ():
             found = function.__globals__.get(name)
-            if isinstance(found, _CONSTANT) or self._own(found):
-                yield name
-                yield from self.lines(found)
-            elif found is not None:
-                yield from self._foreign(name, found)
+            yield from self._of_name(name, found)
+
+    def _of_name(self, name: str, found: Any) -> Iterator[str]:
+        """What a module's `name` adds, which is `found`; None where there is no such name."""
+        if isinstance(found, _CONSTANT) or self._own(found):
+            yield name
+            yield from self.lines(found)
+        elif found is not None:
+            yield from self._foreign(name, found)
 
     def _name(self, value: Any) -> str:
         return f"{value.__module__}.{value.__qualname__}"
@@ -254,11 +258,8 @@ class _Meant(_Seen):
             found = vars(module).get(name)
             if isinstance(found, ModuleType):
                 yield from self._of_module(found, names)
-            elif isinstance(found, _CONSTANT) or self._own(found):
-                yield name
-                yield from self.lines(found)
-            elif found is not None:
-                yield from self._foreign(name, found)
+            else:
+                yield from self._of_name(name, found)
         self._modules.discard(id(module))
 
     def _own_module(self, module: ModuleType) -> bool:

@@ -178,11 +178,11 @@ class LakeStatus:
         return {**found, "held": list(self.held), "imbalanced": imbalanced}
 
 
-def settled_status(lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock) -> LakeStatus:
+def settled_status(lake: Lake, pipeline: Pipeline | None = None) -> LakeStatus:
     """The same as `status`; if rows of an INSERT do not add up, it is read again, since an epoch may have been
     published meanwhile."""
-    found = status(lake, pipeline, clock)
-    return status(lake, pipeline, clock) if found.imbalanced else found
+    found = status(lake, pipeline)
+    return status(lake, pipeline) if found.imbalanced else found
 
 
 def status(

@@ -121,12 +121,11 @@ class CreateFunction:
 
 @dataclass(frozen=True)
 class SelectItem:
-    """expression [AS alias]; `star` for `*` (no qualifier) and `alias.*`."""
+    """expression [AS alias]; without an expression `*`, or with a qualifier `alias.*`."""
 
     span: Span
     expression: Scalar | None = None
     alias: Name | None = None
-    star: bool = False
     qualifier: Name | None = None
 
 

@@ -96,7 +96,26 @@ def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Water
     return Watermark(lowest) if lowest > last.timestamp else None
 
 
-class StatusWatermarkValve:
+class _Emitting:
+    """What was emitted to `output` last, a watermark and idleness, and what changes of it."""
+
+    def __init__(self, output: WatermarkOutput, last: Watermark) -> None:
+        self._output = output
+        self._last = last
+        self._idle = False
+
+    def _emit(self, channels: Channels, *, aligned_only: bool) -> None:
+        idle = all_idle(channels)
+        if idle != self._idle:
+            (self._output.mark_idle if idle else self._output.mark_active)()
+            self._idle = idle
+        watermark = combine(channels, self._last, aligned_only=aligned_only)
+        if watermark is not None:
+            self._output.emit_watermark(watermark)
+            self._last = watermark
+
+
+class StatusWatermarkValve(_Emitting):
     """Emits the watermark of an input to `output`: it never goes back and never passes a channel that counts.
 
     A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
@@ -117,10 +136,8 @@ class StatusWatermarkValve:
     def __init__(
         self, channels: int | Iterable[Hashable], output: WatermarkOutput, last: Watermark = BEGINNING
     ) -> None:
+        super().__init__(output, last)
         self._channels = named(channels)
-        self._output = output
-        self._last = last
-        self._idle = False
 
     @property
     def watermark(self) -> Watermark:
@@ -153,14 +170,7 @@ class StatusWatermarkValve:
         self._update()
 
     def _update(self) -> None:
-        idle = all_idle(self._channels)
-        if idle != self._idle:
-            (self._output.mark_idle if idle else self._output.mark_active)()
-            self._idle = idle
-        watermark = combine(self._channels, self._last, aligned_only=True)
-        if watermark is not None:
-            self._output.emit_watermark(watermark)
-            self._last = watermark
+        self._emit(self._channels, aligned_only=True)
 
 
 class CombinedWatermarkStatus:
@@ -219,7 +229,7 @@ class CombinedWatermarkStatus:
         return watermark is not None
 
 
-class WatermarkOutputMultiplexer:
+class WatermarkOutputMultiplexer(_Emitting):
     """Emits the minimum over the active splits to `output`; it never goes back.
 
     A new split holds the watermark until it has caught up. What an immediate output gets may move the watermark at
@@ -229,10 +239,8 @@ class WatermarkOutputMultiplexer:
     """
 
     def __init__(self, output: WatermarkOutput) -> None:
-        self._output = output
+        super().__init__(output, BEGINNING)
         self._splits: Channels = {}
-        self._last = BEGINNING
-        self._idle = False
 
     def register(self, split: Hashable) -> None:
         """Add `split`, active, with no watermark yet. Raises InvalidWatermark if it is there already."""
@@ -255,14 +263,7 @@ class WatermarkOutputMultiplexer:
     def on_periodic_emit(self) -> None:
         """Combine the watermarks of all splits, and emit what changed to the output. What the output refuses (its clock
         is behind) is emitted again the next time."""
-        idle = all_idle(self._splits)
-        if idle != self._idle:
-            (self._output.mark_idle if idle else self._output.mark_active)()
-            self._idle = idle
-        watermark = combine(self._splits, self._last, aligned_only=False)
-        if watermark is not None:
-            self._output.emit_watermark(watermark)
-            self._last = watermark
+        self._emit(self._splits, aligned_only=False)
 
 
 class _SplitOutput:

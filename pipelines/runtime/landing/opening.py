@@ -172,13 +172,7 @@ def source_after(
             yield source, SourcePosition(previous=previous, flipped=landed.flip_epoch is not None)
 
 
-def log_retention(
-    lake: Lake,
-    table: Table,
-    environment: Mapping[str, str] | None = None,
-    clock: Clock = system_clock,
-    answer_within: str | None = None,
-) -> LogRetention | None:
+def log_retention(lake: Lake, table: Table, answer_within: str) -> LogRetention | None:
     """How long the log after the last landed epoch of `table` lasts; None for a source whose log does not expire, and
     before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has reported a
     lower bound then: after that time the log may be gone, which is not certain. Raises SourceError."""
@@ -186,21 +180,14 @@ def log_retention(
     if last is None:
         return None
     if last.kept is not None:
-        left = max((last.kept["until"] - clock()) / 1000, MAY_BE_GONE_S)
+        left = max((last.kept["until"] - system_clock()) / 1000, MAY_BE_GONE_S)
         return LogRetention(left, last.kept["for_ms"] / 1000, last.position)
-    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as (source, position):
+    with source_after(lake, table, last, answer_within=answer_within) as (source, position):
         return source.retention(position) if isinstance(source, KeepsALog) else None
 
 
-def unread(
-    lake: Lake,
-    table: Table,
-    last: WatermarkRow,
-    environment: Mapping[str, str] | None = None,
-    clock: Clock = system_clock,
-    answer_within: str | None = None,
-) -> Unread | None:
+def unread(lake: Lake, table: Table, last: WatermarkRow, answer_within: str) -> Unread | None:
     """What the source of `table` has beyond the landed epoch `last`; None if it cannot be asked without being read.
     Raises SourceError."""
-    with source_after(lake, table, last, environment, clock, answer_within=answer_within) as (source, position):
+    with source_after(lake, table, last, answer_within=answer_within) as (source, position):
         return source.unread(position) if isinstance(source, KnowsItsEnd) else None

@@ -156,7 +156,6 @@ class KafkaOptions:
     pattern: str | None
     startup: Startup
     on_error: OnError
-    snapshot_end: SnapshotEnd
     properties: Mapping[str, str] = field(repr=False)
 
     @property
@@ -204,7 +203,6 @@ def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
             specific_offsets(options.get("scan.startup.specific-offsets", "")) or {},
         ),
         on_error=cast(OnError, options.get(ERROR_OPTION.name, "fail")),
-        snapshot_end=cast(SnapshotEnd, options.get("scan.snapshot.end", "marker")),
         properties={key.removeprefix(PROPERTIES): text for key, text in options.items() if key.startswith(PROPERTIES)},
     )
 

@@ -138,6 +138,16 @@ def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     return Value(f"({converted(operand.sql, operand.type, wide)} IN ({', '.join(sqls)}))", BOOLEAN, aliases=aliases)
 
 
+def _strings(walker: Walker, tree: exp.Expr, span: Span, operator: str) -> tuple[Value, Value]:
+    """Both operands of an operator that takes STRINGs."""
+    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    for operand in (left, right):
+        if operand.type.kind not in STRINGS | {Kind.NULL}:
+            hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
+            walker.refuse(span, f"type clash: {operator} takes STRINGs, not {operand.type}", hint)
+    return left, right
+
+
 def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """LIKE … [ESCAPE c]."""
     escape: str | None = None
@@ -145,11 +155,7 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         escape, tree = tree.expression.this, tree.this
         if len(escape or "") != 1:
             walker.refuse(span, "the escape is one character", "for example LIKE '50!%' ESCAPE '!'")
-    text, pattern = walker.of(tree.this, span), walker.of(tree.expression, span)
-    for operand in (text, pattern):
-        if operand.type.kind not in STRINGS | {Kind.NULL}:
-            hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
-            walker.refuse(span, f"type clash: LIKE takes STRINGs, not {operand.type}", hint)
+    text, pattern = _strings(walker, tree, span, "LIKE")
     word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
     sql = pattern.sql
     if escape is not None:
@@ -205,11 +211,7 @@ def paren(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 def concatenated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """||: NULL where either side is."""
-    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
-    for operand in (left, right):
-        if operand.type.kind not in STRINGS | {Kind.NULL}:
-            hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
-            walker.refuse(span, f"type clash: || takes STRINGs, not {operand.type}", hint)
+    left, right = _strings(walker, tree, span, "||")
     return Value(f"concat({left.sql}, {right.sql})", FlinkType(Kind.STRING), aliases=left.aliases | right.aliases)
 
 

@@ -194,11 +194,11 @@ class InsertGrammar(WindowGrammar):
     def _item(self) -> SelectItem:
         first = self._curr
         if self._match(TokenType.STAR):
-            return SelectItem(self.since(first), star=True)
+            return SelectItem(self.since(first))
         if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self._star_follows():
             qualifier = self.name("a table's name")
             self._advance(2)
-            return SelectItem(self.since(first), star=True, qualifier=qualifier)
+            return SelectItem(self.since(first), qualifier=qualifier)
         expression = self.scalar()
         alias = None
         if self.take("AS") or self._curr.token_type in NAMES:
