@@ -73,6 +73,7 @@ def test_a_look_at_what_is_published_outside_of_dagster_needs_no_spark() -> None
 
 
 COMMAND = """
+import sys
 from tidegate.orchestration.commands.app import app
 
 app(standalone_mode=False)
@@ -84,7 +85,8 @@ def test_help_is_light(arguments: list[str]) -> None:
     assert loaded(COMMAND, *arguments) == []
 
 
-NOT_FOR_A_STATUS = ("typer", "pydantic", "tenacity", "psutil", "sqlglot", "dagster", *(set(HEAVY) - {"pyarrow"}))
+NOT_FOR_A_STATUS = ("typer", "pydantic", "tenacity", "psutil", "sqlglot", "dagster", "py4j", "pyarrow.dataset")
+NOT_FOR_A_STATUS += tuple({*HEAVY} - {"pyarrow"})
 
 STATUS = f"""
 import sys
@@ -97,21 +99,24 @@ import numpy
 """
 
 
-def test_a_status_needs_arrow_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_status_needs_arrow_and_nothing_else(options: tuple[str, ...], tmp_path: Path) -> None:
     made = HandmadeLake(tmp_path / "lake")
     made.one_epoch(matched=7, unmatched_key_absent_u=3)
     leases = made.lake.leases("test")
     leases.acquire("users")
     leases.close()
-    command = [sys.executable, "-c", STATUS, "--lake", str(made.root)]
+    command = [sys.executable, "-c", STATUS, "--lake", str(made.root), *options]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "published" in done.stdout
     assert done.stdout.splitlines()[-1] == ""
 
 
-def test_a_status_of_a_script_needs_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["status", "explain"])
+def test_a_look_at_a_script_needs_neither_spark_nor_great_expectations_nor_dagster(verb: str, tmp_path: Path) -> None:
     Lake(tmp_path / "lake").epochs.create()
-    found = loaded(COMMAND, "status", "examples/clicks/pipeline.sql", "--lake", str(tmp_path / "lake"))
+    options = ["--lake", str(tmp_path / "lake")] if verb == "status" else []
+    found = loaded(f"{COMMAND}\nassert 'dagster' not in sys.modules", verb, "examples/clicks/pipeline.sql", *options)
     assert set(found) <= {"deltalake", "pyarrow", "numpy"}
 
 

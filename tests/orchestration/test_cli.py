@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +19,6 @@ from typer.testing import CliRunner, Result
 
 from tests.orchestration.services import free_port, until
 from tidegate.orchestration.commands.app import app
-from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -227,24 +224,6 @@ def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path:
 
 
 # --- no JVM --------------------------------------------------------------------------------------------------------
-
-
-def test_status_and_explain_need_no_spark(tmp_path: Path) -> None:
-    script = tmp_path / "clicks.sql"
-    script.write_text(SCRIPT.format(policy="quarantine").replace("'scripted'", "'datagen'", 2))
-    script.write_text(script.read_text().replace(", 'phases' = 'true', 'signals' = 'true'", ""))
-    Lake(tmp_path / "lake").epochs.create()
-    program = (
-        "import json, sys\nfrom tidegate.orchestration.commands.app import app\n"
-        "for arguments in json.loads(sys.argv[1]):\n"
-        "    try:\n        app(arguments)\n    except SystemExit as left:\n        assert left.code == 0, left.code\n"
-        "    print(arguments[0], *({'pyspark', 'py4j', 'dagster'} & {*sys.modules}), file=sys.stderr)\n"
-    )
-    typed = [["status", "--help"], ["explain", str(script)], ["status", str(script), "--lake", str(tmp_path / "lake")]]
-    command = [sys.executable, "-c", program, json.dumps(typed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-3:] == ["status", "explain", "status"]
 
 
 def test_a_dry_run_shows_what_comes_next_and_makes_no_lake(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -743,27 +741,6 @@ def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: P
     kept = Upkeep(made.lake, made.pipeline, leases, system_clock, keep, now=lambda: next(millisecond) / 1000)
     assert sum(1 for _ in iter(kept.piece, False)) < 50
     leases.close()
-
-
-NOT_FOR_A_LOOK = ("pyspark", "great_expectations", "dagster", "pandas", "sqlglot", "pyarrow.dataset", "py4j")
-"""Each takes longer to import than a status takes to read; sqlglot comes with a script alone."""
-
-
-def test_a_status_imports_no_engine(tmp_path: Path) -> None:
-    grown(tmp_path, 40)
-    code = f"""
-import sys
-from tidegate.orchestration.cli import main
-sys.argv = ["tidegate", "status", "--lake", {str(tmp_path)!r}, "--json"]
-try:
-    main()
-except SystemExit as ended:
-    assert not ended.code, ended.code
-print([name for name in {NOT_FOR_A_LOOK!r} if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert '"matched": 40' in done.stdout
 
 
 @pytest.mark.thorough

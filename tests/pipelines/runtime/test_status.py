@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -150,13 +148,6 @@ def test_a_status_is_json(made: HandmadeLake) -> None:
     found = json.loads(json.dumps(status(made.lake, made.pipeline).to_json()))
     assert found["inserts"][0]["rows"]["balanced"] is True
     assert found["inserts"][0]["pins"] == [{"table": "users", "generation": 1, "epoch": 1, "flip_epoch": 1}]
-
-
-def test_knowing_the_state_needs_no_spark() -> None:
-    loaded = "[name for name in sys.modules if name.startswith('pyspark')]"
-    code = f"import sys, tidegate.pipelines.runtime.status; print({loaded})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
 
 
 def test_rows_that_do_not_add_up_are_reported_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
