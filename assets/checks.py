@@ -306,8 +306,8 @@ def adds_up_specs(insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckS
             "rows of the inputs = handled + left out + waiting, and of each output, rows given = published + "
             "quarantined + left out by HAVING"
         )
-    said = f"Over all history: {of}, exactly, and the tables hold as many as the control tables say."
-    return [dg.AssetCheckSpec(ADDS_UP, asset=published, description=said)]
+    description = f"Over all history: {of}, exactly, and the tables hold as many as the control tables say."
+    return [dg.AssetCheckSpec(ADDS_UP, asset=published, description=description)]
 
 
 def adds_up(
@@ -319,7 +319,7 @@ def adds_up(
     counted = reconcile if insert.process is None else reconcile_process
     found = counted(lake, pipeline, insert)
     counts = list(found.counts.items())
-    tables = [(place, count, found.tables[place]) for place, count in found.said.items()]
+    tables = [(place, count, found.tables[place]) for place, count in found.expected.items()]
     metadata = in_short(
         f"every row of {insert.probe} is in exactly one place, and the tables hold as many"
         if insert.process is None and found.passed

@@ -147,8 +147,8 @@ def look(
             context.log.warning("%s is not looked at: %s", key, error.what)
             failures = [*failures, f"{key} is not looked at: {error.what}"]
         after[key] = known
-    said = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
-    return dg.SensorResult(asset_events=events, skip_reason="\n".join([said, *failures]), cursor=str(Cursor(after)))
+    summary = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
+    return dg.SensorResult(asset_events=events, skip_reason="\n".join([summary, *failures]), cursor=str(Cursor(after)))
 
 
 @dataclass(frozen=True)

@@ -248,10 +248,10 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
         "waiting rows": waiting,
     }
     if published is None or before.state == "published":
-        said = f"epoch {before.plan.epoch} is planned and not staged" if before.plan else "nothing is staged"
-        said = said if published is None else f"nothing new is staged since epoch {published.epoch}"
+        reason = f"epoch {before.plan.epoch} is planned and not staged" if before.plan else "nothing is staged"
+        reason = reason if published is None else f"nothing new is staged since epoch {published.epoch}"
         epoch = published.epoch if published else 0
-        return in_short(f"nothing was published: {said}; {_wait(waiting)}", {**facts, "epoch": epoch})
+        return in_short(f"nothing was published: {reason}; {_wait(waiting)}", {**facts, "epoch": epoch})
     verdict = after.verdict if after.plan == published.plan else None  # the gate may hold the epoch after it
     return in_short(
         f"{_published(len(done), published.plan, rows, quarantined, waiting)}; next: "

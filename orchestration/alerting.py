@@ -52,8 +52,8 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
         messages = (*messages, *of_sources)
     sent = ", ".join(f"{message.incident.key} ({message.state})" for message in messages)
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
-    said = scrub(f"sent: {sent}" if sent else "nothing new to send") + silent
-    return dg.SensorResult(skip_reason=dg.SkipReason(said), cursor=memory.cursor())
+    summary = scrub(f"sent: {sent}" if sent else "nothing new to send") + silent
+    return dg.SensorResult(skip_reason=dg.SkipReason(summary), cursor=memory.cursor())
 
 
 def _since(memory: Memory, now: float) -> Memory:

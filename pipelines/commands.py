@@ -258,8 +258,8 @@ def remedy(text: str, otherwise: str = MEND) -> Advice:
     return advice(next((do for pattern, do in _REMEDIES if re.search(pattern, text)), otherwise))
 
 
-def unsaid(text: str, *said: str) -> tuple[Advice, ...]:
-    """Advice on the known cause that `text` names, unless one of the texts `said` gives it already."""
+def unsaid(text: str, *shown: str) -> tuple[Advice, ...]:
+    """Advice on the known cause that `text` names, unless one of the texts `shown` gives it already."""
     found = remedy(text, "")
     begun = str(found).partition(" (")[0]  # what follows may name a script and a lake
-    return (found,) if found and not any(begun in each for each in said) else ()
+    return (found,) if found and not any(begun in each for each in shown) else ()

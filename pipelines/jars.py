@@ -64,14 +64,14 @@ def java() -> str:
     if launcher is None:
         raise JavaMissing("none")
     newest = newest_java()
-    said = re.search(r'^JAVA_VERSION="(\d+).*', release_of(launcher), re.MULTILINE)
-    if said is None:
+    version = re.search(r'^JAVA_VERSION="(\d+).*', release_of(launcher), re.MULTILINE)
+    if version is None:
         output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False).stderr
-        said = re.search(r'.*version "(\d+).*', output)
-    if said is None:
+        version = re.search(r'.*version "(\d+).*', output)
+    if version is None:
         raise JavaMissing(f"one that does not show its version ({launcher})", newest)
-    if not 17 <= int(said.group(1)) <= (newest or int(said.group(1))):
-        raise JavaMissing(f"{said.group()} ({launcher})", newest)
+    if not 17 <= int(version.group(1)) <= (newest or int(version.group(1))):
+        raise JavaMissing(f"{version.group()} ({launcher})", newest)
     return launcher
 
 

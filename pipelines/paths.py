@@ -19,9 +19,9 @@ _ADDRESS = re.compile(r"(?i)\s*(?!file:)[a-z][a-z0-9+.-]+:/")
 """What begins with a scheme other than this machine's, such as s3:// (of which a Path has dropped a slash)."""
 
 
-def problem(said: str | PathLike[str]) -> str:
+def problem(given: str | PathLike[str]) -> str:
     """Why a path that a person wrote is no folder of this machine; empty if it is one."""
-    text = str(said)
+    text = str(given)
     if found := _ADDRESS.match(text):
         return f"{found.group().rstrip('/')}// is not a folder of this machine, and files can lie nowhere else yet"
     if re.match(r"(?i)\s*file:(?!/(?!/)|/{3})", text):
@@ -41,11 +41,11 @@ def delta_problem(path: Path) -> str:
     )
 
 
-def local(said: str | PathLike[str], where: str, base: Path | None = None) -> Path:
+def local(given: str | PathLike[str], where: str, base: Path | None = None) -> Path:
     """The folder for Delta tables that a person wrote, as an absolute path; `file:` may stand before it, and a relative
     one begins at `base`, or in the working directory. Raises PlanningError that names `where` it was written."""
-    found = ((base or Path()) / plain(str(said))).absolute()
-    if why := problem(said) or delta_problem(found):
+    found = ((base or Path()) / plain(str(given))).absolute()
+    if why := problem(given) or delta_problem(found):
         raise PlanningError(
             why,
             where=where,
@@ -55,9 +55,9 @@ def local(said: str | PathLike[str], where: str, base: Path | None = None) -> Pa
     return found
 
 
-def plain(said: str) -> str:
+def plain(given: str) -> str:
     """A path without `file:` before it."""
-    return _FILE.sub("/", said, count=1) if _FILE.match(said) else said
+    return _FILE.sub("/", given, count=1) if _FILE.match(given) else given
 
 
 def roots(home: str | None = None) -> tuple[Path, ...]:
@@ -94,12 +94,12 @@ def allowed(path: str, table: str, home: str | None = None) -> Path:
     return found
 
 
-def check(found: Path, said: str, table: str, home: str | None = None) -> None:
-    """Raise SourceError unless `found` (resolved) lies in an allowed folder; `said` is what named it."""
+def check(found: Path, given: str, table: str, home: str | None = None) -> None:
+    """Raise SourceError unless `found` (resolved) lies in an allowed folder; `given` is what named it."""
     inside = tuple(dict.fromkeys(roots(home)))
     if not any(found.is_relative_to(root) for root in inside):
         named = ", ".join(map(str, inside))
-        what = f"{table}: {said} is {found}, outside of {named}"
+        what = f"{table}: {given} is {found}, outside of {named}"
         raise SourceError(
             what,
             where=f"${VARIABLE}"

@@ -45,10 +45,10 @@ class Reconciliation:
         return not self.problems
 
     @property
-    def said(self) -> dict[str, int]:
+    def expected(self) -> dict[str, int]:
         """What `tables` should hold, by the control tables."""
-        said = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.in_quarantine}
-        return {place: rows - self.removed.get(place, 0) for place, rows in said.items()}
+        expected = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.in_quarantine}
+        return {place: rows - self.removed.get(place, 0) for place, rows in expected.items()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -66,11 +66,11 @@ class Reconciliation:
 @dataclass(frozen=True)
 class ProcessReconciliation:
     """Where the rows of one process are, and what is wrong with that. `tables`: rows of its inputs, targets and
-    quarantines by their Delta logs, as in `Reconciliation`; `said`: what they should hold."""
+    quarantines by their Delta logs, as in `Reconciliation`; `expected`: what they should hold."""
 
     rows: ProcessRows
     tables: Mapping[str, int | None]
-    said: Mapping[str, int]
+    expected: Mapping[str, int]
     problems: tuple[str, ...]
 
     @property
@@ -129,9 +129,11 @@ def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Process
                 f"of {counted(item.given, 'row')} for {item.table}, {item.published:,} are published, "
                 f"{item.quarantined:,} quarantined and {item.not_having:,} left out by HAVING"
             )
-    tables, said, grows = _tables_of(lake, pipeline, insert, rows)
-    problems += _differences(tables, said, grows)
-    return ProcessReconciliation(rows, tables, said, tuple(f"process {insert.id}: {problem}" for problem in problems))
+    tables, expected, grows = _tables_of(lake, pipeline, insert, rows)
+    problems += _differences(tables, expected, grows)
+    return ProcessReconciliation(
+        rows, tables, expected, tuple(f"process {insert.id}: {problem}" for problem in problems)
+    )
 
 
 def _tables_of(
@@ -139,13 +141,13 @@ def _tables_of(
 ) -> tuple[dict[str, int | None], dict[str, int], set[str]]:
     """Rows of the tables of a process by their own logs, by the control tables; and which of them retention thins."""
     tables: dict[str, int | None] = {}
-    said: dict[str, int] = {}
+    expected: dict[str, int] = {}
     thinned: set[str] = set()
     for item in rows.inputs:
         table, name = pipeline.table(item.table), f"the table of {item.table}"
         read = Stream.of(lake, pipeline, item.table).generation(item.generation)
         tables[name] = read.there(item.upto)
-        said[name] = item.landed - (read.removed.rows or 0)
+        expected[name] = item.landed - (read.removed.rows or 0)
         if CHANGELOG_RETENTION in table.options:
             thinned.add(name)
     for item in rows.outputs:
@@ -154,17 +156,17 @@ def _tables_of(
             (f"the table of {item.table}", lake.target_path(target), item.published),
             (f"the quarantine of {item.table}", lake.quarantine_path(target, insert), item.quarantined),
         ):
-            tables[name], said[name] = logged_rows(path), number
-    return tables, said, thinned
+            tables[name], expected[name] = logged_rows(path), number
+    return tables, expected, thinned
 
 
-def _differences(tables: Mapping[str, int | None], said: Mapping[str, int], thinned: Collection[str]) -> list[str]:
+def _differences(tables: Mapping[str, int | None], expected: Mapping[str, int], thinned: Collection[str]) -> list[str]:
     """What the tables hold, compared with the plans. Rows that retention has removed (`thinned`) were in their place
     before."""
     return [
-        f"{name} holds {counted(there, 'row')}, by the control tables it should be {said[name]:,}"
+        f"{name} holds {counted(there, 'row')}, by the control tables it should be {expected[name]:,}"
         for name, there in tables.items()
-        if there is not None and there != said[name] and not (name in thinned and there < said[name])
+        if there is not None and there != expected[name] and not (name in thinned and there < expected[name])
     ]
 
 
@@ -193,7 +195,7 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     thinned = {"probe": probe.removed.rows or 0, "quarantine": _removed(lake, pipeline, insert)}
     found = Reconciliation(rows, tables, (), thinned)
     there = {names[place]: number for place, number in tables.items()}
-    problems += _differences(there, {names[place]: number for place, number in found.said.items()}, ())
+    problems += _differences(there, {names[place]: number for place, number in found.expected.items()}, ())
     return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
 
 

@@ -107,9 +107,9 @@ def _warns(item: Any) -> bool:
     if item.exception_info and _raised(item.exception_info):
         return False
     config = item.expectation_config
-    said = (config.meta or {}).get("on_violation")
+    policy = (config.meta or {}).get("on_violation")
     severity = getattr(config.severity, "value", config.severity)
-    return said == "warn" or (said is None and severity in ("warning", "info"))
+    return policy == "warn" or (policy is None and severity in ("warning", "info"))
 
 
 def _raised(info: Mapping[str, Any]) -> str:

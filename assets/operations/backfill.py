@@ -167,10 +167,10 @@ def by_time_asset(
 
 
 def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.AssetCheckSpec:
-    said = "The gate's verdict on the epoch that released the partition; stored once, and final."
+    description = "The gate's verdict on the epoch that released the partition; stored once, and final."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # what Dagster calls partitioned checks
-        return dg.AssetCheckSpec(VERDICT, asset=key, description=said, partitions_def=partitions)
+        return dg.AssetCheckSpec(VERDICT, asset=key, description=description, partitions_def=partitions)
 
 
 def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
@@ -195,12 +195,12 @@ def _waits(short: "Waiting | None") -> bool:
 
 def _unfinished(short: "Sequence[tuple[Waiting, Released]]", metadata: dict[str, Any]) -> dg.Failure:
     """The failure of a backfill of whose spans rows wait."""
-    said = []
+    problems = []
     for waiting, done in short:
         published = sum(item.rows for item in done.published)
-        said.append(f"{waiting.rows:,} rows of this span wait: {waiting.reason}; {published:,} were published")
+        problems.append(f"{waiting.rows:,} rows of this span wait: {waiting.reason}; {published:,} were published")
     metadata = {**metadata, "next": "launch it again once they can be released"}
-    return dg.Failure("; ".join(said), metadata=metadata, allow_retries=False)
+    return dg.Failure("; ".join(problems), metadata=metadata, allow_retries=False)
 
 
 def _judged(
@@ -302,8 +302,8 @@ def _backfill(started: Started, config: BackfillConfig) -> Iterator[Any]:
         for name, _ in reached:
             yield dg.AssetMaterialization(on.names.by_time(insert), partition=name, metadata=of_insert)
         if done.published and on.look.partitions is None:
-            said = "Spans of time were released anew, or ahead of the stream."
-            yield dg.AssetMaterialization(on.names.published(insert), description=said, metadata=of_insert)
+            description = "Spans of time were released anew, or ahead of the stream."
+            yield dg.AssetMaterialization(on.names.published(insert), description=description, metadata=of_insert)
     if held is not None:
         raise held
     if short:

@@ -148,15 +148,15 @@ def of_taken(
         sum(item.rows for item in after if item.state == "open"),
     )
     would = sum(item.rows for item in wanted)
-    said = f"{counted(taken, 'row')} of {insert} taken out of quarantine: {published:,} published, {again:,} back in it"
+    text = f"{counted(taken, 'row')} of {insert} taken out of quarantine: {published:,} published, {again:,} back in it"
     if dry_run:
-        said = f"a dry run: it would take {counted(would, 'row')} of {insert}; next: set `dry_run: false`"
+        text = f"a dry run: it would take {counted(would, 'row')} of {insert}; next: set `dry_run: false`"
     elif not own:
-        said = f"nothing of {insert} was in quarantine that was asked for"
+        text = f"nothing of {insert} was in quarantine that was asked for"
     elif all(item.plan.discards for item in own):
-        said = f"{counted(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
+        text = f"{counted(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
     return in_short(
-        said,
+        text,
         {
             "rows taken": taken,
             "rows it would take": would if dry_run else None,

@@ -121,11 +121,11 @@ class Look:
         unread: dict[str, Asked] = {}
         for table, answer in zip(tables, given[len(passing) :], strict=True):
             try:
-                said = cast("Asked | None", answer())
+                answered = cast("Asked | None", answer())
             except Exception as error:  # noqa: BLE001 one that fails must not silence the others
                 self.log.warning(scrub(f"{table.name} could not be asked what is unread: {_cause(error)}"))
-                said = known.get(table.subject)
-            unread |= {table.subject: said} if said is not None else {}
+                answered = known.get(table.subject)
+            unread |= {table.subject: answered} if answered is not None else {}
         looked = cast("list[Callable[[], Incident | None]]", given[: len(passing)])
         asked = [(table.subject, answer) for table, answer in zip(tables, looked, strict=True)]
         return unread, self._seen(("retention", asked), self._lag(unread))

@@ -207,17 +207,17 @@ def _incident(
     watched: Watched,
 ) -> Incident:
     steps = {event.step_key or "": _said(event) for event in broken}
-    said = [f"Step {step} failed{f': {text}' if text else ''}." for step, text in steps.items()]
+    sentences = [f"Step {step} failed{f': {text}' if text else ''}." for step, text in steps.items()]
     if failed and not steps:
-        said.append("No step failed: the process that ran it was lost, or could not start.")
+        sentences.append("No step failed: the process that ran it was lost, or could not start.")
     attempt = run.tags.get("dagster/retry_number")
     if failed and attempt:
-        said.append(f"It was retry {attempt} of run {run.root_run_id}; Dagster does not try again.")
+        sentences.append(f"It was retry {attempt} of run {run.root_run_id}; Dagster does not try again.")
     if checks.unrun:
         named = ", ".join(checks.unrun)
-        said.append(f"Checks that were planned and did not run: {named}. What they guard is not published.")
+        sentences.append(f"Checks that were planned and did not run: {named}. What they guard is not published.")
     if checks.failed:
-        said.append(f"Checks that failed: {', '.join(checks.failed)}.")
+        sentences.append(f"Checks that failed: {', '.join(checks.failed)}.")
     pipeline = pipeline or run.job_name
     partition = partition_of(run)
     what = _what(failed, list(steps), checks)
@@ -233,7 +233,7 @@ def _incident(
         kind=kind,
         title=f"run {run.run_id} of {pipeline} {_ended(run)}{_of_partition(partition, asked_of(run))}{wrong[kind]}",
         pipeline=pipeline,
-        said=tuple(said),
+        said=tuple(sentences),
         counts={name: count for name, count in counts.items() if count},
         run=run_link(options.dagster_url, run.run_id),
         next=(*_mending(broken, watched.commands_of(pipeline)), *checks.next, f"then run it again: {launching(run)}"),
@@ -317,9 +317,9 @@ def same(item: Open, incident: Incident) -> bool:
 
 def _mending(broken: list[EventLogEntry], commands: Commands) -> tuple[str, ...]:
     """Advice on known causes, and the advice of typed errors, each once."""
-    said = [str(text) for event in broken if (text := _metadata(event).get("next"))]
-    known = [commands.shown(mend) for event in broken for mend in unsaid(_all_text(event), *said)]
-    return tuple(dict.fromkeys([*known, *said]))
+    advised = [str(text) for event in broken if (text := _metadata(event).get("next"))]
+    known = [commands.shown(mend) for event in broken for mend in unsaid(_all_text(event), *advised)]
+    return tuple(dict.fromkeys([*known, *advised]))
 
 
 def _all_text(event: EventLogEntry) -> str:

@@ -39,13 +39,13 @@ InsertId = Annotated[
 ]
 
 
-def folder(said: str | Path) -> Path:
+def folder(text: str | Path) -> Path:
     """A folder of this machine, as it was written. Raises typer.BadParameter for what is none."""
     from tidegate.pipelines.paths import plain, problem
 
-    if why := problem(said):
+    if why := problem(text):
         raise typer.BadParameter(why)
-    found = Path(plain(str(said)))
+    found = Path(plain(str(text)))
     if found.is_file():
         raise typer.BadParameter(f"{found} is a file")
     return found

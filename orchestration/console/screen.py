@@ -113,9 +113,9 @@ def of_the_engine(error: Exception) -> TidegateError | None:
         return None
     where = getattr(error, "filename", None)
     # Libraries that speak HTTP put addresses, with what is secret in them, into an OSError of their own.
-    said = (error.strerror or "") if isinstance(error, OSError) else first_line(error)
+    detail = (error.strerror or "") if isinstance(error, OSError) else first_line(error)
     return StepFailed(
-        f"{type(error).__name__}: {said}" if said else type(error).__name__,
+        f"{type(error).__name__}: {detail}" if detail else type(error).__name__,
         where=str(where or ""),
         state="what was committed before is safe, and nothing is half done: the next run goes on from its stored plan",
         next_command=remedy(str(error), _MEND) + ", then run the same command again; --debug shows the stack",

@@ -25,7 +25,7 @@ class _Box:
 
     def drawn(self) -> str:
         middle = self.y + _TALL / 2 - (len(self.lines) - 1) * 9
-        said = [
+        notes = [
             text(
                 self.x + 14,
                 middle + 4 + number * 19,
@@ -37,7 +37,7 @@ class _Box:
         card = (
             f'<rect x="{self.x}" y="{self.y:.1f}" width="{self.wide}" height="{_TALL}" rx="8" class="card {self.css}"/>'
         )
-        return card + "".join(said)
+        return card + "".join(notes)
 
 
 def flow(facts: Facts) -> str:

@@ -42,7 +42,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
         ("Last alerts", _alerts(facts), "What was sent to people."),
     ]
-    body = "".join(_section(title, content, said) for title, content, said in sections if content)
+    body = "".join(_section(title, content, note) for title, content, note in sections if content)
     style = files("tidegate.orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
     name = escape(facts.pipeline.name)
     return (
@@ -54,8 +54,8 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
     )
 
 
-def _section(title: str, content: str, said: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p class=said>{escape(said)}</p>{content}</section>"
+def _section(title: str, content: str, note: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
 
 
 def _head(facts: Facts, commands: Commands) -> str:
@@ -91,29 +91,29 @@ def _awaited(facts: Facts) -> list[str]:
 
 def _to_do(facts: Facts, commands: Commands) -> str:
     """What a person can do now, after the reasons: enough to go on without reading the rest of the page."""
-    status, said = facts.status, list[str]()
+    status, parts = facts.status, list[str]()
     for item in status.inserts:
         if item.held:
-            said.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
-            said += [f"<p>{escape(reason)}</p>" for reason in item.reasons]
+            parts.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
+            parts += [f"<p>{escape(reason)}</p>" for reason in item.reasons]
             release, discard = resolving(item.insert)
-            said.append(_next(commands, release, "joins the rows again"))
-            said.append(_next(commands, discard, item.given_up))
+            parts.append(_next(commands, release, "joins the rows again"))
+            parts.append(_next(commands, discard, item.given_up))
         if item.rows is not None and not item.rows.balanced:
-            said.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
+            parts.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
             verb = "status" if item.process else "verify"  # what functions gave is not computed anew
-            said.append(_next(commands, NextCommand(verb), "says where they are"))
+            parts.append(_next(commands, NextCommand(verb), "says where they are"))
     sources = {source.table.name: source.status for source in facts.sources}
     for build in _awaited(facts):
         holder = sources[build].holder if build in sources else None
         if holder:
-            said.append(f"<h3>{escape(build)} is being loaded by {escape(holder)}</h3>")
+            parts.append(f"<h3>{escape(build)} is being loaded by {escape(holder)}</h3>")
         else:
-            said.append(f"<h3>Nobody loads {escape(build)}</h3>")
-            said.append(_next(commands, RUN, "goes on where the last run stopped"))
-    if not said and not any(item.state for item in status.inserts):
-        said.append(_next(commands, RUN, "lands what the sources have, and releases what may leave"))
-    return f"<section class=todo>{''.join(said)}</section>" if said else ""
+            parts.append(f"<h3>Nobody loads {escape(build)}</h3>")
+            parts.append(_next(commands, RUN, "goes on where the last run stopped"))
+    if not parts and not any(item.state for item in status.inserts):
+        parts.append(_next(commands, RUN, "lands what the sources have, and releases what may leave"))
+    return f"<section class=todo>{''.join(parts)}</section>" if parts else ""
 
 
 def _next(commands: Commands, command: NextCommand, what: str) -> str:
@@ -265,14 +265,14 @@ def _cuts(facts: Facts) -> str:
         if not source.cuts:
             continue
         done = sum(bool(cut.position) for cut in source.cuts)
-        said = f"{source.table.name}: {done:,} of {len(source.cuts):,} chunks read"
+        heading = f"{source.table.name}: {done:,} of {len(source.cuts):,} chunks read"
         if source.status.flip is not None and source.status.flip.cut:
-            said += f"; flip once the log was read past the greatest cut, up to {source.status.flip.position}"
+            heading += f"; flip once the log was read past the greatest cut, up to {source.status.flip.position}"
         shown = source.cuts if len(source.cuts) <= LISTED else (*source.cuts[: LISTED - 1], source.cuts[-1])
         rows = [(cut.chunk, cut.bounds, cut.position or "not read yet") for cut in shown]
         if len(source.cuts) > len(shown):
             rows.insert(-1, ("…", f"{len(source.cuts) - len(shown):,} more", ""))
-        found.append(f"<h3>{escape(said)}</h3>" + table(("chunk", "keys", "cut"), rows))
+        found.append(f"<h3>{escape(heading)}</h3>" + table(("chunk", "keys", "cut"), rows))
     return "".join(found)
 
 

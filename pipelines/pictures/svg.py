@@ -45,8 +45,8 @@ class Span:
     text: str
 
 
-def text(x: float, y: float, said: str, css: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(said)}</text>'
+def text(x: float, y: float, content: str, css: str = "", anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
 def picture(height: float, label: str, parts: Sequence[str]) -> str:
@@ -182,9 +182,9 @@ def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:
         parts.append(text(LEFT - 12, y + 17, shortened(name, 20), "name", "end"))
         for span in spans:
             x, width = across(span.begin), max(across(span.end) - across(span.begin), 3.0)
-            said = f"<title>{escape(span.text)}</title>"
+            title = f"<title>{escape(span.text)}</title>"
             parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="24" rx="4" class="{span.css}">{said}</rect>'
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="24" rx="4" class="{span.css}">{title}</rect>'
             )
             if len(span.text) * 6.6 < width:
                 parts.append(text(x + 8, y + 16, span.text, "on"))
@@ -243,9 +243,9 @@ _SHOWN = 820
 _KEY_HEIGHT, _LETTER = 30, 7.5
 
 
-def markdown(picture: str, said: str, key: Sequence[tuple[str, str]]) -> str:
+def markdown(picture: str, alt: str, key: Sequence[tuple[str, str]]) -> str:
     """`picture` (an SVG element) as an image of a Markdown text, with its style and its key (class, what it means)
-    inside; `said` is shown where no image can be seen."""
+    inside; `alt` is shown where no image can be seen."""
     found = re.match(r'<svg viewBox="0 0 (\d+) (\d+)"(.*)</svg>$', picture, re.DOTALL)
     assert found is not None, "not drawn by svg.picture"
     width, height, rest = int(found.group(1)), int(found.group(2)), found.group(3)
@@ -255,7 +255,7 @@ def markdown(picture: str, said: str, key: Sequence[tuple[str, str]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {whole}" width="{_SHOWN}" '
         f'height="{whole * _SHOWN // width}"{head}><style>{STYLE}</style>{drawn}{_key(key, height + 18)}</svg>'
     )
-    return f"![{said}](data:image/svg+xml;base64,{b64encode(alone.encode()).decode()})"
+    return f"![{alt}](data:image/svg+xml;base64,{b64encode(alone.encode()).decode()})"
 
 
 def _key(entries: Sequence[tuple[str, str]], y: float) -> str:

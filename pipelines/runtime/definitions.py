@@ -419,8 +419,8 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
     if row is None:
         return None
-    said = row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found))))
-    if not row.script or (said and not _tables_differ(lake, pipeline, found)):
+    same = row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found))))
+    if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
     try:
         made = compile_script(row.script, name=pipeline.name)

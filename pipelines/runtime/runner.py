@@ -461,7 +461,7 @@ class Runner:
         that read none that failed, have their turn.
         """
         self.definitions.require(resnapshot)
-        said, began = len(self.notes), time.monotonic()
+        noted, began = len(self.notes), time.monotonic()
         self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
@@ -485,4 +485,4 @@ class Runner:
             raise held
         if (took := time.monotonic() - began) > LONG_RUN_S:
             self.maintenance().upkeep().until(time.monotonic() + took * SHARE_OF_UPKEEP)
-        return RunReport(tuple(advances), tuple(releases), tuple(self.notes[said:]))
+        return RunReport(tuple(advances), tuple(releases), tuple(self.notes[noted:]))

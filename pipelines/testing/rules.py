@@ -304,8 +304,8 @@ def _without(names: Sequence[str], rows: Rows) -> Rows:
 
 def _cause(error: BaseException) -> str:
     """An error in a sentence."""
-    said = error.what if isinstance(error, TidegateError) else str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {said}"
+    text = error.what if isinstance(error, TidegateError) else str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text}"
 
 
 def _difference(one: Rows, other: Rows) -> str:

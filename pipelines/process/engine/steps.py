@@ -122,16 +122,16 @@ def steps_of(
     at: list[int] = []
     handed_on: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
-    said = {step.input: step.watermark for step in before}
+    emitted = {step.input: step.watermark for step in before}
     for step in landed:
         if step.watermark.use_processing_time:  # holds for the records that it came with
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
-        if step.idle and step.watermark != said.get(step.input, BEGINNING):  # emitted before the input fell silent
+        if step.idle and step.watermark != emitted.get(step.input, BEGINNING):  # emitted before the input fell silent
             status.input_watermark(step.input, step.watermark)
-        said[step.input] = step.watermark
+        emitted[step.input] = step.watermark
         status.input_all({step.input: (step.watermark, step.idle)})
         if not status.watermark.use_processing_time:
             came_to = max(came_to, status.watermark.timestamp)

@@ -109,8 +109,8 @@ def by_identifier(declarations: Iterable[WatermarkDeclaration]) -> dict[str, Wat
             )
         other = found.setdefault(declaration.identifier, declaration)
         if other != declaration:
-            said = " and ".join(map(_described, (other, declaration)))
-            raise InvalidDeclaration(f"watermark {declaration.identifier!r} is declared in two ways ({said})")
+            both = " and ".join(map(_described, (other, declaration)))
+            raise InvalidDeclaration(f"watermark {declaration.identifier!r} is declared in two ways ({both})")
     return found
 
 

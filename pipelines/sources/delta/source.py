@@ -230,9 +230,9 @@ class DeltaSource:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
         from tidegate.pipelines.sources.delta.reading import POISON
 
-        said, summary = str(error), step.step.summary
-        if POISON in said:
-            poison, _ = json.JSONDecoder().raw_decode(said[said.index(POISON) + len(POISON) :])
+        text, summary = str(error), step.step.summary
+        if POISON in text:
+            poison, _ = json.JSONDecoder().raw_decode(text[text.index(POISON) + len(POISON) :])
             return SourceError(
                 f"{self._table.name}: version {poison['version']} of the Delta table: {poison['error']}",
                 where=f"generation {step.generation}, epoch {step.epoch}: {summary}",
@@ -240,10 +240,10 @@ class DeltaSource:
                 next_command="set 'format.on-error' = 'quarantine' to keep such rows apart (or correct the columns), "
                 "then run the same command again",
             )
-        if not re.search(f"{_FILE_GONE}|{_VERSION_GONE}", said):
+        if not re.search(f"{_FILE_GONE}|{_VERSION_GONE}", text):
             return None
         path = re.escape(self._log.path.name)
-        named = re.search(rf"{path}/([^\s'\",;)]+?\.(?:parquet|json|bin))", unquote(said))
+        named = re.search(rf"{path}/([^\s'\",;)]+?\.(?:parquet|json|bin))", unquote(text))
         file = f"the file {named.group(1)}" if named else "a file"
         return self._error(
             f"{file} of the Delta table is gone, which {summary} needs: VACUUM or the cleanup of the log took it "

@@ -183,11 +183,11 @@ class FilesystemSource:
         from tidegate.pipelines.sources.filesystem.lines import BROKEN, CHANGED
         from tidegate.pipelines.sources.filesystem.rows import POISON
 
-        said = str(error)
+        text = str(error)
         for mark in (POISON, BROKEN):
-            if mark not in said:
+            if mark not in text:
                 continue
-            poison, _ = json.JSONDecoder().raw_decode(said[said.index(mark) + len(mark) :])
+            poison, _ = json.JSONDecoder().raw_decode(text[text.index(mark) + len(mark) :])
             what = poison.get("what", "the line at byte")
             return SourceError(
                 f"{self._table.name}: {poison['path']}, {what} {poison['position']}: {poison['error']}",
@@ -197,7 +197,7 @@ class FilesystemSource:
                 f"{'rows' if what == 'row' else 'lines'} apart (or correct the columns), then run the same command "
                 "again",
             )
-        if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", said):
+        if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
             path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
             if path.exists():
                 name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
@@ -206,9 +206,9 @@ class FilesystemSource:
                     resnapshot(self._table.name, "once the right file is in its place"),
                     name=name,
                 )
-            said = f"{CHANGED}{path}"
-        if CHANGED in said:
-            path = Path(said[said.index(CHANGED) + len(CHANGED) :].splitlines()[0])
+            text = f"{CHANGED}{path}"
+        if CHANGED in text:
+            path = Path(text[text.index(CHANGED) + len(CHANGED) :].splitlines()[0])
             name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
             return self._folder.error(
                 "changed, or was taken away, while it was read",

@@ -360,15 +360,15 @@ def check(table: Table) -> Sequence[str]:
     """What is wrong with where the last table begins."""
     if table.options.get(SWITCH.name, "options") == "options":
         return [f"'{OVERLAP.name}' is for '{SWITCH.name}' = 'rowtime'"] if OVERLAP.name in table.options else []
-    last, said = table.parts[-1], f"'{SWITCH.name}' = 'rowtime'"
+    last, option = table.parts[-1], f"'{SWITCH.name}' = 'rowtime'"
     start = connector(last.connector).spec.start_options
     watermark = table.watermark
     if not start:
-        return [f"{said}: {last.name} is a {last.connector} table, which cannot begin at a time"]
+        return [f"{option}: {last.name} is a {last.connector} table, which cannot begin at a time"]
     if watermark is None or table.column(watermark.column).source_time:
-        return [f"{said} needs WATERMARK FOR a column of {table.name}, which names the rowtime that its rows carry"]
+        return [f"{option} needs WATERMARK FOR a column of {table.name}, which names the rowtime that its rows carry"]
     given = next((name for name in start if name in last.options), None)
-    return [f"{said}: {last.name} begins there, and its '{given}' says otherwise: leave one out"] if given else []
+    return [f"{option}: {last.name} begins there, and its '{given}' says otherwise: leave one out"] if given else []
 
 
 class HybridConnector:

@@ -173,8 +173,8 @@ _PLANNED = "the epoch is planned, none of its rows are committed; epochs before 
 
 def explain(error: BaseException, table: str, place: str, where: str) -> SourceError | None:
     """The typed error for `error`, raised while the step at `place` was read; None if Spark's own message is best."""
-    said = str(error)
-    poison = _poison(said)
+    text = str(error)
+    poison = _poison(text)
     if poison is not None:
         return SourceError(
             f"{table}: {poison['split']}, offset {poison['offset']}: {poison['error']}",
@@ -183,23 +183,23 @@ def explain(error: BaseException, table: str, place: str, where: str) -> SourceE
             next_command="set 'format.on-error' = 'quarantine' to keep such messages apart (or correct the columns), "
             "then run the same command again",
         )
-    if _LOST.search(said):
+    if _LOST.search(text):
         return SourceError(
-            f"{table}: Kafka no longer has what the plan asks for: {_line(said, _LOST)}",
+            f"{table}: Kafka no longer has what the plan asks for: {_line(text, _LOST)}",
             where=f"{place}; {where}",
             state=_PLANNED,
             next_command=anew(table),
         )
-    if _REFUSED.search(said):
+    if _REFUSED.search(text):
         return SourceError(
-            f"{table}: the Kafka cluster refused the reader: {_line(said, _REFUSED)}",
+            f"{table}: the Kafka cluster refused the reader: {_line(text, _REFUSED)}",
             where=f"{place}; {where}",
             state=_PLANNED,
             next_command="check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
         )
-    if _SILENT.search(said):
+    if _SILENT.search(text):
         return SourceError(
-            f"{table}: a Kafka broker did not answer in time: {_line(said, _SILENT)}",
+            f"{table}: a Kafka broker did not answer in time: {_line(text, _SILENT)}",
             where=f"{place}; {where}",
             state=_PLANNED,
             next_command="check that the brokers run, then run the same command again: it goes on at this epoch",
@@ -207,20 +207,20 @@ def explain(error: BaseException, table: str, place: str, where: str) -> SourceE
     return None
 
 
-def _poison(said: str) -> dict[str, object] | None:
-    start = said.find(POISON)
+def _poison(text: str) -> dict[str, object] | None:
+    start = text.find(POISON)
     if start < 0:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(said, start + len(POISON))
+        found, _ = json.JSONDecoder().raw_decode(text, start + len(POISON))
     except json.JSONDecodeError:
         return None
     return found
 
 
-def _line(said: str, pattern: re.Pattern[str]) -> str:
+def _line(text: str, pattern: re.Pattern[str]) -> str:
     """The line of the message that names the problem."""
-    line = next((line.strip() for line in said.splitlines() if pattern.search(line)), said.strip())
+    line = next((line.strip() for line in text.splitlines() if pattern.search(line)), text.strip())
     return line.removeprefix("Caused by: ")[:300]
 
 

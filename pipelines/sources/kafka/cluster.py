@@ -256,7 +256,7 @@ class Cluster:
 
     def explained(self, error: Py4JJavaError) -> SourceError:
         """The typed error of what the Java client threw. Never shows a secret property's value."""
-        kind, said = _cause(error)
+        kind, message = _cause(error)
         what, next_command = _ANSWERS.get(
             kind,
             (
@@ -266,10 +266,10 @@ class Cluster:
         )
         for key, value in self._properties.items():
             if is_secret(key) and value:
-                said = said.replace(value, "***")
+                message = message.replace(value, "***")
         raised = SourceUnreachable if kind in _SILENT else SourceError
         return raised(
-            f"{self._table}: {what}: {said}",
+            f"{self._table}: {what}: {message}",
             where=self.where,
             state="nothing was read by this run; what was read before stands",
             next_command=next_command,
@@ -281,5 +281,5 @@ def _cause(error: Py4JJavaError) -> tuple[str, str]:
     current: Any = error.java_exception
     while current.getCause() is not None:
         current = current.getCause()
-    said = str(current.getMessage() or "").strip().splitlines()
-    return str(current.getClass().getSimpleName()), (said[0] if said else str(current.getClass().getName()))[:300]
+    message = str(current.getMessage() or "").strip().splitlines()
+    return str(current.getClass().getSimpleName()), (message[0] if message else str(current.getClass().getName()))[:300]

@@ -168,8 +168,8 @@ class Reader:
             rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
             rejected_column = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
         else:
-            said = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
-            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({spark_string(POISON)}, {said})) AS STRING))"
+            details = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
+            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({spark_string(POISON)}, {details})) AS STRING))"
         return rows.selectExpr(
             *self._columns(),
             f"{op} AS _op",

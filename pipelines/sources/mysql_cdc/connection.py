@@ -124,28 +124,31 @@ def explaining(where: str) -> Iterator[None]:
 def explain(error: Exception, where: str) -> SourceError:
     """What an error of the server or the network means. Never holds a password: the server's own texts hold none."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    said = str(error.args[1]) if len(error.args) > 1 else str(error)
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
     state = "what was committed before is kept; nothing of this step was committed"
     again = "run the same command again"
     if code in _UNREACHABLE:
         return SourceUnreachable(
-            f"the server cannot be reached: {said}",
+            f"the server cannot be reached: {text}",
             where=where,
             state=state,
             next_command=f"check hostname, port and the network, then {again}",
         )
     if code in (1045, 1044, 1698):
         return SourceError(
-            f"the server refuses the user: {said}",
+            f"the server refuses the user: {text}",
             where=where,
             state=state,
             next_command=f"check username and password, then {again}",
         )
     if code in _LOST or isinstance(error, OSError):
         return SourceUnreachable(
-            f"the connection was lost: {said}", where=where, state=state, next_command=f"{again}: it goes on from there"
+            f"the connection was lost: {text}",
+            where=where,
+            state=state,
+            next_command=f"{again}: it goes on from there",
         )
-    return SourceError(f"the server says: ({code}) {said}", where=where, state=state, next_command=again)
+    return SourceError(f"the server says: ({code}) {text}", where=where, state=state, next_command=again)
 
 
 class Client(Connection):

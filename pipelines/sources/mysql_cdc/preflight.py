@@ -183,9 +183,9 @@ def _denied(cursor: Cursor, statement: str) -> str | None:
         cursor.execute(statement)
         cursor.fetchall()
     except pymysql.err.MySQLError as error:
-        code, said = error.args[:2] if len(error.args) > 1 else (0, str(error))
+        code, message = error.args[:2] if len(error.args) > 1 else (0, str(error))
         if code in _DENIED:
-            return str(said)
+            return str(message)
         if code not in _NOT_THERE:
             raise
     return None

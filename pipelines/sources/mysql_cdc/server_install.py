@@ -254,10 +254,10 @@ def explain(log: str, *, where: str) -> ServerUnavailable:
     for pattern, what, next_command in _MEANINGS:
         if re.search(pattern, log):
             return ServerUnavailable(what, where=where, state=state, next_command=next_command)
-    said = [line for line in log.splitlines() if re.search(r"\[ERROR\]|ERROR:", line) and "Aborting" not in line]
-    said = said or log.splitlines() or ["it said nothing"]
+    errors = [line for line in log.splitlines() if re.search(r"\[ERROR\]|ERROR:", line) and "Aborting" not in line]
+    errors = errors or log.splitlines() or ["it said nothing"]
     return ServerUnavailable(
-        f"the MariaDB server did not start: {said[0].strip()[:300]}",
+        f"the MariaDB server did not start: {errors[0].strip()[:300]}",
         where=where,
         state=state,
         next_command="read the log named above",

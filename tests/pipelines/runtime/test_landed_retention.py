@@ -173,7 +173,7 @@ def test_whole_epochs_go_that_are_old_enough_and_released_in_one_commit_with_the
     commit = DeltaTable(hand.lake.table_path("orders")).history(1)[0]
     assert commit["userMetadata"] == "landed.retention: 6 rows went"
     rows = reconcile(hand.lake, hand.pipeline, hand.pipeline.insert("converted"))
-    assert (rows.rows.landed, rows.said["probe"], rows.tables["probe"]) == (20, 6, 6)
+    assert (rows.rows.landed, rows.expected["probe"], rows.tables["probe"]) == (20, 6, 6)
 
 
 def test_all_that_ever_landed_may_go(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_was_decided_long_enough_ago_goes_and_is_known_by_its_decision(tmp_
     assert (kept.remove(seconds=5), kept.upto) == ((4, ""), 6)
     assert kept.there == [(3, "key-absent@u"), (4, "key-absent@u")]
     found = reconcile(kept.made.lake, kept.made.pipeline, kept.made.insert)
-    assert (found.rows.in_quarantine, found.said["quarantine"], found.tables["quarantine"]) == (12, 4, 4)
+    assert (found.rows.in_quarantine, found.expected["quarantine"], found.tables["quarantine"]) == (12, 4, 4)
 
 
 def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     assert [row.timestamp for row in harness.lake.watermarks.rows("chained")][-1] == MAX_TIMESTAMP
     added = reconcile_all(harness.lake, harness.pipeline)
     assert [item.problems for item in added] == [()] * 5
-    assert added[2].said["the table of odds"] == added[2].tables["the table of odds"] == len(emitted)
-    assert added[4].said["the table of again"] == 4, "what another process publishes is what it reads"
+    assert added[2].expected["the table of odds"] == added[2].tables["the table of odds"] == len(emitted)
+    assert added[4].expected["the table of again"] == 4, "what another process publishes is what it reads"
     tasks = [len(set(_tasks(row))) for row in harness.lake.staged.rows("insert ruled")]
     assert (max(tasks) > 1) == at_once
     if at_once:
