@@ -141,11 +141,13 @@ def evaluation(
     )
 
 
-def reported(instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult]) -> list[dg.AssetCheckEvaluation]:
-    """Results of one staged asset as events without a run, which Dagster shows as those of its newest
-    materialisation."""
+def reported(
+    found: Iterable[dg.AssetCheckResult], instance: dg.DagsterInstance | None = None
+) -> list[dg.AssetCheckEvaluation]:
+    """Results of one staged asset as events without a run, which Dagster shows as those of its newest materialisation:
+    the one that the `instance` has, or one that is reported just before them."""
     own = list(found)
-    newest = _materialization(instance, _check(own[0]).asset_key) if own else None
+    newest = _materialization(instance, _check(own[0]).asset_key) if own and instance else None
     return [evaluation(result, newest) for result in own]
 
 

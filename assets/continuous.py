@@ -1,7 +1,10 @@
 """Shows in Dagster what other processes publish: one look of the sensor `tidegate_continuous`.
 
-A published epoch becomes a materialisation, and its verdict the results of the staged asset's checks: the first at
-once, then at most one a minute and target, with all epochs since. A verdict that holds its epoch is shown at once.
+A published epoch becomes a materialisation of the staged and of the published asset, and its verdict the results of
+the staged asset's checks: the first at once, then at most one a minute and target, with all epochs since. A verdict
+that holds its epoch is shown at once, with the staged asset. A source table is materialised when something has landed,
+at most once a minute. Each of them has the version of the code that made it (`tidegate.assets.versions`): of the script
+that the other process runs, which need not be the one that Dagster has loaded.
 
 Dagster's own runs report what they publish. So nothing is reported that its history has already, from a run or from
 another code location, nor while a run of Dagster holds the INSERT's lease, as it is about to report. The cursor only
@@ -15,48 +18,56 @@ with the lake.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, takewhile
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import dagster as dg
 
 from tidegate.assets.checks import is_awaited, names_of_gate, reported, results, unshown
-from tidegate.assets.metadata import of_epochs
+from tidegate.assets.metadata import of_epochs, of_landed, of_staged_epoch
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
-from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, gated
+from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, TABLE, gated
 from tidegate.assets.text import facts_of, values_of
+from tidegate.assets.versions import Versions, code_version_of
 from tidegate.pipelines.commands import VERIFY, Commands
 from tidegate.pipelines.errors import LakeError, TidegateError
-from tidegate.pipelines.lake import Lake, VerdictRow
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.leases import read_leases
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime.definitions import declares, defined_at
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.compile import Pipeline
 
 PACE_S = 60.0
-"""The shortest time between two materialisations of a target."""
+"""The shortest time between two materialisations of an asset."""
 UNKNOWN = "?"
 """The value for what was last shown as held, if the cursor does not have it."""
 AT_ONCE = 1_000
 """How many epochs are added up for one materialisation; of more than that only the last one is described."""
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Row = TypeVar("Row", StagedRow, VerdictRow)
 Place = tuple[int, int]
 """Generation and epoch."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The assets of an INSERT, and the `places` of its rows. `checks`: those of the staged asset; `script` is empty if
-    it is not known."""
+    """The assets of an INSERT of `pipeline`, and the `places` of its rows. `checks`: those of the staged asset;
+    `script` is empty if it is not known."""
 
+    pipeline: Pipeline
     insert: str
     lake: str
     script: str
@@ -64,6 +75,10 @@ class Target:
     published: dg.AssetKey
     checks: tuple[dg.AssetCheckSpec, ...]
     places: Places
+
+    @property
+    def key(self) -> dg.AssetKey:
+        return self.published
 
     @property
     def owner(self) -> str:
@@ -76,23 +91,42 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The asset of a source table of `pipeline`. `readers`: the INSERTs that read it, by their owners' names."""
+
+    pipeline: Pipeline
+    table: str
+    lake: str
+    key: dg.AssetKey
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Reported:
-    """What Dagster shows of one INSERT: the newest published epoch, since when (s, UTC), and the digest of the plan
-    that was last shown as held."""
+    """What Dagster shows of one INSERT or source table: the newest epoch that is published or has landed, since when
+    (s, UTC), and the version of the code that made it; of an INSERT the digest of the plan that was last shown as held.
+
+    `code` is empty where it is not known: the cursor is new, or an older Tidegate has reported the epoch without it.
+    """
 
     generation: int = 0
     epoch: int = 0
     at: float = 0.0
     held: str = ""
+    code: str = ""
 
     @property
     def place(self) -> Place:
         return self.generation, self.epoch
 
+    def lacks(self, place: Place) -> bool:
+        """Whether this epoch is to be reported, or again, with its version."""
+        return place > self.place or not self.code
+
 
 @dataclass(frozen=True)
 class Cursor:
-    """What is reported, by the key of the published asset."""
+    """What is reported, by the key of the asset: the published one of an INSERT, that of a source table."""
 
     reported: Mapping[str, Reported] = field(default_factory=dict)
 
@@ -108,8 +142,9 @@ class Cursor:
         return json.dumps({key: asdict(item) for key, item in self.reported.items()})
 
 
-def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Target]:
-    """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it."""
+def targets(repository: dg.RepositoryDefinition, pipelines: Mapping[str, Pipeline]) -> list[Target]:
+    """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it. An
+    INSERT comes after those that it reads."""
     graph = repository.asset_graph
     found, of_gate = [], names_of_gate()
     for staged, values in gated(repository):
@@ -121,28 +156,50 @@ def targets(repository: dg.RepositoryDefinition, pipelines: Set[str]) -> list[Ta
                 checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
                 lake, script, insert = str(values[LAKE]), str(values.get(SCRIPT, "")), str(values[INSERT])
                 places = Places(Location(str(own["path"])), insert)
-                found.append(Target(insert, lake, script, staged, child, checks, places))
+                pipeline = pipelines[values[PIPELINE]]
+                found.append(Target(pipeline, insert, lake, script, staged, child, checks, places))
+    order = {key: number for number, key in enumerate(graph.toposorted_asset_keys)}
+    return sorted(found, key=lambda target: order[target.staged])
+
+
+def sources(repository: dg.RepositoryDefinition, pipelines: Mapping[str, Pipeline]) -> list[Source]:
+    """Every source table of these pipelines that has an asset."""
+    graph, found = repository.asset_graph, []
+    for key in sorted(graph.materializable_asset_keys):
+        values = values_of(graph.get(key).metadata)
+        if values.get(PIPELINE) in pipelines and TABLE in values:
+            read = [values_of(graph.get(child).metadata) for child in graph.get(key).child_keys]
+            inserts = {str(own[INSERT]) for own in read if INSERT in own and own.get(LAKE) == values[LAKE]}
+            readers = tuple(insert_owner(insert) for insert in sorted(inserts))
+            pipeline = pipelines[values[PIPELINE]]
+            found.append(Source(pipeline, str(values[TABLE]), str(values[LAKE]), key, readers))
     return found
 
 
 def look(
-    context: dg.SensorEvaluationContext, pipelines: Set[str], now: float, failures: Sequence[str] = ()
+    context: dg.SensorEvaluationContext,
+    pipelines: Mapping[str, Pipeline],
+    now: float,
+    failures: Sequence[str] = (),
 ) -> dg.SensorResult:
-    """What to report of these pipelines at `now` (s, UTC), and the cursor after it. A lake that cannot be read does not
-    stop the others. `failures`: sentences that the tick reports beside it."""
-    assert context.repository_def is not None
+    """What to report of these pipelines, by name, at `now` (s, UTC), and the cursor after it. A lake that cannot be
+    read does not stop the others. `failures`: sentences that the tick reports beside it."""
+    repository = context.repository_def
+    assert repository is not None
     before, after = Cursor.of(context.cursor).reported, dict[str, Reported]()
+    versions = Versions(context.instance, repository.asset_graph)
     lakes: dict[str, Lake | None] = {}
     events: list[Event] = []
-    for target in targets(context.repository_def, pipelines):
-        key = target.published.to_user_string()
-        known = before.get(key, Reported(held=UNKNOWN))
+    for item in (*sources(repository, pipelines), *targets(repository, pipelines)):
+        key = item.key.to_user_string()
+        known = before.get(key, Reported(held=UNKNOWN if isinstance(item, Target) else ""))
         try:
-            if target.lake not in lakes:
-                lakes[target.lake] = Lake.found(target.lake)
-            lake = lakes[target.lake]
-            news, known = ([], known) if lake is None else _Look(target, lake, context.instance, now).news(known)
-            events += news
+            if item.lake not in lakes:
+                lakes[item.lake] = Lake.found(item.lake)
+            lake = lakes[item.lake]
+            if lake is not None:
+                news, known = _look_at(item, lake, versions, now).news(known)
+                events += news
         except TidegateError as error:
             context.log.warning("%s is not looked at: %s", key, error.what)
             failures = [*failures, f"{key} is not looked at: {error.what}"]
@@ -151,14 +208,85 @@ def look(
     return dg.SensorResult(asset_events=events, skip_reason="\n".join([summary, *failures]), cursor=str(Cursor(after)))
 
 
+def _look_at(item: Source | Target, lake: Lake, versions: Versions, now: float) -> _LookAtSource | _LookAtInsert:
+    if isinstance(item, Source):
+        return _LookAtSource(lake, versions, now, item)
+    return _LookAtInsert(lake, versions, now, item)
+
+
 @dataclass(frozen=True)
 class _Look:
-    """One look at one INSERT. `now`: s, UTC."""
+    """One look at one table or INSERT. `now`: s, UTC."""
 
-    target: Target
     lake: Lake
-    instance: dg.DagsterInstance
+    versions: Versions
     now: float
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        return self.versions.instance
+
+    def _may_be_reported(self, known: Reported) -> bool:
+        """Whether the last materialisation is long enough ago."""
+        return self.now - known.at >= PACE_S
+
+    def _run_of_dagster(self, owner: str) -> bool:
+        """Whether a run of Dagster works on the table or INSERT, and reports the result itself."""
+        leases = read_leases(self.lake.control, owner)
+        return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
+
+    def _by_history(self, key: dg.AssetKey, known: Reported, last: Place, at: float = math.inf) -> Reported:
+        """The same, with the last materialisation that Dagster has, whoever reported it. It has the epoch `last` also
+        where it names none and is not older than `at` (s, UTC)."""
+        event = self.instance.get_latest_materialization_event(key)
+        if event is None or event.asset_materialization is None:
+            return known
+        facts = facts_of(event.asset_materialization.metadata)
+        place = int(facts.get("generation", last[0])), int(facts.get("epoch", 0))
+        if "epoch" not in facts and event.timestamp >= at:
+            place = last
+        known = replace(known, code=code_version_of(event))
+        newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
+        return known if place <= known.place else newer
+
+    def _code(self, key: dg.AssetKey, own: bool, other: str, place: Place) -> str:
+        """The version of the code that made an epoch: the loaded definition's where it is its `own`, else the `other`.
+        As in a run of Dagster, each epoch has its own where the definition has none."""
+        version = self.versions.graph.get(key).code_version if own else other
+        return version or f"{place[0]}/{place[1]}"
+
+
+@dataclass(frozen=True)
+class _LookAtSource(_Look):
+    source: Source
+
+    def news(self, known: Reported) -> tuple[list[Event], Reported]:
+        """What to report beyond what is `known`, and what is known then."""
+        if not self._may_be_reported(known):
+            return [], known
+        stream, key = Stream(self.lake, self.source.table), self.source.key
+        row = stream.newest
+        place = (row.generation, row.epoch) if row else (0, 0)
+        if not known.lacks(place) or (row is None and not self._is_read()) or self._run_of_dagster(stream.name):
+            return [], known
+        known = self._by_history(key, known, place, row.landed_at / 1000 if row else math.inf)
+        if not known.lacks(place) or not self._may_be_reported(known):
+            return [], known
+        stored = defined_at(self.lake, stream.name, *place)
+        own = stored is None or declares(self.source.pipeline, stored)
+        code = self._code(key, own, stored.digest if stored else "", place)
+        found = of_landed(stream, row, known.epoch if known.generation == place[0] else 0)
+        event = self.versions.materialization(key, code, found)
+        return [event], Reported(*place, at=self.now, code=code)
+
+    def _is_read(self) -> bool:
+        """Whether an INSERT that reads the table has begun: then it was looked for rows of it, and there are none."""
+        return any(self.lake.epochs.last(owner) is not None for owner in self.source.readers)
+
+
+@dataclass(frozen=True)
+class _LookAtInsert(_Look):
+    target: Target
 
     def news(self, known: Reported) -> tuple[list[Event], Reported]:
         """What to report beyond what is `known`, and what is known then."""
@@ -169,23 +297,27 @@ class _Look:
         application = self.lake.application(self.target.owner, "publish", newest.generation)
         published = newest.generation, committed(self.target.places.target, application)
         events: list[Event] = []
-        if published[1] > 0 and published > known.place and self._may_be_reported(known):
-            if self._run_of_dagster():
+        if published[1] > 0 and known.lacks(published) and self._may_be_reported(known):
+            if self._run_of_dagster(self.target.owner):
                 return [], known
-            known = self._by_history(known, newest.generation)
-            if published > known.place and self._may_be_reported(known):
-                events += self._published(known.place, self._plan(newest, published[1]))
-                known = replace(known, generation=published[0], epoch=published[1], at=self.now)
+            known = self._by_history(self.target.published, known, published)
+            if known.lacks(published) and self._may_be_reported(known):
+                plan = self._plan(newest, published[1])
+                since = min(known.place, (plan.generation, plan.epoch - 1))
+                events += self._published(since, plan)
+                code = self._code_of(self.target.published, plan)
+                known = replace(known, generation=published[0], epoch=published[1], at=self.now, code=code)
         if newest.epoch <= published[1] and (events or not known.held):
             return events, known
         verdict = self._of(self.lake.verdicts, newest)
-        if verdict is None or (newest.digest != known.held and self._run_of_dagster()):
+        if verdict is None or (newest.digest != known.held and self._run_of_dagster(self.target.owner)):
             return events, known
         if not verdict.passed:
-            kept = [event for event in events if isinstance(event, dg.AssetMaterialization)]
-            again = newest.digest == known.held
-            hidden = unshown(self.instance, self._results(verdict, "held"), again=again)
-            return [*kept, *hidden], replace(known, held=newest.digest)
+            kept: list[Event] = [event for event in events if isinstance(event, dg.AssetMaterialization)]
+            again, found = newest.digest == known.held, self._results(verdict, "held")
+            staged = [] if again else self._staged(newest, self._of(self.lake.staged, newest))
+            hidden = reported(found) if staged else unshown(self.instance, found, again=again)
+            return [*kept, *staged, *hidden], replace(known, held=newest.digest)
         return (events, known) if events or not known.held else self._decided(verdict, known)
 
     def _decided(self, verdict: VerdictRow, known: Reported) -> tuple[list[Event], Reported]:
@@ -194,25 +326,6 @@ class _Look:
         waits = is_awaited(self.instance, dg.AssetCheckKey(self.target.staged, GATE))
         return [*found], known if found or waits else replace(known, held="")
 
-    def _may_be_reported(self, known: Reported) -> bool:
-        """Whether the last materialisation is long enough ago."""
-        return self.now - known.at >= PACE_S
-
-    def _run_of_dagster(self) -> bool:
-        """Whether a run of Dagster works on the INSERT, and reports the result itself."""
-        leases = read_leases(self.lake.control, self.target.owner)
-        return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
-
-    def _by_history(self, known: Reported, generation: int) -> Reported:
-        """The same, with the last materialisation that Dagster has, whoever reported it."""
-        event = self.instance.get_latest_materialization_event(self.target.published)
-        if event is None or event.asset_materialization is None:
-            return known
-        facts = facts_of(event.asset_materialization.metadata)
-        place = int(facts.get("generation", generation)), int(facts.get("epoch", 0))
-        newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
-        return known if place <= known.place else newer
-
     def _plan(self, newest: ReleasePlan, epoch: int) -> ReleasePlan:
         if epoch >= newest.epoch:
             return newest
@@ -220,7 +333,7 @@ class _Look:
         return stored_plan(rows[0])
 
     def _published(self, since: Place, plan: ReleasePlan) -> list[Event]:
-        """The materialisation of the epochs after `since` up to that of `plan`, with the gate's last verdict or its
+        """The materialisations of the epochs after `since` up to that of `plan`, with the gate's last verdict or its
         warnings."""
         first = since[1] + 1 if since[0] == plan.generation else plan.epoch
         verdicts = [row for row in self._epochs(self.lake.verdicts, plan, first) if row.passed]
@@ -237,15 +350,31 @@ class _Look:
         waiting = waiting_rows(self.lake, plan.probe, plan, published=True)
         found = of_epochs(plan, staged if whole else staged[:1], verdicts[0], waiting, self.target.places)
         warned = next((row for row in verdicts if GateVerdict.of(row).warnings), verdicts[0])
-        checks = reported(self.instance, self._results(warned, "passed"))
-        return [dg.AssetMaterialization(self.target.published, metadata=found), *checks]
+        before = self._staged(plan, staged[0])
+        results = self._results(warned, "passed")
+        checks = reported(results) if before else reported(results, self.instance)
+        made = self.versions.materialization(self.target.published, self._code_of(self.target.published, plan), found)
+        return [*before, made, *checks]
+
+    def _staged(self, plan: ReleasePlan, row: StagedRow | None) -> list[Event]:
+        """The materialisation of the staged asset; none if Dagster has one of this epoch or a later one."""
+        key, place = self.target.staged, (plan.generation, plan.epoch)
+        if row is None or not self._by_history(key, Reported(), place).lacks(place):
+            return []
+        return [self.versions.materialization(key, self._code_of(key, plan), of_staged_epoch(plan, row))]
+
+    def _code_of(self, key: dg.AssetKey, plan: ReleasePlan) -> str:
+        """The version of the INSERT as it was when this epoch was planned."""
+        pipeline = self.target.pipeline
+        own = computed(plan.computes, pipeline, pipeline.insert(self.target.insert))
+        return self._code(key, own, plan.computes, (plan.generation, plan.epoch))
 
     def _epochs(self, table: ControlTable[Any], plan: ReleasePlan, first: int) -> list[Any]:
         """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
         rows = table.newest_first(self.target.owner, generation=plan.generation, upto=plan.epoch)
         return list(islice(takewhile(lambda row: row.epoch >= first, rows), AT_ONCE))
 
-    def _of(self, table: ControlTable[VerdictRow], plan: ReleasePlan) -> VerdictRow | None:
+    def _of(self, table: ControlTable[Row], plan: ReleasePlan) -> Row | None:
         rows = table.rows(self.target.owner, generation=plan.generation, epoch=plan.epoch)
         return next((row for row in rows if row.plan_digest == plan.digest), None)
 

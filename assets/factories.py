@@ -122,7 +122,7 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX
         asset_checks=checks,
         jobs=[job],
         schedules=[pipeline_schedule(names, parts, job, look, ticks)],
-        sensors=[continuous_sensor(prefix, [on.pipeline.name for on in operated])] if operated else [],
+        sensors=[continuous_sensor(prefix, [on.pipeline for on in operated])] if operated else [],
         resources={names.resource: own.resource},
     )
     return dg.Definitions.merge(made, operations_of(operated, prefix))
@@ -177,7 +177,7 @@ LOOK_EVERY_S = 5
 """Dagster asks sensors every five seconds: so a look is ten seconds after the last one at the latest."""
 
 
-def continuous_sensor(prefix: str, pipelines: Sequence[str]) -> dg.SensorDefinition:
+def continuous_sensor(prefix: str, pipelines: Sequence[Pipeline]) -> dg.SensorDefinition:
     """Shows what `tidegate run` publishes of these pipelines as materialisations and check results, and ends the runs
     of this code location whose process was lost. What a look does is in `tidegate.assets.continuous`, which is loaded
     then: a code location is not to wait for it."""
@@ -198,6 +198,6 @@ def continuous_sensor(prefix: str, pipelines: Sequence[str]) -> dg.SensorDefinit
         for run in end_runs_that_were_lost(context.instance, now, origin.location_name if origin else ""):
             context.log.warning(str(run))
             unknown += [str(run)] if isinstance(run, UnknownRun) else []
-        return look(context, frozenset(pipelines), now, unknown)
+        return look(context, {pipeline.name: pipeline for pipeline in pipelines}, now, unknown)
 
     return shown

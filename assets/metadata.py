@@ -38,7 +38,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     """A source table after an advance."""
     known, last, aligned = Stream(lake, table.name).generation(advance.generation).sums(), advance.last, advance.aligned
     if last is None:
-        return in_short("the source has no rows yet", {"dagster/row_count": 0, "rows landed": 0, "flipped": 0})
+        return _no_rows_yet()
     chunks = _chunks(lake, table, advance.generation)
     news = bool(advance.epochs or advance.blocked)
     return in_short(
@@ -72,6 +72,37 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
         if news
         else None,
         **{"watermarks of splits": _watermarks_of_splits(last, advance) if news else None},
+    )
+
+
+def _no_rows_yet() -> dict[str, Any]:
+    return in_short("the source has no rows yet", {"dagster/row_count": 0, "rows landed": 0, "flipped": 0})
+
+
+def of_landed(stream: Stream, row: WatermarkRow | None, since: int) -> dict[str, Any]:
+    """A source table whose epochs after `since` have landed outside of Dagster; `row` is the last one of them."""
+    if row is None:
+        return _no_rows_yet()
+    generation = stream.generation(row.generation)
+    rows = generation.landed(since, row.epoch)
+    epochs = counted(row.epoch - since, "epoch")
+    return in_short(
+        f"{'flipped; ' if row.flip_epoch else ''}{counted(rows, 'row')} landed in {epochs}, outside of Dagster",
+        {
+            "dagster/row_count": generation.sums().rows,
+            "rows landed": rows,
+            "flipped": int(row.flip_epoch is not None),
+            "watermark (ms)": _plotted(row.timestamp),
+            "lag (ms)": row.lag_ms,
+        },
+        {
+            "generation": row.generation,
+            "epoch": row.epoch,
+            "epochs landed": row.epoch - since,
+            "landed at": instant(row.landed_at),
+            "watermark": watermark(row.timestamp, row.use_processing_time),
+            **({"position": row.position} if row.position else {}),
+        },
     )
 
 
@@ -162,18 +193,10 @@ def of_staged(releasing: InsertRunner) -> dict[str, Any]:
     plan, staged = position.plan, position.staged
     assert plan is not None
     assert staged is not None
-    counts, waiting = staged.counts, releasing.waiting(position)
-    goes = f"{counts.get('to:publish', 0):,} to publish, {counts.get('to:quarantine', 0):,} to quarantine"
+    waiting = releasing.waiting(position)
     return in_short(
-        f"epoch {plan.epoch} is staged: {counted(counts.get('rows', 0), 'row')} released, {goes}; "
-        f"{_wait(waiting)}; next: the gate's verdict",
-        {
-            "released rows": counts.get("rows", 0),
-            "matched rows": counts.get("matched", 0),
-            "staged rows": counts.get("to:publish", 0),
-            "staged for quarantine": counts.get("to:quarantine", 0),
-            "waiting rows": waiting,
-        },
+        f"{_staged(plan, staged)}; {_wait(waiting)}; next: the gate's verdict",
+        {**_rows_staged(staged), "waiting rows": waiting},
         {
             **_of_plan(plan),
             **_of_counts(staged),
@@ -181,6 +204,31 @@ def of_staged(releasing: InsertRunner) -> dict[str, Any]:
             "staged at": instant(staged.staged_at),
         },
     )
+
+
+def of_staged_epoch(plan: ReleasePlan, staged: StagedRow) -> dict[str, Any]:
+    """An epoch that was staged outside of Dagster."""
+    return in_short(
+        f"{_staged(plan, staged)}, outside of Dagster",
+        _rows_staged(staged),
+        {**_of_plan(plan), **_of_counts(staged), "staged at": instant(staged.staged_at)},
+    )
+
+
+def _staged(plan: ReleasePlan, staged: StagedRow) -> str:
+    counts = staged.counts
+    goes = f"{counts.get('to:publish', 0):,} to publish, {counts.get('to:quarantine', 0):,} to quarantine"
+    return f"epoch {plan.epoch} is staged: {counted(counts.get('rows', 0), 'row')} released, {goes}"
+
+
+def _rows_staged(staged: StagedRow) -> dict[str, Any]:
+    counts = staged.counts
+    return {
+        "released rows": counts.get("rows", 0),
+        "matched rows": counts.get("matched", 0),
+        "staged rows": counts.get("to:publish", 0),
+        "staged for quarantine": counts.get("to:quarantine", 0),
+    }
 
 
 def _wait(rows: int) -> str:

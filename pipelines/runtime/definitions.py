@@ -30,6 +30,7 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.types import FlinkType, Kind
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
@@ -515,6 +516,37 @@ def covered(
             lacking[table.name] = {item.what: item.lake for item in found}
             pipeline = replace(pipeline, tables={**pipeline.tables, table.name: whole})
     return pipeline, lacking
+
+
+def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> DefinitionRow | None:
+    """The definition that an epoch of an owner was made under; None where the lake has none so old."""
+    rows = reversed(lake.definitions.rows(owner))
+    return next((row for row in rows if (row.generation, row.since) <= (generation, epoch)), None)
+
+
+def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
+    """Whether a pipeline defines a source table as the lake has stored it, so that its rows land as before.
+
+    It may declare fewer columns, as all of the lake's land. Options whose values come from variables may differ: a
+    process that only looks has not always the variables of the one that lands.
+    """
+    table = pipeline.tables.get(stored.owner)
+    if table is None:
+        return False
+    found = _compared(table.name, _with_parts(stored.form), _with_parts(_read_back(table_form(pipeline, table))))
+    given = [item for part in (table, *table.parts) for item in part.options.items()]
+    variable = tuple(f" {name}" for name, value in given if needs_variables(value))
+    return all(
+        item.what.endswith(variable) or (item.what.startswith("columns ") and item.script == NOT_THERE)
+        for item in found
+    )
+
+
+def _with_parts(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of a table with the forms of its parts beside it, so that each option is compared by itself."""
+    whole = {name: value for name, value in form.items() if name != "parts"}
+    parts = form.get("parts") or {}
+    return whole | {f"{part} {name}": value for part, own in parts.items() for name, value in own.items()}
 
 
 def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 
-from tests.assets.clicks import REASON, handmade, pipeline
-from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.assets import build_pipeline_definitions
+from tests.assets.clicks import REASON, handmade, pipeline, script
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
+from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.continuous import Cursor, look
 from tidegate.assets.factories import continuous_sensor, location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
+from tidegate.assets.resources import TidegateResource
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.lake import DefinitionRow
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
+from tidegate.pipelines.sql.compile import Pipeline
 
-STAGED, PUBLISHED = (dg.AssetKey(["clicks", name]) for name in ("enriched_click_staged", "enriched_click"))
+CLICKS, USERS, STAGED, PUBLISHED = (
+    dg.AssetKey(["clicks", name]) for name in ("click_event", "user_info", "enriched_click_staged", "enriched_click")
+)
 DAEMON_ROUND_S = 5
 """Dagster's daemon goes through all sensors once in so long."""
 
@@ -35,10 +45,17 @@ class Daemon:
     instance: dg.DagsterInstance
     cursor: str | None = None
     now: float = 1_800_000_000.0
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
     definitions: dg.Definitions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.definitions = build_pipeline_definitions(pipeline("block"), lake=self.lake)
+        self.load(pipeline("block"))
+
+    def load(self, *pipelines: Pipeline, presentation: Presentation | None = None) -> None:
+        """Load the code location anew, with these pipelines."""
+        self.pipelines = {found.name: found for found in pipelines}
+        made = [build_pipeline_definitions(found, lake=self.lake, look=presentation) for found in pipelines]
+        self.definitions = dg.Definitions.merge(*made)
 
     def look(self, later: float = 10.0) -> list[Any]:
         """One look, `later` seconds after the last one; what it reports."""
@@ -52,9 +69,20 @@ class Daemon:
         self.now += later
         repository = self.definitions.get_repository_def()
         context = dg.build_sensor_context(self.instance, cursor=self.cursor, repository_def=repository)
-        found = look(context, {"clicks", "damaged"}, self.now)
+        found = look(context, self.pipelines, self.now)
         self.cursor = found.cursor
         return list(found.asset_events)
+
+    def status(self) -> dict[str, str]:
+        """What Dagster says of each asset of the pipeline: its status, and the causes if it is out of date."""
+        graph = self.definitions.get_repository_def().asset_graph
+        context = LoadingContextForTest(self.instance)
+        found = CachingStaleStatusResolver(self.instance, graph, context)
+        shown = {}
+        for key in graph.materializable_asset_keys:
+            causes = [cause.reason for cause in found.get_stale_causes(key)]
+            shown[key.path[-1]] = ": ".join([found.get_status(key).value, *causes])
+        return {name: said for name, said in shown.items() if name not in ("maintenance", "reconcile")}
 
 
 @pytest.fixture
@@ -73,15 +101,25 @@ def publish(rows: HandmadeLake, *epochs: int) -> None:
 
 
 def materialised(events: list[Any]) -> list[tuple[Any, ...]]:
-    """(asset, epoch, rows) of the materialisations."""
-    found = [event for event in events if isinstance(event, dg.AssetMaterialization)]
+    """(asset, epoch, epochs, rows) of the materialisations of the published asset."""
+    found = [event for event in made(events) if event.asset_key == PUBLISHED]
     names = ("epoch", "epochs published", "rows published")
     return [(item.asset_key, *map(facts(item.metadata).get, names)) for item in found]
 
 
+def made(events: list[Any]) -> list[dg.AssetMaterialization]:
+    """The materialisations, in order."""
+    return [event for event in events if isinstance(event, dg.AssetMaterialization)]
+
+
+def epochs(events: list[Any]) -> list[tuple[str, Any]]:
+    """(asset, epoch) of the materialisations."""
+    return [(item.asset_key.path[-1], facts(item.metadata).get("epoch")) for item in made(events)]
+
+
 def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: value.value for name, value in metadata.items()}
-    return {**shown, **shown["details"]}
+    return {**shown, **shown.get("details", {})}
 
 
 def checked(events: list[Any]) -> list[tuple[Any, ...]]:
@@ -142,11 +180,13 @@ def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: H
     publish(rows, 1)
     daemon.look()
     rows.epoch(2, {"rows": 7, "unmatched:key-absent@user_info": 2}, REASON)
-    (held,) = [item for item in daemon.look() if item.check_name == "gate"]
+    shown = daemon.look()
+    assert epochs(shown) == [("enriched_click_staged", 2)]
+    (held,) = [item for item in shown if isinstance(item, dg.AssetCheckEvaluation) and item.check_name == "gate"]
     assert (held.asset_key, held.passed, held.metadata["epoch"].value) == (STAGED, False, 2)
     assert held.blocking
     assert held.metadata["reasons"].value == "2 rows have no match."
-    assert f"--lake {daemon.lake}" in held.metadata["next"].value
+    assert f"--lake {daemon.lake}" in str(held.metadata["next"].value)
     assert daemon.look(600) == []
     daemon.cursor = None
     assert daemon.look(600) == []
@@ -169,20 +209,26 @@ def test_a_check_of_ones_own_on_the_staged_asset_is_left_alone(daemon: Daemon, r
     assert [event.check_name for event in found] == ["gate", "gate"]
 
 
+def described(rows: HandmadeLake, epoch: int) -> dict[str, Any]:
+    """The metadata of the published asset after an epoch."""
+    plan = stored_plan(rows.lake.epochs.rows(rows.owner)[-1])
+    (staged,) = rows.lake.staged.rows(rows.owner, epoch=epoch)
+    (verdict,) = rows.lake.verdicts.rows(rows.owner, epoch=epoch)
+    return of_epochs(plan, [staged], verdict, 0, Places(Location(rows.root), rows.insert.id))
+
+
 def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1, 2)
-    plan = stored_plan(rows.lake.epochs.rows(rows.owner)[-1])
-    (staged,) = rows.lake.staged.rows(rows.owner, epoch=2)
-    (verdict,) = rows.lake.verdicts.rows(rows.owner, epoch=2)
-    shown = of_epochs(plan, [staged], verdict, 0, Places(Location(daemon.lake), rows.insert.id))
+    shown = described(rows, 2)
 
     @dg.asset(key=PUBLISHED)
     def published() -> dg.MaterializeResult:
         return dg.MaterializeResult(metadata=shown)
 
     assert dg.materialize([published], instance=daemon.instance).success
+    assert PUBLISHED not in [event.asset_key for event in daemon.look(600)]
     assert daemon.look(600) == []
-    (known,) = Cursor.of(daemon.cursor).reported.values()
+    known = Cursor.of(daemon.cursor).reported["clicks/enriched_click"]
     assert known.held == "", "Dagster has no result of the gate at all: no later look asks for one"
     publish(rows, 3)
     assert materialised(daemon.look(600)) == [(PUBLISHED, 3, 1, 5)]
@@ -206,12 +252,13 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
     other = handmade(daemon.lake.parent / "other")
     damaged = on_lake(pipeline("block", name="damaged"), lake=other.lake.root)
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
+    daemon.pipelines["damaged"] = damaged.pipeline
     publish(other, 1)
     for log in Path(other.lake.control / "epochs" / "_delta_log").glob("*.json"):
         log.write_text("{")
     publish(rows, 1)
     assert materialised(daemon.look()) == [(PUBLISHED, 1, 1, 5)]
-    assert set(json.loads(daemon.cursor or "")) == {"clicks/enriched_click", "damaged/enriched_click"}
+    assert {"clicks/enriched_click", "damaged/enriched_click"} <= set(json.loads(daemon.cursor or ""))
 
 
 def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
@@ -224,3 +271,228 @@ def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
     assert materialised(daemon.look(60)) == [(PUBLISHED, 4, 3, 15)]
     publish(rows, 5, 6, 7, 8)
     assert materialised(daemon.look(60)) == [(PUBLISHED, 8, 1, 5)]
+
+
+ASSETS = ("click_event", "user_info", "enriched_click_staged", "enriched_click")
+FRESH = dict.fromkeys(ASSETS, "FRESH")
+NEW_CODE = "STALE: has a new code version"
+
+
+def landed(rows: HandmadeLake, *epochs: int) -> None:
+    """Epochs of both source tables, of which the first one of the build flips it."""
+    for epoch in epochs:
+        rows.landed("user_info", epoch, 3, flip=1, at=round(time() * 1000))
+        rows.landed("click_event", epoch, 7, at=round(time() * 1000))
+
+
+class Service(HandmadeLake):
+    """Plans epochs as the runner does, by what the INSERT computes."""
+
+    def planned_row(self, *args: Any, **given: Any) -> ReleasePlan:
+        return replace(super().planned_row(*args, **given), computes=computes(self.pipeline, self.insert))
+
+
+def changed(old: str = "upper(gender)", new: str = "lower(gender)") -> Pipeline:
+    """The pipeline of a script that was changed."""
+    return replace(compile_script(script("block").replace(old, new)), name="clicks")
+
+
+def define(rows: HandmadeLake, found: Pipeline, number: int, since: int) -> None:
+    """Store the definition of the clicks, as who lands them does it."""
+    form = json.loads(json.dumps(table_form(found, found.table("click_event"))))
+    row = DefinitionRow("click_event", 1, number, since, 0, digest_of(form), form)
+    rows.lake.definitions.append([row], application="definition", version=number)
+
+
+def test_what_is_published_outside_of_dagster_is_up_to_date(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1)
+    publish(rows, 1)
+    assert epochs(daemon.look()) == [(name, 1) for name in ASSETS]
+    assert daemon.status() == FRESH
+    landed(rows, 2)
+    publish(rows, 2)
+    assert daemon.look() == [], "at most once a minute"
+    assert epochs(daemon.look(60)) == [(name, 2) for name in ASSETS]
+    assert daemon.status() == FRESH
+    daemon.cursor = None
+    assert daemon.look(600) == [], "the service, or Dagster, was started again"
+
+
+def test_what_has_landed_is_shown_before_anything_is_published(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1, 2)
+    found = daemon.look()
+    assert epochs(found) == [("click_event", 2), ("user_info", 2)]
+    shown = facts(made(found)[1].metadata)
+    assert shown["summary"] == "flipped; 6 rows landed in 2 epochs, outside of Dagster"
+    assert (shown["dagster/row_count"], shown["flipped"], shown["lag (ms)"]) == (6, 1, 5)
+    landed(rows, 3)
+    assert daemon.look() == []
+    assert [facts(event.metadata)["rows landed"] for event in made(daemon.look(60))] == [7, 3]
+
+
+def test_a_table_to_which_nothing_came_is_up_to_date_too(daemon: Daemon, rows: HandmadeLake):
+    rows.landed("click_event", 1, 7)
+    assert epochs(daemon.look()) == [("click_event", 1)], "nobody has begun to read the other one"
+    publish(rows, 1)
+    assert epochs(daemon.look()) == [("user_info", None), ("enriched_click_staged", 1), ("enriched_click", 1)]
+    assert daemon.status() == FRESH
+    assert daemon.look(600) == []
+
+
+def test_a_changed_script_is_out_of_date_until_something_is_published_by_it(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.look()
+    daemon.load(changed())
+    out_of_date = {**FRESH, "enriched_click_staged": NEW_CODE, "enriched_click": NEW_CODE}
+    assert daemon.status() == out_of_date
+    publish(rows, 2)
+    daemon.look(60)
+    assert daemon.status() == out_of_date, "the service goes on with the script as it was"
+    service = Service(rows.root, changed())
+    publish(service, 3)
+    daemon.look(60)
+    assert daemon.status() == FRESH
+    daemon.load(pipeline("block"))
+    publish(service, 4)
+    daemon.look(60)
+    assert daemon.status() == out_of_date, "Dagster has loaded the older one"
+
+
+def test_a_changed_table_is_out_of_date_until_something_lands_by_it(daemon: Daemon, rows: HandmadeLake):
+    new = changed("item_id INTEGER,\n    proctime", "item_id INTEGER,\n    page STRING,\n    proctime")
+    define(rows, pipeline("block"), 1, since=1)
+    landed(rows, 1)
+    daemon.look()
+    daemon.load(new)
+    assert daemon.status()["click_event"] == NEW_CODE
+    landed(rows, 2)
+    define(rows, new, 2, since=3)
+    daemon.look(60)
+    assert daemon.status()["click_event"] == NEW_CODE, "what has landed is of the definition before"
+    landed(rows, 3)
+    daemon.look(60)
+    assert daemon.status()["click_event"] == "FRESH"
+    daemon.load(pipeline("block"))
+    landed(rows, 4)
+    daemon.look(60)
+    assert daemon.status()["click_event"] == "FRESH", "a script may declare fewer columns: all of them land"
+
+
+def test_what_was_reported_without_versions_is_reported_again_once(daemon: Daemon, rows: HandmadeLake):
+    """By an older Tidegate, of which the cursor is too; and by hand in Dagster's UI."""
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.instance.report_runless_asset_event(dg.AssetMaterialization(PUBLISHED, metadata=described(rows, 1)))
+    daemon.cursor = json.dumps({"clicks/enriched_click": {"generation": 1, "epoch": 1, "at": 0.0, "held": ""}})
+    assert daemon.status()["enriched_click"] == "STALE: has a new input"
+    assert epochs(daemon.look()) == [(name, 1) for name in ASSETS]
+    assert daemon.status() == FRESH
+    assert daemon.look(600) == []
+
+
+def test_a_run_of_dagster_that_finds_nothing_new(daemon: Daemon, rows: HandmadeLake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TidegateResource, "session", lambda *_: no_spark())
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.look()
+    assert daemon.definitions.resolve_job_def("clicks").execute_in_process(instance=daemon.instance).success
+    assert daemon.status() == FRESH
+    daemon.cursor = None
+    assert daemon.look(600) == []
+    landed(rows, 2)
+    publish(rows, 2)
+    assert epochs(daemon.look(600)) == [(name, 2) for name in ASSETS]
+    assert daemon.status() == FRESH
+
+
+def test_a_run_of_dagster_between_two_reports(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.look()
+    landed(rows, 2)
+    publish(rows, 2)
+    graph = daemon.definitions.get_repository_def().asset_graph
+    specs = [
+        dg.AssetSpec(key, deps=sorted(graph.get(key).parent_keys), code_version=graph.get(key).code_version)
+        for key in (CLICKS, USERS, STAGED, PUBLISHED)
+    ]
+
+    @dg.multi_asset(specs=specs)
+    def run() -> Iterator[dg.MaterializeResult]:
+        for spec in specs:
+            yield dg.MaterializeResult(asset_key=spec.key, metadata={"generation": 1, "epoch": 2})
+
+    assert dg.materialize([run], instance=daemon.instance).success
+    assert daemon.status() == FRESH
+    assert made(daemon.look(600)) == []
+    landed(rows, 3)
+    publish(rows, 3)
+    assert epochs(daemon.look(600)) == [(name, 3) for name in ASSETS]
+    assert daemon.status() == FRESH
+
+
+def test_what_the_gate_holds_is_staged_and_not_published(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1)
+    service = Service(rows.root, changed())
+    service.epoch(1, {"rows": 7}, REASON)
+    daemon.look()
+    nothing = {**FRESH, "enriched_click": "MISSING"}
+    assert daemon.status() == {**nothing, "enriched_click_staged": NEW_CODE}
+    daemon.load(changed())
+    assert daemon.status() == nothing
+    service.epoch(2, {"rows": 7, "to:publish": 7}, supersedes=1, publish=True)
+    daemon.look()
+    assert daemon.status() == FRESH
+    daemon.load(pipeline("block"))
+    rows.epoch(3, {"rows": 7}, REASON)
+    daemon.look()
+    assert daemon.status() == {**FRESH, "enriched_click": f"{NEW_CODE}: has a new dependency data version"}
+
+
+def test_what_is_published_before_a_held_epoch_leaves_the_held_one_staged(daemon: Daemon, rows: HandmadeLake):
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.look()
+    publish(rows, 2)
+    rows.epoch(3, {"rows": 7}, REASON)
+    assert epochs(daemon.look(20)) == [("enriched_click_staged", 3)]
+    assert epochs(daemon.look(60)) == [("enriched_click", 2)]
+    assert checked(daemon.look()) == []
+    assert daemon.status() == FRESH
+
+
+def test_keys_that_a_person_has_chosen(daemon: Daemon, rows: HandmadeLake):
+    def under_mart(asset: Any) -> dg.AssetSpec:
+        return asset.spec.replace_attributes(key=asset.spec.key.with_prefix("mart"))
+
+    daemon.load(pipeline("block"), presentation=Presentation(translate=under_mart))
+    landed(rows, 1)
+    publish(rows, 1)
+    assert {event.asset_key.path[0] for event in made(daemon.look())} == {"mart"}
+    assert daemon.status() == FRESH
+
+
+def test_a_table_that_is_made_elsewhere(daemon: Daemon, rows: HandmadeLake):
+    daemon.load(pipeline("block"), presentation=Presentation(exclude=("user_info",)))
+    landed(rows, 1)
+    publish(rows, 1)
+    daemon.instance.report_runless_asset_event(dg.AssetMaterialization(USERS))
+    assert epochs(daemon.look()) == [(name, 1) for name in ASSETS if name != "user_info"]
+    assert daemon.status() == {name: said for name, said in FRESH.items() if name != "user_info"}
+
+
+def test_two_inserts_of_one_table(daemon: Daemon, rows: HandmadeLake):
+    text = script("block")
+    made_by, insert = text[text.index("CREATE TABLE enriched_click") :].split("INSERT", 1)
+    second = f"{made_by}INSERT{insert}".replace("enriched_click", "again")
+    both = replace(compile_script(text + second), name="clicks")
+    daemon.load(both)
+    other = HandmadeLake(rows.root, replace(both, inserts=both.inserts[1:]), watermark=None)
+    landed(rows, 1)
+    publish(rows, 1)
+    assert len(made(daemon.look())) == 4
+    assert daemon.status() == {**FRESH, "again": "MISSING", "again_staged": "MISSING"}
+    publish(other, 1)
+    assert epochs(daemon.look()) == [("again_staged", 1), ("again", 1)]
+    assert daemon.status() == {**FRESH, "again": "FRESH", "again_staged": "FRESH"}
