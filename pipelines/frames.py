@@ -62,6 +62,21 @@ def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
+def settings_of_thread(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Run the queries of this thread under other settings, as far as Spark's tasks look at them, and where the session
+    has none of its own: a query that runs in another thread, or that somebody has set them for, goes on as it would."""
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in values}
+    try:
+        for key, value in values.items():
+            context.setLocalProperty(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away
+
+
+@contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Plan and run queries under other settings of the session while the block runs."""
     before = {key: spark.conf.get(key) for key in values}

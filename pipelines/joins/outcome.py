@@ -46,6 +46,10 @@ VIOLATED = "violated:"
 """In front of the name of the severest constraint that the row violates."""
 
 
+WITHOUT_TIME = len(WHYS)
+"""What `_why<number>` holds in event time where the row has no time, whatever its key."""
+
+
 def why_number(name: str) -> int:
     """The number of one of WHYS, which is what `_why<number>` holds."""
     return WHYS.index(name)

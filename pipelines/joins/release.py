@@ -20,10 +20,34 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.frames import as_views
-from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, PREDICATE, TIME_NULL, WHERE, Outcomes, ask, why_number
+from tidegate.pipelines.frames import as_views, settings_of_thread
+from tidegate.pipelines.joins.outcome import (
+    DISCARDED,
+    MATCHED,
+    PREDICATE,
+    TIME_NULL,
+    WHERE,
+    WITHOUT_TIME,
+    Outcomes,
+    ask,
+    why_number,
+)
 from tidegate.pipelines.joins.query import Query, flat, split_where
-from tidegate.pipelines.joins.task import OWN, PACKED, Frame, Groups, Meeting, Pass, ProbeColumns, Reading, frames_of
+from tidegate.pipelines.joins.task import (
+    BYTES_BACK,
+    OWN,
+    PACKED,
+    ROW,
+    UNMEASURED,
+    Frame,
+    Groups,
+    Meeting,
+    Pass,
+    ProbeColumns,
+    Reading,
+    fixed_width,
+    frames_of,
+)
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
@@ -75,11 +99,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class Joining:
-    """The join of one INSERT over its `tables` (by name)."""
+    """The join of one INSERT over its `tables` (by name). Unless its rows are known to be `wide`, a task raises
+    RowsTooWide where they are."""
 
     insert: Insert
     tables: Mapping[str, Table]
     release: Release
+    wide: bool = False
 
     # --- columns -------------------------------------------------------------------------------------------------
 
@@ -157,7 +183,7 @@ class Joining:
         """What Spark is shown: what it evaluates, and what an outcome follows from."""
         texts = [*self._expressions(without=self._plain), *self._keys_from(len(self._groups[0]))]
         found = {flat(alias, name) for alias, types in self._types.items() for name in _named(alias, types, texts)}
-        return found | {"_instant", "_probe_time", *(f"_why{number}" for number in range(len(self.insert.joins)))}
+        return found | {"_instant", *(f"_why{number}" for number in range(len(self.insert.joins)))}
 
     def _tested(self, numbers: Iterable[int]) -> list[str]:
         """The columns that the rest of ON of some joins changes: see `_test`."""
@@ -225,7 +251,17 @@ class Joining:
                 work, columns = self._pass(group, names, builds, columns)
                 rows = _mapped(rows, frames_of, work, columns)
             found = _mapped(self._sql(rows, self._groups[-1], self._conclude), frames_of, None, {}, writer)
-        return merged([row["result"] for row in found.collect()], self.insert, self.release)
+        with settings_of_thread(spark, UNMEASURED if self._measured and probe.rows is None else {}):
+            return merged([row["result"] for row in found.collect()], self.insert, self.release)
+
+    @property
+    def _measured(self) -> bool:
+        """Whether the bytes of a batch that Spark hands on follow from what it was handed, which a task bounds: each
+        result has a width of its type."""
+        results = [item.spark_type for item in self.insert.projections if item.name not in self._plain]
+        for join in self.insert.joins[len(self._groups[0]) :]:
+            results += [self.tables[join.build].column(key.column).spark_type for key in join.keys]
+        return not self.wide and all(map(fixed_width, results))
 
     @property
     def _columns_alone(self) -> bool:
@@ -240,7 +276,7 @@ class Joining:
     def _key(self, numbers: Sequence[int], tested: Sequence[str], query: Query) -> None:
         """Add the keys of some joins, in the place of all that Spark was shown."""
         keys = {name: text for number in numbers for name, text in self._keys(number).items()}
-        query.select("keyed", keys, keep=[PACKED, *map(quoted, tested)])
+        query.select("keyed", keys, keep=[ROW, PACKED, *map(quoted, tested)])
 
     def _keys(self, number: int) -> dict[str, str]:
         """SQL of a join's keys, as values of the build's types; and whether one is of none of them, so that nothing is
@@ -278,7 +314,8 @@ class Joining:
             gone |= flats - set(self._plain.values())
         shown = [name for name in columns if name in asked or name in tested]
         handed_on = [name for name in columns if name not in gone]
-        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, missed), columns
+        at_once = None if self.wide else BYTES_BACK
+        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, missed, at_once), columns
 
     def _read(
         self, spark: SparkSession, probe: Probe, work: Pass, columns: Columns, writer: Writer | None = None
@@ -312,7 +349,7 @@ class Joining:
     ) -> DataFrame:
         """What the rest of ON says of the joins that were just looked up, then what `then` adds."""
         with as_views({"rows": rows}) as views:
-            query = Query(views["rows"], [PACKED, *map(quoted, rows.columns[:-1])])
+            query = Query(views["rows"], list(map(quoted, rows.columns)))
             for alias, types in self._types.items():
                 if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
                     query.scope[alias] = there
@@ -347,13 +384,13 @@ class Joining:
             f"IF({asked}, NULL, {where})" if insert.conditions else "NULL" for asked in ("_of_probe", "_of_all")
         )
         if insert.time == "event":
-            left_out += f", IF(_probe_time IS NULL, {known.number(TIME_NULL)}, NULL)"
+            left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
         by = [left_out, lost, rest, missing] if release.on_unmatched == "publish" else [left_out, missing, rest]
         outcome = f"coalesce({', '.join(by)}, {matched})"
         if release.discard:
             outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
         query.select("concluded", {"_outcome": outcome})
-        own = [PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
+        own = [ROW, PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
         if any("_instant" in each.condition for each in insert.constraints):
             own.append("_instant")
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
@@ -397,4 +434,4 @@ def _mapped(
 
     if writer is not None or work is None:
         return rows.mapInArrow(call, "result STRING")
-    return rows.mapInArrow(call, ddl({**{name: columns[name] for name in work.shown}, PACKED: "BINARY"}))
+    return rows.mapInArrow(call, ddl({**{name: columns[name] for name in work.shown}, ROW: "INT", PACKED: "BINARY"}))

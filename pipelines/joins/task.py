@@ -25,7 +25,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.joins.outcome import BEFORE_FIRST, BEYOND_RETENTION, DELETED, KEY_ABSENT, KEY_NULL, why_number
+from tidegate.pipelines.joins.outcome import (
+    BEFORE_FIRST,
+    BEYOND_RETENTION,
+    DELETED,
+    KEY_ABSENT,
+    KEY_NULL,
+    WITHOUT_TIME,
+    why_number,
+)
 from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
@@ -47,6 +55,16 @@ PACKED = "_packed"
 """The columns that Spark is not shown: in the first row of a batch those of all its rows, as an Arrow stream; NULL in
 the others. Between two tasks Spark only projects, so the rows come back as many as they were and in their order, and
 each meets its own again."""
+
+ROW = "_row"
+"""The number of a row in its task, from 0 on (INT; after 2^31 rows it goes on below 0): the next task sees by it that
+no row was lost and none is in the place of another."""
+
+ROWS_BACK, BYTES_BACK, FEW_BACK = 1 << 14, 64 << 20, 1 << 8
+"""So many rows, of so many bytes, Spark hands on in one batch, at most; so many where they are wider than that."""
+UNMEASURED = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
+"""With a limit in bytes Spark looks how large a batch is after each row that it adds to it, which is a quarter of its
+time. In its place a task looks at what it hands to Spark, once a batch: see `Pass.batches`."""
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A fact of a landed row, and the lake's column that it is."""
@@ -185,8 +203,8 @@ def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
         yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def packed(shown: Frame, rest: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of `shown`, and those of `rest` as one more."""
+def packed(shown: Frame, rest: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
+    """The columns of `shown`, those of `rest` as one more, and the numbers of the rows, from `first` on."""
     rest = pa.RecordBatch.from_pydict(dict(zip(rest.schema.names, map(_short, rest.columns), strict=True)))
     sink, rows = pa.BufferOutputStream(), rest.num_rows
     with pa.ipc.new_stream(sink, rest.schema) as stream:
@@ -195,25 +213,32 @@ def packed(shown: Frame, rest: pa.RecordBatch) -> pa.RecordBatch:
     offsets, valid = np.full(rows + 1, data.size, np.int32), np.zeros(-(-rows // 8), np.uint8)
     offsets[0], valid[0] = 0, 1
     buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), data]
-    return pa.RecordBatch.from_pydict({**shown, PACKED: pa.Array.from_buffers(pa.binary(), rows, buffers)})
+    own = {ROW: _numbers(first, rows), PACKED: pa.Array.from_buffers(pa.binary(), rows, buffers)}
+    return pa.RecordBatch.from_pydict({**shown, **own})
+
+
+def _numbers(first: int, rows: int) -> pa.Array:
+    return pa.array(np.arange(first, first + rows).astype(np.int32))
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows with what was packed of them, however Spark has cut the batches since. Raises LakeError."""
-    missing, rest = 0, pa.RecordBatch.from_pydict({})
+    seen, missing, rest = 0, 0, pa.RecordBatch.from_pydict({})
     for batch in batches:
         if PACKED not in batch.schema.names:
             yield batch
             continue
-        packs, shown, start = batch[PACKED], batch.drop_columns([PACKED]), 0
+        if not batch[ROW].equals(_numbers(seen, batch.num_rows)):
+            raise _lost()
+        seen += batch.num_rows
+        packs, shown, start = batch[PACKED], batch.drop_columns([ROW, PACKED]), 0
         while start < batch.num_rows:
-            begins = not missing
-            if begins and (pack := packs[start].as_buffer()) is not None:
+            if not missing:
+                if (pack := packs[start].as_buffer()) is None:
+                    raise _lost()
                 rest = pa.ipc.open_stream(pack).read_next_batch()
                 missing = rest.num_rows
             rows = min(missing, batch.num_rows - start)
-            if not rows or rows - packs.slice(start, rows).null_count != begins:
-                raise _lost()
             own = rest.slice(rest.num_rows - missing, rows)
             columns = [*shown.slice(start, rows).columns, *own.columns]
             yield pa.RecordBatch.from_arrays(columns, [*shown.schema.names, *own.schema.names])
@@ -261,16 +286,15 @@ class Meeting:
         at = frame["_probe_time"].fill_null(0).to_numpy() if self.event else None
         found = self._index.find(keys, at)
         why = _WHY.take(found.what)
-        if at is not None:
-            if self.horizon is not None:
-                why[(why != why_number(KEY_ABSENT)) & (at < self.horizon)] = why_number(BEYOND_RETENTION)
-            if frame["_probe_time"].null_count:
-                why[flags(frame["_probe_time"].is_null())] = why_number(KEY_ABSENT)
+        if at is not None and self.horizon is not None:
+            why[(why != why_number(KEY_ABSENT)) & (at < self.horizon)] = why_number(BEYOND_RETENTION)
         for key in keys:
             if key.null_count:
                 why[flags(key.is_null())] = why_number(KEY_NULL)
         if self.other is not None:
             why[flags(frame[self.other].fill_null(False))] = why_number(KEY_ABSENT)
+        if at is not None and frame["_probe_time"].null_count:
+            why[flags(frame["_probe_time"].is_null())] = WITHOUT_TIME
         met = why == _MATCH
         epochs = self._index.numbers("epochs", found)
         outside = epochs > self.index.epoch
@@ -293,7 +317,8 @@ class Pass:
     beside them packed.
 
     `instant`: ms, UTC; None where nobody asks. `missed`: the columns that say of which rows a version is missing that
-    they are quarantined for, where no other row can be quarantined but one without a time; else None.
+    they are quarantined for, where no other row can be quarantined but one without a time; else None. `at_once`: of
+    so many bytes ROWS_BACK rows may be that Spark is handed; None: of any.
     """
 
     meetings: tuple[Meeting, ...]
@@ -301,10 +326,11 @@ class Pass:
     shown: tuple[str, ...] = ()
     instant: int | None = None
     missed: tuple[str, ...] | None = None
+    at_once: int | None = None
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         width = max(sum(meeting.width for meeting in self.meetings), 1.0)
-        size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 10_000)
+        size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 1)
         for frame in _pieces(frames, size):
             for meeting in self.meetings:
                 meeting.meet(frame)
@@ -322,14 +348,26 @@ class Pass:
         return "_probe_time" not in frame or not frame["_probe_time"].null_count
 
     def batches(self, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
-        """The rows for Spark."""
+        """The rows for Spark. Raises RowsTooWide if it could not hand as many of them on at once as it would."""
+        first, window, size = 0, 0, 0
         for frame in self.over(frames):
             shown = {name: _for_spark(frame[name]) for name in self.shown}
             rest = pa.RecordBatch.from_pydict({name: frame[name] for name in self.columns if name in frame})
             rows = min(BATCH, PACKED_BYTES * rest.num_rows // max(rest.nbytes, 1) + 1)
             for start in range(0, rest.num_rows, rows):
                 some = {name: column.slice(start, rows) for name, column in shown.items()}
-                yield packed(some, rest.slice(start, rows))
+                batch = packed(some, rest.slice(start, rows), first)
+                if first // ROWS_BACK > window:
+                    window, size = first // ROWS_BACK, 0
+                size += batch.nbytes
+                if self.at_once is not None and size > self.at_once:
+                    raise RowsTooWide
+                first += batch.num_rows
+                yield batch
+
+
+class RowsTooWide(Exception):
+    """ROWS_BACK rows have more bytes than they may have."""
 
 
 def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
@@ -346,6 +384,12 @@ def _short(column: pa.Array) -> pa.Array:
     used = pa.array(np.flatnonzero(np.bincount(column.indices.drop_null().to_numpy(), minlength=1)))
     indices = pc.index_in(column.indices.cast(pa.int64()), value_set=used)  # type: ignore[attr-defined]
     return pa.DictionaryArray.from_arrays(indices.cast(column.type.index_type), column.dictionary.take(used))
+
+
+def fixed_width(spark_type: str) -> bool:
+    """Whether each value of a type takes as much as any other."""
+    kind = arrow_type(spark_type)
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
 def _for_spark(column: pa.Array) -> pa.Array:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.frames import by_number
+from tidegate.pipelines.frames import by_number, settings_of_thread
 
 
 def squares(number: int) -> Iterator[pa.RecordBatch]:
@@ -25,6 +26,37 @@ def test_each_number_is_in_one_task(spark: SparkSession, tasks: int) -> None:
 
 def test_no_numbers_no_rows(spark: SparkSession) -> None:
     assert by_number(spark, squares, 0, "n BIGINT", 0).collect() == []
+
+
+def rows_at_once(spark: SparkSession) -> list[int]:
+    """Of how many rows the batches of five are that Spark hands to a task of Python's."""
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": pa.array([batch.num_rows], pa.int32())})
+
+    return [row["n"] for row in spark.range(0, 5, 1, 1).mapInArrow(counted, "n INT").collect()]
+
+
+def test_a_setting_of_a_thread_is_seen_by_its_queries_alone(spark: SparkSession) -> None:
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    small = {name: "1"}
+    with settings_of_thread(spark, small):
+        bounded = not spark.version.startswith("4.0.")  # whose tasks have no such limit
+        assert rows_at_once(spark) == ([1] * 5 if bounded else [5])
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(rows_at_once, spark).result() == [5]
+        assert spark.conf.get(name) != "1"
+        spark.conf.set(name, "64MB")  # somebody's own
+        try:
+            assert rows_at_once(spark) == [5]
+        finally:
+            spark.conf.unset(name)
+        with pytest.raises(ZeroDivisionError), settings_of_thread(spark, {name: "2"}):
+            raise ZeroDivisionError
+        assert spark.sparkContext.getLocalProperty(name) == "1"
+    assert spark.sparkContext.getLocalProperty(name) is None
+    assert rows_at_once(spark) == [5]
 
 
 def test_no_source_is_a_python_data_source() -> None:

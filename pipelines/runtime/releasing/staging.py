@@ -10,8 +10,9 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,7 +23,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Build, Joining, Probe
-from tidegate.pipelines.joins.task import dealt, row_groups
+from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, dealt, row_groups
 from tidegate.pipelines.joins.writer import Release, Staged
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -103,15 +104,19 @@ def proof_columns(insert: Insert) -> dict[str, str]:
     return {**found, "_matched": "BOOLEAN", "_reason": "STRING"}
 
 
-OF_MAPS = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-"""A release without a shuffle has nothing that Spark could plan anew."""
+def _settings(*, wide: bool) -> dict[str, str]:
+    """Those of a release without a shuffle, which has nothing that Spark could plan anew."""
+    rows = FEW_BACK if wide else ROWS_BACK
+    return {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows)}
+
 
 ROWS_PER_TASK = 1_000_000
 
 
 @dataclass(frozen=True)
 class Stager:
-    """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared."""
+    """Stages the plans of one INSERT. `ready`: the tables that this process has found to be there and as declared.
+    `wide`: the targets whose rows were too wide for many at once."""
 
     on_lake: InsertOnLake
     spark: Callable[[], SparkSession]
@@ -119,6 +124,7 @@ class Stager:
     progress: Progress
     ready: set[Location]
     definitions: Definitions | None = None
+    wide: ClassVar[set[Location]] = set()
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
@@ -127,7 +133,13 @@ class Stager:
         attempt = new_attempt(plan)
         folders = self.on_lake.lake.new_attempt(self.on_lake.target, self.on_lake.insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
-            staged = self._written(spark, plan, folders)
+            try:
+                staged = self._written(spark, plan, folders)
+            except PySparkException as error:
+                if RowsTooWide.__name__ not in str(error) or self.on_lake.target_path in self.wide:
+                    raise
+                self.wide.add(self.on_lake.target_path)
+                return self.stage(plan)
         if staged.unclear:
             raise LakeError(
                 f"{plan.probe} has several rows of one place (epoch, op, split, offset), or none, so "
@@ -172,9 +184,11 @@ class Stager:
         rows = self._probe(spark, plan, Stream(self.on_lake.lake, probe))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(pipeline.table(plan.probe)))
-        with settings(spark, {} if plan.lots else OF_MAPS):
+        wide = self.on_lake.target_path in self.wide
+        with settings(spark, {} if plan.lots else _settings(wide=wide)):
             texts = {kind: str(folder) for kind, folder in folders.items()}
-            return Joining(insert, pipeline.tables, release).staged(spark, rows, builds, texts)
+            joining = Joining(insert, pipeline.tables, release, wide or bool(plan.lots))
+            return joining.staged(spark, rows, builds, texts)
 
     def _probe(self, spark: SparkSession, plan: ReleasePlan, landed: Stream) -> Probe:
         """The landed rows that a plan releases."""

@@ -8,7 +8,19 @@ import pytest
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.joins.query import flat
-from tidegate.pipelines.joins.task import PACKED, PACKED_BYTES, PLACE, Pass, frames_of, packed
+from tidegate.pipelines.joins.task import (
+    PACKED,
+    PACKED_BYTES,
+    PLACE,
+    ROW,
+    ROWS_BACK,
+    Frame,
+    Pass,
+    RowsTooWide,
+    fixed_width,
+    frames_of,
+    packed,
+)
 
 ROWS = 10
 
@@ -20,7 +32,7 @@ def _table() -> pa.Table:
     columns = {"id": pa.array(numbers), "label": label, "none": pa.nulls(ROWS, pa.int64()), "nested": [[1], None] * 5}
     rest = pa.RecordBatch.from_pydict(columns)
     shown = pa.array([number * 10 for number in numbers])
-    batches = [packed({"shown": shown.slice(first, 4)}, rest.slice(first, 4)) for first in range(0, ROWS, 4)]
+    batches = [packed({"shown": shown.slice(first, 4)}, rest.slice(first, 4), first) for first in range(0, ROWS, 4)]
     return pa.Table.from_batches(batches).combine_chunks()
 
 
@@ -41,7 +53,19 @@ def test_rows_of_which_nothing_is_shown_come_back() -> None:
     assert frame["id"].to_pylist() == [1, 2]
 
 
-@pytest.mark.parametrize("rows", [[*range(1, 10)], [*range(9)], [0, 1, 2, 4], [0, 0, 1, 2, 3], [4, 5, 6, 7, 0, 1, 2]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*range(1, 10)],
+        [*range(9)],
+        [0, 1, 2, 4],
+        [0, 0, 1, 2, 3],
+        [4, 5, 6, 7, 0, 1, 2],
+        [4, 5, 6, 7, 0, 1, 2, 3],
+        [0, 2, 1, 3],
+        [4, 5, 6, 7],
+    ],
+)
 def test_other_rows_than_spark_was_handed_are_refused(rows: list[int]) -> None:
     with pytest.raises(LakeError, match="Spark has given back other rows"):
         list(frames_of(_table().take(rows).to_batches()))
@@ -60,9 +84,43 @@ def test_a_dictionary_is_packed_as_far_as_a_batch_needs_it() -> None:
 def test_batches_are_of_few_rows_where_rows_are_large() -> None:
     frame = {"shown": pa.array(range(2_000)), "text": pa.array(["x" * 10_000] * 2_000)}
     batches = list(Pass((), ("text",), ("shown",)).batches([frame]))
+    assert [batch[ROW][0].as_py() for batch in batches[:3]] == [0, 27, 54]
     assert [batch.num_rows for batch in batches[:2]] == [27, 27]
     assert sum(batch.num_rows for batch in batches) == 2_000
     assert max(batch[PACKED].nbytes for batch in batches) < PACKED_BYTES + 20_000
+
+
+SIZE = 1 << 20
+NARROW = {"text": pa.array(["x"] * ROWS_BACK)}
+HALF = {"text": pa.array(["x" * (SIZE // 200)] * 110)}
+
+
+@pytest.mark.parametrize(
+    ("frames", "whole"),
+    [
+        ([NARROW] * 20, True),
+        ([HALF], True),
+        ([HALF, HALF], False),
+        ([NARROW, HALF, NARROW, HALF], True),  # Spark hands them on apart: others come between
+        ([NARROW, HALF, HALF], False),
+        ([{"text": pa.array(["x" * (SIZE + 1)])}], False),
+    ],
+)
+def test_rows_are_too_wide_where_spark_could_not_hand_them_on_at_once(frames: list[Frame], whole: bool) -> None:
+    rows = sum(len(frame["text"]) for frame in frames)
+    assert sum(batch.num_rows for batch in Pass((), ("text",)).batches(frames)) == rows
+    bounded = Pass((), ("text",), at_once=SIZE)
+    if whole:
+        assert sum(batch.num_rows for batch in bounded.batches(frames)) == rows
+    else:
+        with pytest.raises(RowsTooWide):
+            list(bounded.batches(frames))
+
+
+def test_which_types_have_a_width() -> None:
+    fixed = ["BOOLEAN", "TINYINT", "BIGINT", "DOUBLE", "DECIMAL(38, 10)", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"]
+    assert all(map(fixed_width, fixed))
+    assert not any(map(fixed_width, ["STRING", "BINARY", "ARRAY<INT>", "STRUCT<a: INT>", "MAP<INT, INT>"]))
 
 
 @pytest.mark.parametrize(
