@@ -146,14 +146,13 @@ class TokenReader(parser.Parser):
             self.expected("`,` or `)`")
         return items
 
-    def scalar(self) -> Scalar:
-        """Read an expression."""
+    def scalar(self, read: Callable[[], exp.Expr | None] | None = None, what: str = "an expression") -> Scalar:
+        """Read an expression; with `read`, one of a narrower kind, which errors call `what`."""
         first, index = self._curr, self._index
-        tree = self._parse_disjunction()
+        tree = (read or self._parse_disjunction)()
         if tree is None:
-            self.expected("an expression")
-        span = self.since(first)
-        return Scalar(tree, span, self.source.written(self._tokens[index : self._index]))
+            self.expected(what)
+        return Scalar(tree, self.since(first), self.source.written(self._tokens[index : self._index]))
 
     def at(self, first: Token, node: exp.Expr) -> exp.Expr:
         """`node`, which reaches from `first` to the last token read."""

@@ -287,20 +287,13 @@ class InsertGrammar(WindowGrammar):
                 f"write {build.table.text} FOR SYSTEM_TIME AS OF … AS {early.text}",
             )
         self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")
-        time = self._time()
+        time = self.scalar(self._parse_bitwise, "the probe's time attribute")
         alias = self._alias()
         if self.word("USING"):
             self.refuse(self.here(), "USING is not supported", "write ON left.key = right.key")
         self.need("ON", hint="a temporal join needs the build's whole primary key: ON probe.k = build.k")
         condition = self.scalar()
         return TemporalJoin(kind, TableUse(build.table, alias), time, condition, self.since(first))
-
-    def _time(self) -> Scalar:
-        first, index = self._curr, self._index
-        tree = self._parse_bitwise()
-        if tree is None:
-            self.expected("the probe's time attribute")
-        return Scalar(tree, self.since(first), self.source.written(self._tokens[index : self._index]))
 
     def _end_of_select(self) -> None:
         clause = REFUSED_CLAUSES.get(self._curr.token_type)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import io
 import tomllib
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,30 @@ def values(fields: Any) -> Any:
 def python(text: str) -> Any:
     """A value of a fixture."""
     return eval(text, dict(NAMES))
+
+
+def messages_become_rows_or_errors(
+    spark: SparkSession, name: str, case: dict[str, Any], encoded: Callable[[str], bytes]
+) -> None:
+    """Decode the messages of a case as `encoded` writes them. Expected of each: a row, "! part of an error", or
+    nothing at all."""
+    pairs = [pair(message) for message in case["messages"]]
+    messages = [encoded(given) for given, _ in pairs]
+    found = decoded(spark, name, [*messages], wanted(case["columns"], case.get("options")))
+    for (given, expected), rows in zip(pairs, found, strict=True):
+        if not expected.strip():
+            assert rows == [], given
+            continue
+        assert [(row["_op"], row["_sub"], row["_time"], row["_marks"]) for row in rows] == [("+I", 0, None, None)], (
+            given
+        )
+        row = rows[0]
+        if expected.startswith("!"):
+            assert expected[1:].strip() in (row["_error"] or f"no error: {row['_fields']}"), given
+            assert row["_fields"] is None, given
+        else:
+            assert row["_error"] is None, (given, row["_error"])
+            assert values(row["_fields"]) == python(expected), given
 
 
 def written(types: list[Any], row: tuple[Any, ...]) -> bytes:

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.sources.formats.format_tables import cases, decoded, pair, python, values, wanted, written
+from tests.pipelines.sources.formats.format_tables import (
+    cases,
+    decoded,
+    messages_become_rows_or_errors,
+    python,
+    values,
+    wanted,
+    written,
+)
 from tidegate.pipelines.sources.formats import problems
 
 CASES = cases("avro")
@@ -19,23 +27,11 @@ CASES = cases("avro")
 @pytest.mark.parametrize("case", CASES, ids=[case.get("name", case["columns"]) for case in CASES])
 def test_messages_become_rows_or_errors(spark, case: dict[str, Any]) -> None:
     types = [json.loads(of) for of in case["avro"]]
-    pairs = [pair(message) for message in case["messages"]]
-    messages = [
-        bytes.fromhex(given[1:]) if given.startswith("x") else written(types, python(given)) for given, _ in pairs
-    ]
-    found = decoded(spark, "avro", [*messages], wanted(case["columns"], case.get("options")))
-    for (given, expected), rows in zip(pairs, found, strict=True):
-        assert [(row["_op"], row["_sub"], row["_time"], row["_marks"]) for row in rows] == [("+I", 0, None, None)], (
-            given
-        )
-        row = rows[0]
-        if expected.startswith("!"):
-            assert row["_error"] is not None, (given, row["_fields"])
-            assert expected[1:].strip() in row["_error"], given
-            assert row["_fields"] is None, given
-        else:
-            assert row["_error"] is None, (given, row["_error"])
-            assert values(row["_fields"]) == python(expected), given
+
+    def encoded(given: str) -> bytes:
+        return bytes.fromhex(given[1:]) if given.startswith("x") else written(types, python(given))
+
+    messages_become_rows_or_errors(spark, "avro", case, encoded)
 
 
 @pytest.mark.parametrize(("role", "ops"), [("probe", ["-D", "+I", "+I"]), ("build", ["d", "c", "c"])])

@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from tests.cases import at_length
-from tests.pipelines.sources.formats.format_tables import ONE_BY_ONE, cases, decoded, pair, python, values, wanted
+from tests.pipelines.sources.formats.format_tables import (
+    ONE_BY_ONE,
+    cases,
+    decoded,
+    messages_become_rows_or_errors,
+    python,
+    values,
+    wanted,
+)
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.sources.formats import format_named, shape
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -88,34 +96,14 @@ ADDED = [(name, case) for name in ("json", "csv", "raw") for case in cases(name)
 
 @pytest.mark.parametrize(("name", "case"), ADDED, ids=[f"{n}: {c.get('name', c['columns'])}" for n, c in ADDED])
 def test_messages_become_rows_or_errors(spark, name: str, case: dict[str, Any]) -> None:
-    messages_become_rows_or_errors(spark, name, case)
+    messages_become_rows_or_errors(spark, name, case, bytes.fromhex if name == "raw" else str.encode)
 
 
 @pytest.mark.parametrize("case", at_length(cases("json"), fast=4), ids=lambda case: case.get("name", case["columns"]))
 def test_each_json_message_by_itself(spark, case: dict[str, Any]) -> None:
     """So those that are plain take the short way."""
     with settings(spark, ONE_BY_ONE):
-        messages_become_rows_or_errors(spark, "json", case)
-
-
-def messages_become_rows_or_errors(spark, name: str, case: dict[str, Any]) -> None:
-    pairs = [pair(message) for message in case["messages"]]
-    messages = [bytes.fromhex(given) if name == "raw" else given.encode() for given, _ in pairs]
-    found = decoded(spark, name, [*messages], wanted(case["columns"], case.get("options")))
-    for (given, expected), rows in zip(pairs, found, strict=True):
-        if not expected.strip():
-            assert rows == [], given
-            continue
-        assert [(row["_op"], row["_sub"], row["_time"], row["_marks"]) for row in rows] == [("+I", 0, None, None)], (
-            given
-        )
-        row = rows[0]
-        if expected.startswith("!"):
-            assert expected[1:].strip() in (row["_error"] or f"no error: {row['_fields']}"), given
-            assert row["_fields"] is None, given
-        else:
-            assert row["_error"] is None, (given, row["_error"])
-            assert values(row["_fields"]) == python(expected), given
+        messages_become_rows_or_errors(spark, "json", case, str.encode)
 
 
 @pytest.mark.parametrize("name", ["json", "csv", "raw"])
