@@ -325,12 +325,13 @@ def _continuous(
             upkeep = active.maintenance(timedelta(seconds=keep)).upkeep()
             loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after, upkeep=upkeep)
             ending = loop.run()
+            left_held = loop.still_held()
     if ending == "abandoned":
         ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."
     else:
         ended = "Stopped between two steps. Nothing is half done."
-    held = f" The gate still holds {', '.join(loop.held)}." if loop.held else ""
+    held = f" The gate still holds {', '.join(left_held)}." if left_held else ""
     failing = f" Stuck, and to be tried again by the next run: {', '.join(loop.stuck)}." if loop.stuck else ""
     screen.say(escape(ended + held + failing))
-    if loop.held or loop.stuck:
+    if left_held or loop.stuck:
         raise typer.Exit(FAILED)

@@ -166,6 +166,18 @@ class Continuous:
                 self.stop.wait(max(0.0, next_one - time.monotonic()))
         return "stopped"
 
+    def still_held(self) -> list[str]:
+        """The INSERTs whose gate holds an epoch now, by the lake: since they were asked last somebody may have decided,
+        or what was decided may have failed. One that cannot be looked at is as it was then."""
+        return [insert.id for insert in self.runner.pipeline.inserts if self._holds(insert.id)]
+
+    def _holds(self, insert: str) -> bool:
+        try:
+            return self.runner.held(insert) is not None
+        except (*delta_log.unreadable(), LakeError) as error:
+            log.warning("whether the gate holds %s could not be looked up: %s", insert, error)
+            return insert in self.held
+
     def _show(self) -> None:
         if self.now() - self._shown_at >= SHOWN_EVERY_S:
             self.runner.show_completeness()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -375,6 +375,32 @@ def test_it_knows_what_is_held_until_it_is_not() -> None:
     active.on_tick = lambda tick: known.append(list(active.held))
     active.run(max_ticks=3)
     assert known == [["first"], ["first"], []]
+
+
+def unreadable() -> GateHeld | None:
+    raise LakeError("the table verdicts cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("afterwards", "still"),
+    [
+        (lambda: None, []),
+        (lambda: GateHeld("the gate holds epoch 4 of first"), ["first"]),
+        (unreadable, ["first"]),
+    ],
+    ids=["decided since", "held anew", "cannot be looked at"],
+)
+def test_what_is_held_in_the_end_is_what_the_lake_says_then(
+    afterwards: Callable[[], GateHeld | None], still: list[str]
+) -> None:
+    """Also of an INSERT that was not asked any more, or whose release failed after somebody had decided about it."""
+    answers: Iterator[Any] = iter([GateHeld("the gate holds epoch 3 of first"), SourceError("Spark ran out of memory")])
+    runner = ScriptedRunner(first=lambda: next(answers))
+    active = loop(runner)
+    active.run(max_ticks=2)
+    assert list(active.stuck) == ["insert first"]
+    runner.answers["lake:first"] = afterwards
+    assert active.still_held() == still
 
 
 def test_a_mistake_of_the_program_is_never_an_abandoned_step() -> None:

@@ -3,6 +3,7 @@ versions, and a refusal has written nothing."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeErro
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
-from tidegate.pipelines.runtime.definitions import Definitions, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.definitions import Definitions, declares, defined_at, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -31,6 +32,7 @@ from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import digest_of, table_form
 from tidegate.pipelines.testing import Harness
 
 OLD_LAKE = Path(__file__).parents[2] / "fixtures" / "lake_of_format_1"
@@ -145,6 +147,53 @@ def planned(folder: Path, script: str) -> Definitions:
         row = source_row(table.name, 1, 1, 0, Step({}), found.number(table.name))
         store(lake, row)
     return found
+
+
+PARTS = """
+CREATE TABLE paid (id BIGINT, cents DOUBLE) WITH (
+    'connector' = 'filesystem', 'path' = '${FOLDER}/paid', 'format' = 'json');
+CREATE TABLE paying (id BIGINT, cents DOUBLE) WITH (
+    'connector' = 'kafka', 'topic' = 'paying', 'format' = 'json', 'properties.bootstrap.servers' = '${BROKER}');
+CREATE TABLE orders (id BIGINT, cents DOUBLE) WITH ('connector' = 'hybrid', 'hybrid.sources' = 'paid, paying');
+"""
+ALONE = """
+CREATE TABLE orders (id BIGINT, cents DOUBLE) WITH (
+    'connector' = 'kafka', 'topic' = 'paying', 'format' = 'json', 'properties.bootstrap.servers' = '${BROKER}');
+"""
+FEWER = ALONE.replace(", cents DOUBLE", "")
+
+
+@pytest.mark.parametrize(
+    ("stored", "script", "same"),
+    [
+        (ALONE, ALONE, True),
+        (ALONE, ALONE.replace("orders (id", "orders (\n-- a comment\n    id"), True),
+        (ALONE, FEWER, True),
+        (FEWER, ALONE, False),
+        (ALONE, ALONE.replace("DOUBLE", "FLOAT"), False),
+        (ALONE, ALONE.replace("'paying'", "'orders'"), False),
+        (ALONE, ALONE.replace("orders (", "others ("), False),
+        (PARTS, PARTS, True),
+        (PARTS, PARTS.replace("${FOLDER}/paid", "/data/paid"), False),
+        (PARTS, PARTS.replace("'topic' = 'paying'", "'topic' = 'orders'"), False),
+    ],
+)
+def test_who_only_looks_compares_a_table_though_it_has_other_variables(stored: str, script: str, same: bool) -> None:
+    found = compile_script(stored)
+    form = json.loads(json.dumps(table_form(found, found.table("orders"), {"FOLDER": "/srv", "BROKER": "b:9092"})))
+    row = DefinitionRow("orders", 1, 1, 1, 0, digest_of(form), form)
+    assert declares(compile_script(script), row) is same
+
+
+def test_an_epoch_has_the_definition_that_held_when_it_was_planned(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for number, (generation, since) in enumerate([(1, 1), (1, 5), (2, 1)], 1):
+        row = DefinitionRow("users", generation, number, since, 0, f"digest {number}", {})
+        lake.definitions.append([row], application=lake.application("users", "definition", 1), version=number)
+    places = [(1, 1), (1, 4), (1, 5), (1, 9), (2, 1), (3, 7)]
+    found = [defined_at(lake, "users", *place) for place in places]
+    assert [row.epoch for row in found if row] == [1, 1, 2, 2, 3, 3]
+    assert defined_at(lake, "clicks", 1, 1) is None
 
 
 def test_a_runner_that_another_has_overtaken_stops(tmp_path: Path) -> None:
