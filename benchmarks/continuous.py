@@ -121,7 +121,7 @@ def _fed(server: EmbeddedMariaDb, clicks: Path) -> Iterator[None]:
     over, many = threading.Event(), int(RATE * PAUSE)
     failed: list[BaseException] = []
 
-    def paced(step) -> None:  # type: ignore[no-untyped-def]
+    def paced(step) -> None:
         begun = time.monotonic()
         try:
             for number in range(1, 10**9):
@@ -196,7 +196,7 @@ def _handles(process: psutil.Process) -> float:
     return process.num_fds()
 
 
-def _sum(tree: list[psutil.Process], figure) -> float:  # type: ignore[no-untyped-def]
+def _sum(tree: list[psutil.Process], figure) -> float:
     total = 0.0
     for process in tree:
         try:

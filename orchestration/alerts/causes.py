@@ -89,7 +89,7 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
     if late and away is not None:
         incidents.append(_absence(away, late))
     kinds = (*seen.kinds, "daemon-away") if "lag" in seen.kinds else seen.kinds
-    return replace(seen, incidents=incidents, kinds=kinds, taken=gone)  # type: ignore[arg-type]
+    return replace(seen, incidents=incidents, kinds=kinds, taken=gone)
 
 
 def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.DagsterInstance | None = None) -> str:

@@ -250,7 +250,7 @@ def field_names(value: tuple[Any, ...]) -> Sequence[str] | None:
 def by_place(value: tuple[Any, ...], names: Sequence[str], what: str) -> tuple[Any, ...]:
     """The values of a tuple in the order of `names`; a named tuple is read by names. Raises WrongValue."""
     own = field_names(value)
-    if own is None or tuple(own) in (tuple(names), record_type(tuple(names))._fields):  # type: ignore[attr-defined]
+    if own is None or tuple(own) in (tuple(names), record_type(tuple(names))._fields):
         if len(value) != len(names):
             raise WrongValue(f"{what} has the fields {', '.join(names)}, and {len(value)} values are given")
         return tuple(value)

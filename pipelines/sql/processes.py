@@ -128,7 +128,7 @@ def _input(where: str, item: Any) -> tuple[str, EventTimeGeneratorFunction | Non
 
 def _schemas(where: str, schema: Schema | Sequence[Schema], outputs: int) -> list[Schema]:
     if schema is None or (outputs == 1 and isinstance(schema, str | Mapping)):
-        return [schema] * outputs  # type: ignore[list-item]
+        return [schema] * outputs
     if isinstance(schema, str | Mapping) or len(schema) != outputs:
         given = 1 if isinstance(schema, str | Mapping) else len(schema)
         raise _error(where, f"of {outputs} outputs, {given} schemas are given", "give a schema for each, or None")

@@ -95,7 +95,7 @@ class _Case:
 
         names = ["self", *dict.fromkeys(["tmp_path", *self.fixtures])]
         made = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        test.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+        test.__signature__ = inspect.Signature(made)
         test.__name__, test.__doc__ = f"test_{rule.name}", f"{rule.says[0].upper()}{rule.says[1:]}."
         return test
 

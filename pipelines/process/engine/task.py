@@ -240,7 +240,7 @@ class Task:
         table = self._plan.broadcast
         if table is None:
             return []
-        make = record_type(self._plan.inputs[1].columns)._make  # type: ignore[attr-defined]
+        make = record_type(self._plan.inputs[1].columns)._make
         columns = [python_values(table.column(place)) for place in range(table.num_columns)]
         return [(row[0], make(row[1:])) for row in zip(*columns, strict=True)]
 

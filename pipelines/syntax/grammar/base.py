@@ -41,11 +41,11 @@ class TokenReader(parser.Parser):
             self._source = Source(self.sql)
         return self._source
 
-    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:  # type: ignore[override]
+    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         """Called by sqlglot when it cannot go on."""
         raise self.source.error(self.here(token), message[:1].lower() + message[1:])
 
-    def validate_expression(self, expression, args=None):  # type: ignore[override]
+    def validate_expression(self, expression, args=None):
         """Report an operator's missing operand at the place where it should be."""
         if any(True for _ in expression.error_messages(args)):
             self.expected("an expression")
