@@ -236,8 +236,8 @@ class _Look:
         return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
 
     def _by_history(self, key: dg.AssetKey, known: Reported, last: Place, at: float = math.inf) -> Reported:
-        """The same, with the last materialisation that Dagster has, whoever reported it. It has the epoch `last` also
-        where it names none and is not older than `at` (s, UTC)."""
+        """`known`, brought up to date with Dagster's newest materialisation, whoever reported it. One that names no epoch
+        counts as the epoch `last` if it is not older than `at` (s, UTC)."""
         event = self.instance.get_latest_materialization_event(key)
         if event is None or event.asset_materialization is None:
             return known

@@ -79,9 +79,9 @@ def only_server(home: Path) -> Iterator[int | None]:
 
 def end_lost_runs(home: Path) -> list[LostRun | UnknownRun]:
     """End every run of this DAGSTER_HOME that is under way and whose process is gone; sensors and alerts see it. A run
-    that cannot be looked at keeps no other from being ended.
+    whose state cannot be read does not keep the others from being ended.
 
-    To be called while nobody serves `home`. An instance whose history or runs are not on this machine is left alone.
+    Call it only while no Dagster serves `home`. An instance whose history or runs are on another machine is left alone.
     """
     with DagsterInstance.from_config(str(home)) as instance:
         if not _is_of_this_machine(instance):
@@ -91,10 +91,10 @@ def end_lost_runs(home: Path) -> list[LostRun | UnknownRun]:
 
 
 def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun | UnknownRun]:
-    """The same beside a Dagster that goes on: of runs that name a process, and have said nothing for QUIET_S (s)
-    before `now`. One that has not named its process yet may be about to start.
+    """`end_lost_runs` beside a running Dagster: only runs that name a process and have logged nothing for QUIET_S (s)
+    before `now`. A run that names no process yet may be about to start.
 
-    To be called in the code server of `location`, which starts the processes of its runs: another location may be
+    Call it in the code server of `location`, which starts the processes of its runs: another location may be
     served from another container, whose processes are not seen here."""
     if not _is_of_this_machine(instance):
         return []

@@ -163,7 +163,7 @@ class Names:
 
 def refuse_equal_names(pipelines: Iterable[tuple[str, str]]) -> None:
     """Raises PlanningError where two pipelines of a code location (name, where it is declared) would have the same
-    assets, job and schedule: one script on two lakes, say."""
+    assets, job and schedule, for example one script on two lakes."""
     places: dict[str, str] = {}
     for name, place in pipelines:
         own = identifier(name)
@@ -178,7 +178,7 @@ def refuse_equal_names(pipelines: Iterable[tuple[str, str]]) -> None:
 
 def refuse_equal_jobs(places: dict[str, str], jobs: Iterable[str], place: str) -> None:
     """Note in `places` that these jobs are declared at `place`. Raises PlanningError where one of them is declared
-    elsewhere: a pipeline that is called like an operation of another one, say."""
+    elsewhere, for example a pipeline that has the name of another one's operation."""
     for name in jobs:
         if places.setdefault(name, place) != place:
             raise PlanningError(

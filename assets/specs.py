@@ -228,7 +228,7 @@ def by_cron(look: Presentation) -> dg.AutomationCondition[Any]:
 
 
 def _downstream() -> dg.AutomationCondition[Any]:
-    """Eager, and never past a failed gate: `eager` alone does not look at checks."""
+    """Eager, and never past a failed gate: `eager` alone ignores checks."""
     return dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
 
 

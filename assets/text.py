@@ -12,8 +12,8 @@ import dagster as dg
 from tidegate.pipelines.watermarks.watermark import instant
 
 _ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
-"""Characters that are no plain text inside a line of GitHub's Markdown. An underscore within a word is. An address
-would become a link by itself, and show the backslashes in it."""
+"""Characters with a meaning inside a line of GitHub's Markdown. An underscore within a word has none. An address would
+become a link, and show the backslashes in it."""
 _LINE_END = re.compile(r"\r\n?|\n")
 
 

@@ -1,4 +1,4 @@
-"""What a person starts beside the assets: a job of one step a code location, whose config says of which pipeline."""
+"""Jobs that a person starts beside the assets: one job, of one step, a code location; its config names the pipeline."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Operation(Generic[C]):
 
     Attributes:
         title: What the job does, for the Jobs page. `description`: how its step does it.
-        gives: What the number is that it gives.
-        config: What may be said in the launchpad.
+        gives: What the returned number counts.
+        config: What may be set in the launchpad.
         run: Does it, and returns the number; or yields events of Dagster, and the number as an Output. A typed error is
             shown as a failed step.
     """

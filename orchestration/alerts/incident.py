@@ -38,16 +38,16 @@ class Incident:
     """What has happened.
 
     Attributes:
-        key: the same for as long as it lasts, and never that of another incident.
+        key: identifies the incident for as long as it lasts.
         title: the verdict: one sentence.
-        said: further sentences.
+        said: further sentences; the name is the cursor's.
         counts: rows by reason.
         keys: some of the rows that it is about.
         positions: source table -> how far it is.
         run: the address of the run in Dagster; empty where no run of it is known.
         next: the commands to go on with, the likeliest first.
         details: small JSON values for programs.
-        replaces: the key of an incident that has become this one, so that nobody is sent that it is over.
+        replaces: the key of an incident that has become this one, so that no message says that it is over.
         subject: what it is about, and what an end is an end of: an epoch, a partition, a table.
     """
 
@@ -82,8 +82,8 @@ class Incident:
         return "\n".join(lines).strip()
 
     def scrubbed(self, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> Incident:
-        """The same without `secrets`, and without the values of variables that are called like one, in all that is
-        said. What programs know it by (key, kind, pipeline, names of fields) stays, and so do numbers."""
+        """A copy whose texts show neither `secrets` nor values of environment variables with a secret's name. What
+        programs identify it by (key, kind, pipeline, names of fields) stays, and so do numbers."""
         clean = partial(_scrubbed_json, scrub=partial(scrub, environment=environment, secrets=tuple(secrets)))
         return replace(
             self,
@@ -146,7 +146,7 @@ class Message:
 
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> Self:
-        """From `stored`, which has been JSON meanwhile."""
+        """From `stored`, as JSON gives it back."""
         given = dict(stored["incident"])
         for name in ("said", "next"):
             given[name] = tuple(given[name])

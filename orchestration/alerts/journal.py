@@ -44,7 +44,7 @@ def journal(
 
 
 def _claimed(lake: Lake, pipeline: str, message: Message, now: float, teller: str) -> bool:
-    """Add the message, unless another teller's row says the same already."""
+    """Add the message, unless a row of another sensor records the same."""
     incident, application = message.incident, f"{lake.id}/{pipeline}/alerts"
     for _ in range(TRIES):
         number = lake.alerts.version(application) + 1

@@ -93,13 +93,13 @@ class Memory:
     pending: messages that are still to be delivered.
     silent: channel -> since when it does not answer.
     told: ids of the newest runs that were handled; the name is the cursor's.
-    since: when the newest run that was looked at was updated (s, UTC); None before the first tick.
-    asked: when the sources were asked last (s, UTC).
-    unread: table -> what its source said then of what has not landed.
+    since: when the newest run that was handled was updated (s, UTC); None before the first tick.
+    asked: when the sources were queried last (s, UTC).
+    unread: table -> what its source reported then that has not landed.
     looked: when the last tick was (s, UTC).
-    away: from when to when nobody looked, since the daemon did not run.
+    away: from when to when there was no tick, since the daemon did not run.
     retried: runs that failed and will be tried again, or could not be read -> when they were seen first (s, UTC).
-    queue: runs that have waited long in Dagster's queue, and say what they make in their history alone -> the pipeline.
+    queue: runs that have waited long in Dagster's queue, whose pipeline only their history names -> that pipeline.
     """
 
     open: tuple[Open, ...] = ()

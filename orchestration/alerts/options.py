@@ -70,8 +70,8 @@ class AlertOptions:
                 )
 
     def of_environment(self, environment: Mapping[str, str] | None = None) -> AlertOptions:
-        """These, with what the environment says where they are as by default. Raises PlanningError that names a
-        variable whose value cannot be."""
+        """These options; those that have their default are taken from the environment, where it has them. Raises
+        PlanningError that names a variable with an invalid value."""
         known = os.environ if environment is None else environment
         default = AlertOptions()
         found: dict[str, Any] = {}

@@ -34,7 +34,7 @@ MOST_PENDING = 100
 _logger = logging.getLogger("tidegate.alerts")
 _under_way: dict[Id, Future[None]] = {}
 """Sends without an answer yet. One that took too long goes on, and may still succeed, so it is not started again. A new
-process knows of none."""
+process starts without any."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def is_watched(instance: DagsterInstance, run: DagsterRun, watched: Watched) -> 
 
 
 def will_be_retried(run: DagsterRun) -> bool:
-    """Whether Dagster says that it starts this failed run again by itself."""
+    """Whether Dagster will retry this failed run."""
     return run.status == DagsterRunStatus.FAILURE and run.tags.get(WILL_RETRY_TAG) == "true"
 
 
@@ -190,7 +190,7 @@ def unread(run: DagsterRun, watched: Watched, options: AlertOptions, error: Exce
 
 @dataclass(frozen=True)
 class _Checks:
-    """Checks of a run: planned and not run, failed; and what the failed ones say to type next."""
+    """Checks of a run: those planned and not run, those failed, and the next commands that the failed ones name."""
 
     unrun: list[str]
     failed: list[str]

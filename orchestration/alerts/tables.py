@@ -86,15 +86,15 @@ def _compiled(script: str, changed: int) -> Pipeline:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a source said when it was asked what there is after a landed epoch.
+    """What a source reported that it has after a landed epoch.
 
     Attributes:
         generation, epoch: the landed epoch.
-        even: when it last said that there is nothing (ms, UTC); None where it never did after this epoch.
-        mute: it cannot be asked without being read.
+        even: when it last reported nothing (ms, UTC); None where it never did after this epoch.
+        mute: it cannot be queried without being read.
         rest: how much there is, as text; empty for nothing.
-        number: the same as a number; 0 in what an older Tidegate has remembered.
-        since: when the oldest of it was there (ms, UTC), where the source knows.
+        number: `rest` as a number; 0 in what an older Tidegate has stored.
+        since: the time of the oldest of it (ms, UTC), where the source has one.
     """
 
     generation: int
@@ -110,7 +110,7 @@ class Asked:
 
     def unread_since(self, log: WatermarkRow) -> int | None:
         """Since when, at most, there is something after this landed epoch (ms, UTC); None if there is nothing, or
-        nobody has asked since it landed."""
+        the source was not queried since it landed."""
         if not self.rest or not self.is_of(log):
             return None
         if self.since is not None:

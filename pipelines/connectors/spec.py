@@ -58,11 +58,11 @@ class ConnectorSpec:
     `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
     Either may depend on the options, hence callables (they get the options as written).
     `append_only`: as a probe, an input of a process or a part of such a table, it delivers inserts only, unless
-    `updates` says otherwise of these options; of a build it is not asked. `system_time`: its rows have a time of their
-    own (`_rowtime`), for SYSTEM_ROWTIME(). `system_watermark`: it also has watermarks of its own, for
+    `updates` returns otherwise for these options; this does not hold for a build. `system_time`: its rows have a time
+    of their own (`_rowtime`), for SYSTEM_ROWTIME(). `system_watermark`: it also has watermarks of its own, for
     SYSTEM_WATERMARK(), without which no table declares the other: it gives them as `Landed.watermarks`, or its times
     ascend, so that none is still to come before the greatest so far. `tells_time`: its watermarks are what it gives as
-    `Landed.watermarks`, whatever a table declares; those of others are heard where SYSTEM_WATERMARK() asks for them.
+    `Landed.watermarks`, whatever a table declares; those of others are used where a table declares SYSTEM_WATERMARK().
     `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
     `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
     `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.

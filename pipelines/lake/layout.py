@@ -11,8 +11,8 @@
     <lake>/state/<insert>                                                 the state of a process, adopted by a commit
 
 An attempt at an epoch is staged inside of the tables that will adopt its files, in folders whose names start with `_`:
-VACUUM, whoever's, passes over them, so that it takes no file that waits for its verdict. In a lake of format 1 or 2 the
-target's files too were staged in the quarantine's folder, which says so to whoever looks (KEEP).
+VACUUM of any engine passes over them, so that it deletes no file that waits for its verdict. In a lake of format 1 or 2
+the target's files too were staged in the quarantine's folder, which has a note that says so (KEEP).
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ def still_read(path: Address, keep: timedelta) -> set[str] | None:
 
 
 def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
-    """The same of several tables that adopt files from one folder."""
+    """`still_read` for several tables that adopt files from one folder; None if it is not known for one of them."""
     found = [still_read(path, keep) for path in paths]
     return None if None in found else {name for names in found for name in names or ()}
 

@@ -4,7 +4,7 @@ One row for each source table, and for each INSERT of a target: what `tidegate s
 written after the commits that it describes, at the end of a run and every few seconds of a longer one, so it may be
 behind and is never ahead. Tidegate itself does not read it.
 
-FLIP-326: a watermark is a time, or says "now" (`use_processing_time`); before the flip there is none.
+FLIP-326: a watermark is a time, or "now" (`use_processing_time`); before the flip there is none.
 """
 
 from __future__ import annotations

@@ -300,8 +300,8 @@ class Runner:
         return releasing.stage(plan)
 
     def release(self, insert: str) -> Released:
-        """Stage, judge and publish until nothing of this INSERT can move, as of now: what only comes due meanwhile is
-        the next one's. Raises GateHeld."""
+        """Stage, judge and publish until nothing of this INSERT is releasable, as of now: what becomes releasable
+        meanwhile is left to the next call. Raises GateHeld."""
         epochs, published = self.epochs(insert), list[Published]()
         while True:
             try:

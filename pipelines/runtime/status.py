@@ -58,7 +58,7 @@ class SourceStatus:
         holder: who works on the table now; None when nobody does. `worked_on_at` (ms, UTC): when somebody last did, to
             half a minute; None before the first time.
         idle_splits, ended_splits: their names.
-        late: late rows of the generation; rows of before they were counted are not in it.
+        late: late rows of the generation, without those that landed before Tidegate counted them.
         rejected: what the source could not read as rows, stored in the table's quarantine.
         aligned: its position in its alignment group, with the splits that are blocked, by whom and since when.
         removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
 _FIELDS = {"time": TimeSpan, "backfill": Backfill, "from_quarantine": FromQuarantine, "process": ProcessSpan}
-"""What each kind stores of its own, and the type that it is read back as."""
+"""The fields that only some kinds store, and the type that each is read back as."""
 
 _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
     frozenset(): StreamPlan,
@@ -52,7 +52,7 @@ _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
     frozenset({"time", "from_quarantine"}): EventTimeRequeue,
     frozenset({"process"}): ProcessPlan,
 }
-"""The kind of a plan by what it stores of its own."""
+"""The kind of a plan by which of _FIELDS it stores."""
 
 
 def stored_plan(row: EpochRow) -> ReleasePlan:

@@ -148,7 +148,8 @@ class SourceRunner:
         resnapshot: bool = False,
         on_epoch: OnEpoch | None = None,
     ) -> Advance:
-        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` hears of each.
+        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` is called
+        after each.
 
         An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
         generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every

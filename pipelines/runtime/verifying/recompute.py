@@ -334,7 +334,7 @@ def _landed(insert: Insert, probe: Table, views: Views, again: bool) -> str:
 
 
 def _landed_again(probe: Table, views: Views) -> str:
-    """The same of lots: a quarantined row says which landed row it is."""
+    """SQL of the landed rows that a release out of quarantine took: a quarantined row names its landed row."""
     taken = (
         f"SELECT DISTINCT _q._probe_epoch, _q._op, _q._split, _q._offset, _l._in_generation, _l._in_epoch "
         f"FROM {views.quarantine} _q JOIN {views.lots} _l ON _q._generation = _l._in_generation "

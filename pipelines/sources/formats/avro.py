@@ -1,8 +1,8 @@
 """The format `avro`: a message is one record in Avro's binary encoding, without its schema, and adds one row.
 
-Spark's `from_avro` reads the records (docs/decisions/0022). It takes what it needs from the front of a message and says
-nothing of the rest, and it gives NULLs for a record that it cannot read. So END_MARK is put behind every message, and
-is read as one field more: only where exactly the mark comes out has the record the length of the message.
+Spark's `from_avro` reads the records (docs/decisions/0022). It reads what it needs from the front of a message and
+ignores the rest, and it returns NULLs for a record that it cannot read. So END_MARK is appended to every message and
+read as one more field: the record has the length of the message only if the field has exactly the mark.
 
 In Avro's binary encoding names, logical types and the kind of a whole number leave no trace: only order, shape and what
 may be null count. So the schema that a table's columns have by Flink's rules (AvroSchemaConverter) names fields by

@@ -48,10 +48,9 @@ class MysqlSnapshotStep(SnapshotStep):
 class BinlogStep:
     """Transactions that begin in `span`, which lies in `files`.
 
-    `birth` is of the file that the span ends in, `start_birth` of the one it starts in (None in a plan of before there
-    was one). `flip_at`: the step that reaches it flips; None when that is done.
-    `seen_at` (ms, UTC) is when the server's end, `server_end`, was asked for. `known_at` is `reached_at` of the step
-    before.
+    `birth` is of the file that the span ends in, `start_birth` of the one that it starts in (None in plans of older
+    versions). `flip_at`: the step that reaches this position flips; None after the flip.
+    `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
     """
 
     span: BinlogRange

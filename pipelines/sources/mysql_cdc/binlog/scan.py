@@ -158,8 +158,8 @@ class TableName:
 
 @dataclass(frozen=True)
 class Touching:
-    """Transactions of one file that change the table, in order. `events`: how many row events of it each of them has
-    here; the first of them may be the last one of before, gone on with."""
+    """Transactions of one file that change the table, in order. `events`: how many of its row events each has in
+    this chunk. The first transaction may be the continuation of the previous chunk's last one."""
 
     borders: Borders
     events: Offsets
