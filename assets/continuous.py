@@ -236,7 +236,7 @@ class _Look:
         return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
 
     def _by_history(self, key: dg.AssetKey, known: Reported, last: Place, at: float = math.inf) -> Reported:
-        """`known`, brought up to date with Dagster's newest materialisation, whoever reported it. One that names no epoch
+        """`known`, brought up to date with Dagster's newest materialisation, whoever reported it. One without an epoch
         counts as the epoch `last` if it is not older than `at` (s, UTC)."""
         event = self.instance.get_latest_materialization_event(key)
         if event is None or event.asset_materialization is None:
