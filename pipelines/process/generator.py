@@ -130,7 +130,7 @@ class _Sent:
 
 
 class EventTimeGeneratorFunction(OneInputStreamProcessFunction):
-    """Forwards every record, and emits event-time watermarks as its builder says."""
+    """Forwards every record, and emits event-time watermarks as its builder configures."""
 
     def __init__(self, builder: WatermarkGeneratorBuilder, clock: Clock = system_clock) -> None:
         self.builder = builder

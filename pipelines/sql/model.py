@@ -181,7 +181,7 @@ class CompiledScript:
         return [item.time for item in inputs if item.table == table and item.time is not None]
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
-        """The same, with `strategy` in place of what the DDL of `table` says. Raises PlanningError."""
+        """A copy in which `table` has `strategy` in place of the one in its DDL. Raises PlanningError."""
         from tidegate.pipelines.errors import PlanningError
         from tidegate.pipelines.watermarks import WatermarkStrategy
 

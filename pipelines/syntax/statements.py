@@ -19,7 +19,7 @@ E = TypeVar("E", bound=exp.Expr)
 
 @dataclass(frozen=True)
 class Name:
-    """An identifier; `quoted` when it stood in backquotes."""
+    """An identifier; `quoted` when it was in backquotes."""
 
     text: str
     span: Span

@@ -23,7 +23,7 @@ class WatermarkGenerator(Protocol):
     """Emits watermarks on rows, or periodically, or both."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Look at a row and its rowtime (ms, UTC); emit if the row itself says so."""
+        """Look at a row and its rowtime (ms, UTC); emit if the row itself is a signal to."""
         ...
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:

@@ -1,4 +1,4 @@
-"""What the server says about itself and about one table. Reading only; `preflight` judges it.
+"""Facts about a server and about one of its tables, read from its catalog; `preflight` judges it.
 
 The key that a snapshot is cut into chunks by has its bounds in the server's own SQL: a bound leaves the server as bytes
 and goes back as a literal of the same character set and collation.

@@ -114,7 +114,7 @@ class Session:
 
 @contextlib.contextmanager
 def explaining(where: str) -> Iterator[None]:
-    """Raise what the server or the network says as SourceError, with the next thing to do."""
+    """Raise an error of the server or the network as SourceError, with a next command."""
     try:
         yield
     except (pymysql.err.MySQLError, OSError) as error:

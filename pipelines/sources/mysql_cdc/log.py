@@ -185,7 +185,7 @@ def birth(server: ServerOptions, place: BinlogPosition) -> Birth:
 
 
 def is_border(server: ServerOptions, position: BinlogPosition) -> bool:
-    """Whether `position` stands between transactions. Raises BinlogRefused and ConnectionLost."""
+    """Whether `position` is between transactions. Raises BinlogRefused and ConnectionLost."""
     if position.position == FIRST_POSITION:
         return True
     try:

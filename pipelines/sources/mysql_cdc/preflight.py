@@ -90,7 +90,7 @@ def preflight(
 
 
 def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
-    """One error that says all of it."""
+    """One error with all problems."""
     if len(refusals) == 1:
         what = refusals[0].what
     else:

@@ -57,7 +57,7 @@ class WatermarkGrammar(ExpressionGrammar):
         return Watermark(tuple(path), expression, self.since(first))
 
     def _rejected(self, path: list[Name]) -> None:
-        """Refuse BOUNDED WITH DELAY and its kind here, with the expression that says the same."""
+        """Refuse BOUNDED WITH DELAY and the like here, with the expression that means the same."""
         first, column = self._curr, _shown(path)
         for words in BOUNDED:
             if self.take(*words):

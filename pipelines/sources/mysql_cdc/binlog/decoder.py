@@ -196,7 +196,7 @@ class Decoder:
 
     @property
     def place(self) -> BinlogPosition:
-        """Where the next event stands."""
+        """The position of the next event."""
         return self._stream.place
 
     def feed(self, chunk: Chunk) -> Iterator[Batch]:

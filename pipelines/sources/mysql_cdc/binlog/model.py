@@ -10,7 +10,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FIRST_POSITION = 4
-"""Where the first event of a binlog file stands, after the magic number."""
+"""The position of the first event of a binlog file, after the magic number."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Events:
         return self.data[self.starts[index] + HEADER_BYTES : self.ends[index]]
 
     def place(self, index: int) -> BinlogPosition:
-        """Where the event stands."""
+        """The position of the event."""
         return BinlogPosition(self.file, int(self.positions[index]))
 
 
@@ -88,7 +88,7 @@ class EventStream:
 
     @property
     def place(self) -> BinlogPosition:
-        """Where the next event stands."""
+        """The position of the next event."""
         return self._cursor.place
 
     def feed(self, chunk: Chunk) -> Iterator[Events]:

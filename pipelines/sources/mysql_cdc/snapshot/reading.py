@@ -32,7 +32,7 @@ from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expre
 Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[Borders]]
 
 SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-"""Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it without a word."""
+"""Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it silently."""
 
 
 class MysqlCutRule(CutRule[BinlogPosition], Protocol):

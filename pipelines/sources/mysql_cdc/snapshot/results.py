@@ -225,7 +225,7 @@ Values = FixedValues | VariableValues
 _FIRST_NULL_BIT = 2
 _LONGEST_IN_A_BYTE = 250
 _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-"""What stands in the place of a length that needs more than a byte, and how many bytes it then has."""
+"""The byte in the place of a length that needs more than one byte -> how many bytes that length has."""
 
 _SHAPED = frozenset({Type.NULL, Type.TIMESTAMP, Type.DATE, Type.TIME, Type.DATETIME})
 """Values of shapes of their own, which no query of a snapshot asks for."""

@@ -1,1 +1,1 @@
-"""Row events as columns: what a TABLE_MAP says of them, and where each value stands."""
+"""Row events as columns: what a TABLE_MAP declares of them, and where each value is."""

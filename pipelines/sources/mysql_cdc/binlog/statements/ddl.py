@@ -39,7 +39,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """`table` is the wanted table concerned; `note` says for people what happened to its columns."""
+    """`table` is the wanted table concerned; `note` is a sentence for people about its columns."""
 
     effect: Effect
     table: WantedTable | None = None
@@ -298,7 +298,7 @@ class _Judge:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _past_attributes(self, reader: TokenReader) -> None:
-        """Past what stands between CREATE or ALTER and the kind of thing: DEFINER = …, ALGORITHM = …, UNIQUE, …"""
+        """Skip what may be between CREATE or ALTER and the kind of object: DEFINER = …, ALGORITHM = …, UNIQUE, …"""
         while True:
             if reader.accept("DEFINER"):
                 reader.expect("=")

@@ -60,7 +60,7 @@ def parse(body: bytes, collations: Collations, where: object = "", *, compressed
 
 
 def _settings(status: bytes, collations: Collations) -> tuple[int, str]:
-    """sql_mode and the client's character set; utf8mb4 when it is not said."""
+    """sql_mode and the client's character set; utf8mb4 by default."""
     at, sql_mode, charset = 0, 0, _UTF8
     while at < len(status):
         code = status[at]
@@ -111,7 +111,7 @@ class Token:
 
 
 class Unparsed(Exception):
-    """The statement goes on otherwise than the parser knows."""
+    """The statement goes on in a way that the parser does not know."""
 
 
 class TokenReader:

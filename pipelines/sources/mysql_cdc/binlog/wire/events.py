@@ -2,8 +2,8 @@
 
 Codes: MySQL `libs/mysql/binlog/event/binlog_event.h` (Log_event_type), MariaDB `sql/log_event.h`.
 
-Where each event stands in its file: MariaDB leaves the position of most events inside a transaction at 0, and MySQL's
-4 bytes wrap at 4 GB. So places are counted from event lengths, and checked against every position that is written.
+Positions of events: MariaDB leaves that of most events inside a transaction at 0, and MySQL's 4 bytes wrap at 4 GB. So
+places are counted from event lengths, and checked against every position that is written.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.ANNOTATE_ROWS, Event.ROWS_QUE
 INSIDE_TRANSACTION[[Event.INTVAR, Event.RAND, Event.USER_VAR]] = True
 
 BETWEEN_FILES: Final = np.zeros(256, bool)
-"""Type code -> whether the event says nothing of transactions, so that what came before it still holds."""
+"""Type code -> whether the event is no part of a transaction, so that the state before it still holds."""
 BETWEEN_FILES[[Event.ROTATE, Event.FORMAT_DESCRIPTION, Event.STOP, Event.HEARTBEAT, Event.HEARTBEAT_V2]] = True
 
 
@@ -263,7 +263,7 @@ class Cursor:
     def advance(self, data: bytes, starts: Offsets, lengths: Offsets, types: NDArray[np.uint8]) -> Offsets:
         """The position of each event in the current file; the cursor moves past them.
 
-        Raises MalformedEvent when an event says that it stands before the one ahead of it.
+        Raises MalformedEvent when the position in an event is before that of the event ahead of it.
         """
         written = unsigned_at(data, starts + POSITION_AT, 4)
         in_file = unsigned_at(data, starts + FLAGS_AT, 2) & ARTIFICIAL == 0

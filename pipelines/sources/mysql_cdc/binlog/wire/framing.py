@@ -84,7 +84,7 @@ def _walk(data: bytes, at: int, count: int) -> tuple[Offsets, int]:
 def _walk_side_by_side(data: bytes, at: int) -> tuple[Offsets, int] | None:
     """What `_walk` gives, but walked from many places at once, each up to the next one.
 
-    The places are guesses: where the server's id stands, and again one and two events later. They are events for
+    The places are guesses: where the server's id is, and again one and two events later. They are events for
     certain if the walk from `at` comes by the first of them, that one's walk by the second, and so on. None if one does
     not.
     """
