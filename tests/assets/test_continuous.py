@@ -479,7 +479,7 @@ def test_a_table_that_is_made_elsewhere(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1)
     daemon.instance.report_runless_asset_event(dg.AssetMaterialization(USERS))
     assert epochs(daemon.look()) == [(name, 1) for name in ASSETS if name != "user_info"]
-    assert daemon.status() == {name: said for name, said in FRESH.items() if name != "user_info"}
+    assert daemon.status() == {name: status for name, status in FRESH.items() if name != "user_info"}
 
 
 def test_two_inserts_of_one_table(daemon: Daemon, rows: HandmadeLake):

@@ -325,6 +325,20 @@ class Ui:
             for event in data["assetOrError"].get("assetMaterializations", [])
         ]
 
+    def statuses(self, group: str) -> dict[str, str]:
+        """What the UI says of each asset of a group, by the last part of its key: its status, and why it is stale."""
+        data = self.ask(
+            "query($g: AssetGroupSelector!) { assetNodes(group: $g) {"
+            " assetKey { path } staleStatus staleCauses { reason } } }",
+            g={**self._repository, "groupName": group},
+        )
+        return {
+            node["assetKey"]["path"][-1]: ": ".join(
+                [node["staleStatus"], *(cause["reason"] for cause in node["staleCauses"])]
+            )
+            for node in data["assetNodes"]
+        }
+
     def state_of(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
         whole = kind.capitalize()

@@ -208,7 +208,9 @@ def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_repor
         assert shown["summary"].startswith("epoch 1 is published: 2 rows,")
         assert shown["summary"].endswith("outside of Dagster")
         assert not shown["run"]
-        assert dagster.checked("gate", *staged) == ["SUCCEEDED"]
+        until(lambda: dagster.checked("gate", *staged) == ["SUCCEEDED"], "its verdict, which is stored after it")
+        made = {name: status for name, status in dagster.statuses("service").items() if "o_" in name}
+        assert made == dict.fromkeys(("o_click_event", "o_user_info", staged[1], published[1]), "FRESH")
         hand.clicks(9)
         until(lambda: "FAILED" in dagster.checked("gate", *staged), "Dagster shows that the gate holds")
         (message,) = until(lambda: dagster.alerts("gate-held", pipeline="service"), "the alert of the held gate")
