@@ -136,9 +136,9 @@ def ask(query: Query, insert: Insert, published: str) -> None:
     same = {name: name for name in query.columns}
     # NOT NULL is NULL, and IF takes that for false: no violation.
     mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in insert.constraints)
-    query.step("asked", {**same, MASK: f"IF({published}, {mask}, 0L)"})
+    query.step({**same, MASK: f"IF({published}, {mask}, 0L)"})
     quarantining = [each for each in insert.constraints if each.action != "warn"]
     if quarantining:
         # The highest bit that is set is that of the severest constraint.
         cases = [f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}" for each in quarantining]
-        query.step("outcomes", {**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})
+        query.step({**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})

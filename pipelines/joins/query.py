@@ -1,4 +1,4 @@
-"""A SELECT that grows step by step, over frames that hold the columns of several tables at once.
+"""Rows that grow step by step, over frames that hold the columns of several tables at once.
 
 Inside an INSERT expressions name `alias`.`column`. The columns of a table travel flat, as `_of_alias$column`, and are
 seen as structs just where an expression is evaluated: Spark folds those structs away. What changes from epoch to epoch
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.types import quoted, spark_string
+
+if TYPE_CHECKING:  # a task has no use for it
+    from pyspark.sql import DataFrame
 
 
 def flat(alias: str, column: str) -> str:
@@ -20,41 +24,33 @@ def flat(alias: str, column: str) -> str:
     return f"{RESERVED_PREFIX}of_{alias}${column}"
 
 
-def aliased(columns: Mapping[str, str]) -> str:
-    """A select list of name -> expression."""
-    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
-
-
 @dataclass
 class Query:
-    """Named steps (WITH name AS …); `last` is the one that gives the result so far, at first a view.
+    """`rows` that grow by steps, each a projection: SQL text takes Spark twice as long, and a view.
 
-    `columns` (quoted) are those that it gives, `scope` the tables whose columns are among them.
+    `columns` (quoted) are those that they have, `scope` the tables whose columns are among them; `seen` says whether
+    those are there as structs, too.
     """
 
-    last: str
+    rows: DataFrame
     columns: list[str]
     scope: dict[str, Sequence[str]] = field(default_factory=dict)
-    steps: list[tuple[str, str]] = field(default_factory=list)
+    seen: bool = False
 
-    def step(self, name: str, items: Mapping[str, str]) -> None:
+    def step(self, items: Mapping[str, str]) -> None:
         """Add a step that gives `items` (quoted name -> expression over the columns so far)."""
-        self.steps.append((name, f"SELECT {aliased(items)} FROM {self.last}"))
-        self.last, self.columns = name, list(items)
+        self.rows, self.columns, self.seen = self.rows.selectExpr(*_aliased(items)), list(items), False
 
-    def select(self, name: str, items: Mapping[str, str], *, keep: Sequence[str] | None = None) -> None:
+    def select(self, items: Mapping[str, str], *, keep: Sequence[str] | None = None) -> None:
         """Add a step: the columns `keep` (all, if None) and `items` (quoted name -> expression over the scope)."""
-        own = self.columns if keep is None else list(keep)
         structs = [_struct(alias, columns) for alias, columns in self.scope.items() if columns]
-        chosen = ", ".join([*own, *(f"{expression} AS {column}" for column, expression in items.items())])
-        seen = f"(SELECT {', '.join(['*', *structs])} FROM {self.last})" if structs else self.last
-        self.steps.append((name, f"SELECT {chosen} FROM {seen}"))
-        self.last, self.columns = name, [*own, *items]
+        seen = self.rows if self.seen or not structs else self.rows.selectExpr("*", *structs)
+        self.rows = seen.selectExpr(*(["*"] if keep is None else keep), *_aliased(items))
+        self.columns, self.seen = [*(self.columns if keep is None else keep), *items], keep is None
 
-    def text(self) -> str:
-        """The whole statement."""
-        steps = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in self.steps)
-        return f"{f'WITH {steps}' if steps else ''}\nSELECT {', '.join(self.columns)} FROM {self.last}"
+
+def _aliased(columns: Mapping[str, str]) -> list[str]:
+    return [f"{expression} AS {name}" for name, expression in columns.items()]
 
 
 def _struct(alias: str, columns: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.frames import as_views, settings_of_thread
+from tidegate.pipelines.frames import settings_of_thread
 from tidegate.pipelines.joins.outcome import (
     DISCARDED,
     MATCHED,
@@ -276,7 +276,7 @@ class Joining:
     def _key(self, numbers: Sequence[int], tested: Sequence[str], query: Query) -> None:
         """Add the keys of some joins, in the place of all that Spark was shown."""
         keys = {name: text for number in numbers for name, text in self._keys(number).items()}
-        query.select("keyed", keys, keep=[ROW, PACKED, *map(quoted, tested)])
+        query.select(keys, keep=[ROW, PACKED, *map(quoted, tested)])
 
     def _keys(self, number: int) -> dict[str, str]:
         """SQL of a join's keys, as values of the build's types; and whether one is of none of them, so that nothing is
@@ -348,48 +348,41 @@ class Joining:
         self, rows: DataFrame, looked_up: Sequence[int], then: Callable[[Sequence[str], Query], None]
     ) -> DataFrame:
         """What the rest of ON says of the joins that were just looked up, then what `then` adds."""
-        with as_views({"rows": rows}) as views:
-            query = Query(views["rows"], list(map(quoted, rows.columns)))
-            for alias, types in self._types.items():
-                if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
-                    query.scope[alias] = there
-            for number in looked_up:
-                if self.insert.joins[number].predicate is not None:
-                    self._test(query, number)
-            then(self._tested(looked_up), query)
-            return rows.sparkSession.sql(query.text())
+        query = Query(rows, list(map(quoted, rows.columns)))
+        for alias, types in self._types.items():
+            if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
+                query.scope[alias] = there
+        for number in looked_up:
+            if self.insert.joins[number].predicate is not None:
+                self._test(query, number)
+        then(self._tested(looked_up), query)
+        return query.rows
 
     def _test(self, query: Query, number: int) -> None:
         """The rest of ON, which is tested on the version that was met; of another one nothing is seen."""
         join, why = self.insert.joins[number], quoted(f"_why{number}")
         failed = f"{why} IS NULL AND NOT coalesce(({join.predicate}), false)"
         tested = f"CAST(IF({failed}, {why_number(PREDICATE)}, {why}) AS TINYINT)"
-        query.select(f"tested{number}", {why: tested}, keep=[name for name in query.columns if name != why])
+        query.select({why: tested}, keep=[name for name in query.columns if name != why])
         own = {quoted(flat(join.alias, name)) for name in self._types[join.alias]}
         shown = {name: f"IF({why} IS NULL, {name}, NULL)" if name in own else name for name in query.columns}
-        query.step(f"chosen{number}", shown)
+        query.step(shown)
 
     def _conclude(self, tested: Sequence[str], query: Query) -> None:
         """Add `_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'."""
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
-        of_probe, of_all = split_where(insert)
-        if insert.conditions:
-            tests = {"_of_probe": f"coalesce(({of_probe}), false)", "_of_all": f"coalesce(({of_all}), false)"}
-            query.select("tested", tests)
         numbered = list(enumerate(insert.joins))
         missing = known.missed_sql("unmatched", numbered)
         lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
         where, matched = known.number(WHERE), known.number(MATCHED)
-        left_out, rest = (
-            f"IF({asked}, NULL, {where})" if insert.conditions else "NULL" for asked in ("_of_probe", "_of_all")
-        )
+        left_out, rest = (f"IF({asked}, NULL, {where})" for asked in split_where(insert))
         if insert.time == "event":
             left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
         by = [left_out, lost, rest, missing] if release.on_unmatched == "publish" else [left_out, missing, rest]
-        outcome = f"coalesce({', '.join(by)}, {matched})"
+        query.select({"_outcome": f"coalesce({', '.join(by)}, {matched})"})
         if release.discard:
-            outcome = f"IF({known.dropped_sql(outcome)}, {outcome}, {known.number(DISCARDED)})"
-        query.select("concluded", {"_outcome": outcome})
+            discarded = f"IF({known.dropped_sql()}, _outcome, {known.number(DISCARDED)})"
+            query.step({**{name: name for name in query.columns}, "_outcome": discarded})
         own = [ROW, PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
         if any("_instant" in each.condition for each in insert.constraints):
             own.append("_instant")
@@ -397,7 +390,7 @@ class Joining:
         guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
         evaluated = [item for item in insert.projections if item.name not in self._plain]
         items = {quoted(item.name): guard.replace("{}", item.expression) for item in evaluated}
-        query.select("projected", items, keep=own)
+        query.select(items, keep=own)
         if insert.constraints:
             last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
             ask(query, insert, f"_outcome <= {last}")
