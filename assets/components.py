@@ -26,8 +26,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 
 from tidegate.assets.factories import definitions_of, is_first_load, on_lake
 from tidegate.assets.names import refuse_equal_jobs, refuse_equal_names
-from tidegate.assets.operations.operation import OnLake
-from tidegate.assets.presentation import Partitions, PipelineAsset, Presentation, Step, Steps, since
+from tidegate.assets.presentation import OnLake, Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.scaffold import TidegateScaffolder
 from tidegate.pipelines.commands import DEFAULT_LAKE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -19,9 +19,9 @@ from tidegate.assets.names import Names, refuse_equal_names
 from tidegate.assets.operations.backfill import by_time_asset
 from tidegate.assets.operations.location import operations as operations_of
 from tidegate.assets.operations.maintenance import maintenance_spec
-from tidegate.assets.operations.operation import PREFIX, OnLake
+from tidegate.assets.operations.operation import PREFIX
 from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spec
-from tidegate.assets.presentation import Parts, PipelineAsset, Presentation, selected, zone_of
+from tidegate.assets.presentation import OnLake, PipelineAsset, Presentation, selected, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.sources import source_assets
 from tidegate.pipelines.lake import Layout
@@ -72,14 +72,11 @@ def on_lake(
     """What definitions are made of; arguments and errors as of `build_pipeline_definitions`."""
     look = look or Presentation()
     zone_of(look.timezone)
-    folder = Layout(lake)
     names = Names(pipeline.name, steps=look.steps.name or "")
     names.keys(pipeline)
-    parts = selected(pipeline, look)
-    if look.translate is not None:
-        names = names.with_keys(_translated(pipeline, parts, folder, names, look))
     resource = TidegateResource.at(lake, master, dict(spark_config or {}), wait)
-    return OnLake(pipeline, folder, names, look, parts, resource)
+    made = OnLake(pipeline, Layout(lake), names, look, selected(pipeline, look), resource)
+    return made if look.translate is None else replace(made, names=names.with_keys(_translated(made, look.translate)))
 
 
 def is_first_load() -> bool:
@@ -112,18 +109,17 @@ def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX
             "dagster.yaml: `concurrency: {pools: {default_limit: 1}}`.",
             ", ".join(on.pipeline.name for on in operated),
         )
-    pipeline, names, look, parts = own.pipeline, own.names, own.look, own.parts
-    assets, checks = _assets(pipeline, parts, own.lake, names, look)
-    job = pipeline_job(names, parts, look)
+    parts, job = own.parts, pipeline_job(own)
+    assets, checks = _assets(own)
     tables, inserts = tuple(table.name for table in parts.sources), tuple(insert.id for insert in parts.inserts)
-    ticks = Ticks(pipeline, tables, inserts, own.resource, rest_of(assets))
+    ticks = Ticks(own.pipeline, tables, inserts, own.resource, rest_of(assets))
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         jobs=[job],
-        schedules=[pipeline_schedule(names, parts, job, look, ticks)],
+        schedules=[pipeline_schedule(own, job, ticks)],
         sensors=[continuous_sensor(prefix, [on.pipeline for on in operated])] if operated else [],
-        resources={names.resource: own.resource},
+        resources={own.names.resource: own.resource},
     )
     return dg.Definitions.merge(made, operations_of(operated, prefix))
 
@@ -135,33 +131,27 @@ def location_definitions(pipelines: Sequence[OnLake]) -> dg.Definitions:
     return dg.Definitions.merge(*found)
 
 
-def _assets(
-    pipeline: Pipeline, parts: Parts, lake: Layout, names: Names, look: Presentation
-) -> tuple[list[dg.AssetsDefinition | dg.AssetSpec], list[dg.AssetChecksDefinition]]:
+def _assets(on: OnLake) -> tuple[list[dg.AssetsDefinition | dg.AssetSpec], list[dg.AssetChecksDefinition]]:
     """All assets of the selected parts, and their checks."""
-    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*source_assets(pipeline, parts.sources, lake, names, look)]
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*source_assets(on)]
     checks: list[dg.AssetChecksDefinition] = []
-    for insert in parts.inserts:
-        assets.append(staged_asset(pipeline, insert, lake, names, look))
-        checks.append(gate_checks(pipeline, insert, lake, names, look))
-        assets.append(published_asset(pipeline, insert, lake, names, look))
-        if insert.time == "event" and look.partitions is not None:
-            assets.append(by_time_asset(pipeline, insert, lake, names, look, look.partitions))
-    assets.append(maintenance_spec(parts.inserts, names, look))
-    if parts.comparable:
-        assets.append(reconcile_spec(parts.comparable, names, look))
-        checks.append(reconcile_checks(pipeline, parts.comparable, lake, names, look))
+    for insert in on.parts.inserts:
+        assets.append(staged_asset(on, insert))
+        checks.append(gate_checks(on, insert))
+        assets.append(published_asset(on, insert))
+        if insert.time == "event" and on.look.partitions is not None:
+            assets.append(by_time_asset(on, insert, on.look.partitions))
+    assets.append(maintenance_spec(on))
+    if on.parts.comparable:
+        assets.append(reconcile_spec(on))
+        checks.append(reconcile_checks(on))
     return assets, checks
 
 
-def _translated(
-    pipeline: Pipeline, parts: Parts, lake: Layout, names: Names, look: Presentation
-) -> dict[dg.AssetKey, dg.AssetKey]:
+def _translated(on: OnLake, translate: Callable[[PipelineAsset], dg.AssetSpec]) -> dict[dg.AssetKey, dg.AssetKey]:
     """The key of every asset as a person has changed it, by Tidegate's own key: computed before any asset names another
     one."""
     keys: dict[dg.AssetKey, dg.AssetKey] = {}
-    translate = look.translate
-    assert translate is not None
 
     def noted(asset: PipelineAsset) -> dg.AssetSpec:
         spec = translate(asset)
@@ -169,7 +159,7 @@ def _translated(
             keys[asset.spec.key] = spec.key
         return spec
 
-    _assets(pipeline, parts, lake, names, replace(look, translate=noted))
+    _assets(replace(on, look=replace(on.look, translate=noted)))
     return keys
 
 

@@ -9,15 +9,12 @@ import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, shown_apart, unshown, worse
 from tidegate.assets.failures import never_again
-from tidegate.assets.names import GATE, Names, pool
-from tidegate.assets.presentation import Presentation
-from tidegate.assets.resources import runner_of
+from tidegate.assets.names import GATE
+from tidegate.assets.presentation import OnLake
 from tidegate.assets.specs import published_spec, staged_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import PlanningError, TidegateError
-from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 
 if TYPE_CHECKING:
@@ -40,30 +37,22 @@ class StageConfig(dg.Config):
     on_unmatched: Literal["", "quarantine", "block", "publish"] = ""
 
 
-def staged_asset(
-    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
-) -> dg.AssetsDefinition:
+def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     """Plans the next epoch (or takes up the unfinished one) and stages it.
 
     Waiting for a build to flip, and an epoch that is still held, are shown in the metadata: neither is this asset's
     failure. A held epoch fails the gate's check, again, until the config says what becomes of it.
     """
-    spec, commands = staged_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
-    checks = check_specs(spec.key, shown_apart(pipeline, insert))
+    spec, commands = staged_spec(on, insert), on.commands
+    checks = check_specs(spec.key, shown_apart(on.pipeline, insert))
 
-    @dg.multi_asset(
-        name=names.op(spec.key),
-        specs=[spec],
-        required_resource_keys={names.resource},
-        description=look.steps.description or spec.description,
-        **look.steps.options(pool(lake, insert.id)),
-    )
-    @look.executed(names, "staged")
+    @dg.multi_asset(specs=[spec], **on.step(on.names.op(spec.key), spec.description, insert.id))
+    @on.executed("staged")
     def stage(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[dg.MaterializeResult]:
         from tidegate.assets.metadata import of_held, of_staged, of_waiting
         from tidegate.pipelines.runtime.epochs.position import Waiting
 
-        with runner_of(context, pipeline, names, commands) as runner:
+        with on.runner(context) as runner:
             releasing = runner.releasing(insert.id)
             _decide(releasing, config)
             position = releasing.position()
@@ -110,27 +99,18 @@ def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
     releasing.supersede(kind, config.on_unmatched or None)
 
 
-def gate_checks(
-    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
-) -> dg.AssetChecksDefinition:
+def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:
     """The gate on the staged epoch: one blocking check with the verdict, and one for each that the user has written.
     Where it holds the epoch its step fails with the reasons: Dagster's own failure names the check alone."""
-    specs = check_specs(names.staged(insert), shown_apart(pipeline, insert))
-    commands = Commands(look.script, lake.root)
+    specs, commands = check_specs(on.names.staged(insert), shown_apart(on.pipeline, insert)), on.commands
+    name = on.names.op(on.names.staged(insert), "__checks")
 
-    @dg.multi_asset_check(
-        name=names.op(names.staged(insert), "__checks"),
-        specs=specs,
-        can_subset=True,
-        required_resource_keys={names.resource},
-        description=look.steps.description,
-        **look.steps.options(pool(lake, insert.id)),
-    )
-    @look.executed(names, "gate")
+    @dg.multi_asset_check(specs=specs, can_subset=True, **on.step(name, None, insert.id))
+    @on.executed("gate")
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         from tidegate.pipelines.runtime.epochs.position import held
 
-        with runner_of(context, pipeline, names, commands) as runner:
+        with on.runner(context) as runner:
             verdict = runner.judge(insert.id)
             if verdict is not None and verdict.passed:
                 runner.hand_on(insert.id)
@@ -147,9 +127,7 @@ def gate_checks(
     return judge
 
 
-def published_asset(
-    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation
-) -> dg.AssetsDefinition:
+def published_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
 
     Where it has added nothing because landed rows wait, that is an observation, which names what they wait for, and no
@@ -158,24 +136,21 @@ def published_asset(
     Then it goes on with the next epochs of its INSERT, each staged, judged and published, until what had landed when it
     began is through; one that the gate holds fails it. Whatever it added, it counts whether all rows are in their
     places."""
-    spec, commands = published_spec(pipeline, insert, lake, names, look), Commands(look.script, lake.root)
+    spec, commands = published_spec(on, insert), on.commands
 
     @dg.multi_asset(
-        name=names.op(spec.key),
         specs=[spec.replace_attributes(skippable=True)],
         check_specs=adds_up_specs(insert, spec.key),
         can_subset=True,
-        required_resource_keys={names.resource},
-        description=look.steps.description or spec.description,
-        **look.steps.options(pool(lake, insert.id)),
+        **on.step(on.names.op(spec.key), spec.description, insert.id),
     )
-    @look.executed(names, "published")
+    @on.executed("published")
     def publish(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-        with runner_of(context, pipeline, names, commands) as runner:
+        with on.runner(context) as runner:
             if spec.key in context.selected_asset_keys:
                 yield from materialized(context, runner)
             if context.selected_asset_check_keys:
-                yield from adds_up(runner.lake, pipeline, insert, spec.key, commands)
+                yield from adds_up(runner.lake, on.pipeline, insert, spec.key, commands)
 
     def materialized(context: dg.AssetExecutionContext, runner: "Runner") -> Iterator[dg.MaterializeResult]:
         from tidegate.assets.metadata import of_published, of_waiting
@@ -183,9 +158,9 @@ def published_asset(
         releasing, done = runner.releasing(insert.id), []
         before = releasing.position()
         if before.staged is not None and before.verdict is None:
-            _require_gate(context, names.staged(insert), spec.key)
+            _require_gate(context, on.names.staged(insert), spec.key)
         try:
-            for epoch in _published(context, runner, insert, names, before, commands):
+            for epoch in _published(context, runner, insert, on.names.staged(insert), before, commands):
                 done.append(epoch)
         except TidegateError:
             if done:  # what it has published is materialised, before it fails
@@ -235,14 +210,14 @@ def _published(
     context: dg.AssetExecutionContext,
     runner: "Runner",
     insert: Insert,
-    names: Names,
+    staged: dg.AssetKey,
     before: "Position",
     commands: Commands,
 ) -> Iterator["Published"]:
     """The epochs that a step publishes, one after another; `before` is where it begins. The checks of the staged asset
     show the worst verdict of all: the first one as their own step has shown it, a worse one in its place."""
     releasing = runner.releasing(insert.id)
-    specs = check_specs(names.staged(insert), shown_apart(runner.pipeline, insert))
+    specs = check_specs(staged, shown_apart(runner.pipeline, insert))
     end = None if before.unfinished is None else releasing.end()
     first = runner.publish(insert.id)
     if first is not None:

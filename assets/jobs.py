@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import dagster as dg
 
 from tidegate.assets.failures import NO_RETRY
-from tidegate.assets.names import Names
-from tidegate.assets.presentation import Parts, Presentation
+from tidegate.assets.presentation import OnLake
 from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.commands import RUN
 from tidegate.pipelines.errors import PlanningError, TidegateError
@@ -152,61 +151,58 @@ IN_PROGRESS = [
 ]
 
 
-def job_tags(names: Names, look: Presentation | None = None) -> dict[str, str]:
+def job_tags(on: OnLake) -> dict[str, str]:
     """The tags of every job. A crashed run may be tried again, a failed step is not."""
-    own = {PIPELINE_TAG: names.pipeline, **NO_RETRY}
-    return {**own, **(look.tags if look else {})}
+    return {PIPELINE_TAG: on.names.pipeline, **NO_RETRY, **on.look.tags}
 
 
-def _keys(names: Names, parts: Parts, held: Collection[str] = ()) -> list[dg.AssetKey]:
+def _keys(on: OnLake, held: Collection[str] = ()) -> list[dg.AssetKey]:
     """The assets of the job; without those of `held` INSERTs."""
-    released = [insert for insert in parts.inserts if insert.id not in held]
-    sources = [names.source(table.name) for table in parts.sources]
-    return [*sources, *(key for insert in released for key in (names.staged(insert), names.published(insert)))]
+    released = [insert for insert in on.parts.inserts if insert.id not in held]
+    sources = [on.names.source(table.name) for table in on.parts.sources]
+    return [*sources, *(key for insert in released for key in (on.names.staged(insert), on.names.published(insert)))]
 
 
-def pipeline_job(names: Names, parts: Parts, look: Presentation) -> dg.JobDefinition:
+def pipeline_job(on: OnLake) -> dg.JobDefinition:
     """Sources, staged, checks and published of one pipeline, in one process: their Spark steps share a session."""
     unresolved = dg.define_asset_job(
-        names.job,
-        selection=dg.AssetSelection.assets(*_keys(names, parts)),
+        on.names.job,
+        selection=dg.AssetSelection.assets(*_keys(on)),
         executor_def=dg.in_process_executor,
         description="Land what the sources have, then stage, judge and publish the next epoch of every INSERT.",
-        tags=job_tags(names, look),
+        tags=job_tags(on),
     )
     return unresolved  # type: ignore[return-value]
 
 
-def pipeline_schedule(
-    names: Names, parts: Parts, job: dg.JobDefinition, look: Presentation, ticks: Ticks
-) -> dg.ScheduleDefinition:
+def pipeline_schedule(on: OnLake, job: dg.JobDefinition, ticks: Ticks) -> dg.ScheduleDefinition:
     """Starts the job at every tick of `cron`, unless its last run is still going or a run would find nothing to do.
     What the gate holds is left out until a person has decided: its check stays failed, and no run asks it again.
     Stopped until it is turned on."""
 
     @dg.schedule(
-        name=names.schedule,
+        name=on.names.schedule,
         job=job,
-        cron_schedule=look.cron,
-        execution_timezone=look.timezone,
+        cron_schedule=on.look.cron,
+        execution_timezone=on.look.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Runs {names.job} by cron ({look.cron}, {look.timezone}); a tick is passed over while a run is in "
-        "progress, and where a run would find nothing to do.",
+        description=f"Runs {on.names.job} by cron ({on.look.cron}, {on.look.timezone}); a tick is passed over while a "
+        "run is in progress, and where a run would find nothing to do.",
     )
     def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        going = context.instance.get_runs(dg.RunsFilter(job_name=names.job, statuses=IN_PROGRESS), limit=1)
+        going = context.instance.get_runs(dg.RunsFilter(job_name=on.names.job, statuses=IN_PROGRESS), limit=1)
         if going:
             return dg.SkipReason(f"run {going[0].run_id} is still in progress")
-        last = context.instance.get_run_records(dg.RunsFilter(job_name=names.job), limit=1)
+        last = context.instance.get_run_records(dg.RunsFilter(job_name=on.names.job), limit=1)
         found = ticks.answer(last[0] if last else None, time())
         held = ", ".join(found.held)
         left_out = f"; left out, until a person decides what the gate holds: {held}" if held else ""
         if not found.reason:
             return dg.SkipReason(NOTHING_NEW + left_out)
-        context.log.info(f"{names.job} is started: {found.reason}{left_out}")
+        context.log.info(f"{on.names.job} is started: {found.reason}{left_out}")
         if not held:
             return dg.RunRequest()
         tags = {HELD_TAG: json.dumps(found.held)}
-        return dg.RunRequest(asset_selection=_keys(names, parts, found.held), tags=tags)
+        return dg.RunRequest(asset_selection=_keys(on, found.held), tags=tags)
 
     return tick

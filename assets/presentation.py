@@ -6,23 +6,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
 
-from tidegate.assets.names import Names
-from tidegate.assets.resources import TidegateResource
+from tidegate.assets.names import Names, pool
+from tidegate.assets.resources import StepContext, TidegateResource, runner_of
+from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.runtime.runner import Runner
 
 Kind = Literal["source", "staged", "published", "by_time", "maintenance", "reconcile"]
 
@@ -169,28 +175,6 @@ class Presentation:
     translate: Callable[[PipelineAsset], dg.AssetSpec] | None = None
     execute: Execute | None = None
 
-    def executed(self, names: Names, kind: Kind | Literal["gate"]) -> Callable[[Body], Body]:
-        """A decorator, beneath Dagster's own, of the body of a step: `execute` runs it. A step that `execute` leaves
-        out publishes nothing, for publishing reads the gate's stored verdict."""
-
-        def around(body: Body) -> Body:
-            execute = self.execute
-            if execute is None:
-                return body
-
-            @functools.wraps(body)  # Dagster reads the arguments and their types
-            def step(context: Any, *config: Any, **named: Any) -> Iterator[Any]:
-                def run() -> Iterator[Any]:
-                    given = body(context, *config, **named)
-                    yield from given if isinstance(given, Iterator) else (given,)
-
-                tidegate: TidegateResource = getattr(context.resources, names.resource)
-                yield from execute(context, tidegate, Step(kind, context.op_def.name, run))
-
-            return step
-
-        return around
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -200,6 +184,62 @@ class Parts:
     inserts: tuple[Insert, ...]
     comparable: tuple[Table, ...]
     """The build tables that can be compared with their sources."""
+
+
+@dataclass(frozen=True)
+class OnLake:
+    """A pipeline of a code location on its lake: all that its definitions are made of."""
+
+    pipeline: Pipeline
+    lake: Layout
+    names: Names
+    look: Presentation
+    parts: Parts
+    resource: TidegateResource
+
+    @property
+    def commands(self) -> Commands:
+        """Those that errors and metadata name."""
+        return Commands(self.look.script, self.lake.root)
+
+    def runner(self, context: StepContext) -> AbstractContextManager[Runner]:
+        """The runner of a step, by the run's resource."""
+        return runner_of(context, self.pipeline, self.names, self.commands)
+
+    def step(
+        self, name: str, description: str | None, *owners: str, tags: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The arguments of a step's decorator. `owners`: the tables and INSERTs that no other run is to work on
+        meanwhile."""
+        steps = self.look.steps
+        return {
+            "name": name,
+            "required_resource_keys": {self.names.resource},
+            "description": steps.description or description,
+            **steps.options(pool(self.lake, *owners) if owners else None, tags),
+        }
+
+    def executed(self, kind: Kind | Literal["gate"]) -> Callable[[Body], Body]:
+        """A decorator, beneath Dagster's own, of the body of a step: `execute` runs it. A step that `execute` leaves
+        out publishes nothing, for publishing reads the gate's stored verdict."""
+
+        def around(body: Body) -> Body:
+            execute = self.look.execute
+            if execute is None:
+                return body
+
+            @functools.wraps(body)  # Dagster reads the arguments and their types
+            def step(context: Any, *config: Any, **named: Any) -> Iterator[Any]:
+                def run() -> Iterator[Any]:
+                    given = body(context, *config, **named)
+                    yield from given if isinstance(given, Iterator) else (given,)
+
+                tidegate: TidegateResource = getattr(context.resources, self.names.resource)
+                yield from execute(context, tidegate, Step(kind, context.op_def.name, run))
+
+            return step
+
+        return around
 
 
 def selected(pipeline: Pipeline, look: Presentation) -> Parts:

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tidegate.assets.names import Names, pool
-from tidegate.assets.presentation import Presentation
-from tidegate.assets.resources import runner_of
+from tidegate.assets.presentation import OnLake
 from tidegate.assets.specs import source_spec
-from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.compile import Pipeline
 
 if TYPE_CHECKING:
@@ -48,17 +44,16 @@ class AlignedConfig(dg.Config):
     max_epochs: int = 0
 
 
-def source_assets(
-    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
-) -> list[dg.AssetsDefinition]:
-    """An asset for each of these source tables. Those that are in alignment groups are made by one step, for they take
+def source_assets(on: OnLake) -> list[dg.AssetsDefinition]:
+    """An asset for each source table. Those that are in alignment groups are made by one step, for they take
     turns."""
-    together = [table for table in tables if is_aligned(pipeline, table)]
+    tables = on.parts.sources
+    together = [table for table in tables if is_aligned(on.pipeline, table)]
     if len(together) < 2:
         together = []
     alone = [table for table in tables if table not in together]
-    made = [source_asset(pipeline, table, lake, names, look) for table in alone]
-    return [*made, aligned_assets(pipeline, together, lake, names, look)] if together else made
+    made = [source_asset(on, table) for table in alone]
+    return [*made, aligned_assets(on, together)] if together else made
 
 
 def is_aligned(pipeline: Pipeline, table: Table) -> bool:
@@ -68,22 +63,15 @@ def is_aligned(pipeline: Pipeline, table: Table) -> bool:
     return ALIGNMENT_GROUP in table.options if given is None else given.alignment is not None
 
 
-def source_asset(
-    pipeline: Pipeline, table: Table, lake: Layout, names: Names, look: Presentation
-) -> dg.AssetsDefinition:
+def source_asset(on: OnLake, table: Table) -> dg.AssetsDefinition:
     """The asset of one source table. Materialising it lands epochs up to the source's ends as of the start."""
-    spec = source_spec(pipeline, table, lake, names, look)
+    spec = source_spec(on, table)
+    step = on.step(on.names.op(spec.key), spec.description, table.name, tags=_priority([table]))
 
-    @dg.multi_asset(
-        name=names.op(spec.key),
-        specs=[spec],
-        required_resource_keys={names.resource},
-        description=look.steps.description or spec.description,
-        **look.steps.options(pool(lake, table.name), _priority([table])),
-    )
-    @look.executed(names, "source")
+    @dg.multi_asset(specs=[spec], **step)
+    @on.executed("source")
     def land(context: dg.AssetExecutionContext, config: SourceConfig) -> dg.MaterializeResult:
-        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
+        with on.runner(context) as runner:
             advance = runner.advance(
                 table.name,
                 resnapshot=config.resnapshot,
@@ -95,41 +83,38 @@ def source_asset(
     return land
 
 
-def aligned_assets(
-    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
-) -> dg.AssetsDefinition:
+def aligned_assets(on: OnLake, tables: Sequence[Table]) -> dg.AssetsDefinition:
     """The assets of the source tables that are in alignment groups. Those that are selected take turns, an epoch each,
     so that one run comes to the ends of all of them; the others are left alone. One that fails fails the step when the
     others are through."""
-    specs = {table.name: source_spec(pipeline, table, lake, names, look) for table in tables}
+    specs = {table.name: source_spec(on, table) for table in tables}
+    text = f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each."
 
     @dg.multi_asset(
-        name=names.aligned,
         specs=[spec.replace_attributes(skippable=True) for spec in specs.values()],
         can_subset=True,
-        required_resource_keys={names.resource},
-        description=look.steps.description
-        or f"Lands {', '.join(specs)}, which are aligned: they take turns, an epoch each.",
-        **look.steps.options(pool(lake, *specs), _priority(tables)),
+        **on.step(on.names.aligned, text, *specs, tags=_priority(tables)),
     )
-    @look.executed(names, "source")
+    @on.executed("source")
     def land(context: dg.AssetExecutionContext, config: AlignedConfig) -> Iterator[dg.MaterializeResult]:
         from tidegate.pipelines.runtime.failures import Failed
 
         chosen = [table for table in tables if specs[table.name].key in context.selected_asset_keys]
         wanted = [table.name for table in chosen]
-        with runner_of(context, pipeline, names, Commands(look.script, lake.root)) as runner:
+        with on.runner(context) as runner:
             _check(config.resnapshot, wanted)
             most, failed = config.max_epochs or None, Failed()
             advances = runner.advance_all(
                 wanted,
                 max_epochs=most,
                 resnapshot=config.resnapshot,
-                on_epoch=lambda name, epoch: _observed(context, runner, pipeline.table(name), specs[name].key, epoch),
+                on_epoch=lambda name, epoch: _observed(
+                    context, runner, on.pipeline.table(name), specs[name].key, epoch
+                ),
                 failed=failed,
             )
             for advance in advances:
-                yield _materialized(runner, pipeline.table(advance.table), specs[advance.table].key, advance)
+                yield _materialized(runner, on.pipeline.table(advance.table), specs[advance.table].key, advance)
             if failed:
                 raise failed.error()
 

@@ -15,15 +15,14 @@ from sqlglot import exp
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import GATE, Names
-from tidegate.assets.presentation import Kind, PipelineAsset, Presentation
+from tidegate.assets.presentation import Kind, OnLake, PipelineAsset, Presentation
 from tidegate.assets.text import markdown_table, values_of
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.location import Address
 from tidegate.pipelines.process.windows.windowed import WINDOW_END
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
-from tidegate.pipelines.sql.compile import Pipeline, keyed_joins
+from tidegate.pipelines.sql.compile import keyed_joins
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.syntax.errors import Location
@@ -54,7 +53,7 @@ def connector_kind(connector: str) -> str:
     return _KINDS.get(connector, connector)
 
 
-def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+def source_spec(on: OnLake, table: Table) -> dg.AssetSpec:
     """A source table: a build's changelog, or a probe's landed rows."""
     what = (
         "Build side: every change of the table, as an append-only changelog. Rows of the probe are held back until "
@@ -63,33 +62,37 @@ def source_spec(pipeline: Pipeline, table: Table, lake: Layout, names: Names, lo
         else "Probe side: rows land as they come; each INSERT releases them when its build sides have flipped."
     )
     return _spec(
-        names.source(table.name),
+        on,
+        on.names.source(table.name),
         of=table,
         kind="source",
         deps=(),
         text=[table.comment, what, _facts(table)],
         columns=table.stored_columns,
-        path=lake.table_path(table.name),
+        path=on.lake.table_path(table.name),
         kinds={connector_kind(table.connector), "spark", "deltalake"},
         location=table.location,
-        look=look,
-        names=names,
         # Variables stay as they are written: the code server may have other values than a run.
-        version=digest_of(table_form(pipeline, table, {})),
-        condition=by_cron(look),
-        metadata={LAKE: str(lake.root), TABLE: table.name, "options": dg.MetadataValue.json(table.options.redacted())},
-        fresh_within=look.build_fresh_within if table.role == "build" else look.probe_fresh_within,
+        version=digest_of(table_form(on.pipeline, table, {})),
+        condition=by_cron(on.look),
+        metadata={
+            LAKE: str(on.lake.root),
+            TABLE: table.name,
+            "options": dg.MetadataValue.json(table.options.redacted()),
+        },
+        fresh_within=on.look.build_fresh_within if table.role == "build" else on.look.probe_fresh_within,
     )
 
 
-def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+def staged_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
     """The joined rows of an epoch, which no commit names yet."""
-    target = pipeline.table(insert.target)
+    target = on.pipeline.table(insert.target)
     return _spec(
-        names.staged(insert),
+        on,
+        on.names.staged(insert),
         of=insert,
         kind="staged",
-        deps=_read(pipeline, insert, names),
+        deps=_read(on, insert),
         text=[
             f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
             f"{' and '.join(insert.builds) or 'no build side'}, written beside the target and not visible in it. "
@@ -97,29 +100,28 @@ def staged_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, 
             f"```sql\n{insert.sql}\n```",
         ],
         columns=target.stored_columns,
-        path=lake.staged_paths(target, insert)["publish"],
+        path=on.lake.staged_paths(target, insert)["publish"],
         kinds={"spark", "parquet"},
         location=insert.location,
-        look=look,
-        names=names,
-        version=computes(pipeline, insert),
+        version=computes(on.pipeline, insert),
         condition=_downstream(),
         metadata={
-            **_of_insert(pipeline, lake, insert, staged_lineage(insert, names)),
+            **_of_insert(on, insert, staged_lineage(insert, on.names)),
             "on unmatched": on_unmatched(target),
         },
         table_name=False,
     )
 
 
-def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation) -> dg.AssetSpec:
+def published_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
     """The rows of an INSERT in its target."""
-    target = pipeline.table(insert.target)
+    target = on.pipeline.table(insert.target)
     return _spec(
-        names.published(insert),
+        on,
+        on.names.published(insert),
         of=insert,
         kind="published",
-        deps=[names.staged(insert)],
+        deps=[on.names.staged(insert)],
         text=[
             target.comment,
             f"What `{insert.id}` has published. An epoch enters by one commit, and only with the gate's stored verdict "
@@ -127,37 +129,29 @@ def published_spec(pipeline: Pipeline, insert: Insert, lake: Layout, names: Name
             _facts(target),
         ],
         columns=target.stored_columns,
-        path=lake.target_path(target),
+        path=on.lake.target_path(target),
         kinds={"deltalake", connector_kind(target.connector)},
         location=target.location,
-        look=look,
-        names=names,
-        version=computes(pipeline, insert),
+        version=computes(on.pipeline, insert),
         condition=_downstream(),
         metadata={
-            **_of_insert(pipeline, lake, insert, published_lineage(insert, names)),
-            "quarantine": dg.MetadataValue.path(str(lake.quarantine_path(target, insert))),
+            **_of_insert(on, insert, published_lineage(insert, on.names)),
+            "quarantine": dg.MetadataValue.path(str(on.lake.quarantine_path(target, insert))),
             "options": dg.MetadataValue.json(target.options.redacted()),
         },
-        fresh_within=look.fresh_within,
+        fresh_within=on.look.fresh_within,
     )
 
 
-def by_time_spec(
-    pipeline: Pipeline,
-    insert: Insert,
-    lake: Layout,
-    names: Names,
-    look: Presentation,
-    partitions: dg.PartitionsDefinition | None = None,
-) -> dg.AssetSpec:
+def by_time_spec(on: OnLake, insert: Insert, partitions: dg.PartitionsDefinition | None = None) -> dg.AssetSpec:
     """The rows of an event-time INSERT by spans of their time: the same rows in the same target."""
-    target = pipeline.table(insert.target)
+    target = on.pipeline.table(insert.target)
     return _spec(
-        names.by_time(insert),
+        on,
+        on.names.by_time(insert),
         of=insert,
         kind="by_time",
-        deps=_read(pipeline, insert, names),
+        deps=_read(on, insert),
         text=[
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
             "and lie in its span, through the gate, in the place of what was released of them before. History can be "
@@ -165,22 +159,19 @@ def by_time_spec(
             "script. The stream goes on from where it is, and releases nothing twice.",
         ],
         columns=target.stored_columns,
-        path=lake.target_path(target),
+        path=on.lake.target_path(target),
         kinds={"spark", "deltalake"},
         location=insert.location,
-        look=look,
-        names=names,
-        version=computes(pipeline, insert),
+        version=computes(on.pipeline, insert),
         condition=None,
-        metadata=_of_insert(pipeline, lake, insert, staged_lineage(insert, names)),
+        metadata=_of_insert(on, insert, staged_lineage(insert, on.names)),
         partitions=partitions,
     )
 
 
 def upkeep_spec(
+    on: OnLake,
     kind: Literal["maintenance", "reconcile"],
-    names: Names,
-    look: Presentation,
     *,
     deps: Iterable[dg.AssetKey],
     description: str,
@@ -188,23 +179,23 @@ def upkeep_spec(
 ) -> dg.AssetSpec:
     """What a job of the code location does to all tables of a pipeline, and records as this asset."""
     spec = dg.AssetSpec(
-        dg.AssetKey([names.pipeline, kind]),
+        dg.AssetKey([on.names.pipeline, kind]),
         deps=list(deps),
         description=description,
-        metadata={PIPELINE: names.pipeline},
-        group_name=look.group or names.group,
-        owners=list(look.owners),
-        tags=dict(look.tags),
+        metadata={PIPELINE: on.names.pipeline},
+        group_name=on.look.group or on.names.group,
+        owners=list(on.look.owners),
+        tags=dict(on.look.tags),
         kinds=kinds,
     )
-    chosen = _as_chosen(PipelineAsset(kind, kind, names.pipeline, spec), names, look)
+    chosen = _as_chosen(on, PipelineAsset(kind, kind, on.names.pipeline, spec))
     return chosen.replace_attributes(automation_condition=None)  # no run of assets makes it
 
 
-def _read(pipeline: Pipeline, insert: Insert, names: Names) -> list[dg.AssetKey]:
+def _read(on: OnLake, insert: Insert) -> list[dg.AssetKey]:
     """What an INSERT reads: source tables, and what processes publish."""
-    given = {name: item for item in pipeline.inserts if item.process for name in item.process.outputs}
-    return [names.published(given[name]) if name in given else names.source(name) for name in insert.inputs]
+    given = {name: item for item in on.pipeline.inserts if item.process for name in item.process.outputs}
+    return [on.names.published(given[name]) if name in given else on.names.source(name) for name in insert.inputs]
 
 
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
@@ -232,11 +223,11 @@ def _downstream() -> dg.AutomationCondition[Any]:
     return dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
 
 
-def _of_insert(pipeline: Pipeline, lake: Layout, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
+def _of_insert(on: OnLake, insert: Insert, lineage: dg.TableColumnLineage) -> dict[str, Any]:
     return {
-        LAKE: str(lake.root),
+        LAKE: str(on.lake.root),
         INSERT: insert.id,
-        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(pipeline, insert)]),
+        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(on.pipeline, insert)]),
         "dagster/column_lineage": lineage,
     }
 
@@ -250,6 +241,7 @@ def _facts(table: Table) -> str:
 
 
 def _spec(
+    on: OnLake,
     key: dg.AssetKey,
     *,
     of: Table | Insert,
@@ -260,8 +252,6 @@ def _spec(
     path: Address,
     kinds: set[str],
     location: Location,
-    look: Presentation,
-    names: Names,
     version: str,
     condition: dg.AutomationCondition[Any] | None,
     metadata: dict[str, Any],
@@ -270,50 +260,50 @@ def _spec(
     partitions: dg.PartitionsDefinition | None = None,
 ) -> dg.AssetSpec:
     shown: dict[str, Any] = {
-        PIPELINE: names.pipeline,
+        PIPELINE: on.names.pipeline,
         "dagster/column_schema": table_schema(columns),
         "path": dg.MetadataValue.path(str(path)),
         **metadata,
     }
     if table_name:
         shown["dagster/table_name"] = f"delta.`{path}`"
-    if look.script is not None:
-        shown[SCRIPT] = str(look.script.absolute())
-        shown["dagster/code_references"] = _link(look.script, location)
+    if on.look.script is not None:
+        shown[SCRIPT] = str(on.look.script.absolute())
+        shown["dagster/code_references"] = _link(on.look.script, location)
     spec = dg.AssetSpec(
-        names.own(key),
+        on.names.own(key),
         deps=list(deps),
         description="\n\n".join(part for part in text if part),
         metadata=shown,
-        group_name=look.group or names.group,
+        group_name=on.look.group or on.names.group,
         code_version=version,
-        owners=list(look.owners),
-        tags=dict(look.tags),
+        owners=list(on.look.owners),
+        tags=dict(on.look.tags),
         kinds=kinds,
-        automation_condition=condition if look.automation else None,
+        automation_condition=condition if on.look.automation else None,
         freshness_policy=None if fresh_within is None else dg.FreshnessPolicy.time_window(fail_window=fresh_within),
         partitions_def=partitions,
     )
     if isinstance(of, Table):
-        return _as_chosen(PipelineAsset(kind, of.name, names.pipeline, spec, table=of), names, look)
-    return _as_chosen(PipelineAsset(kind, of.id, names.pipeline, spec, insert=of), names, look)
+        return _as_chosen(on, PipelineAsset(kind, of.name, on.names.pipeline, spec, table=of))
+    return _as_chosen(on, PipelineAsset(kind, of.id, on.names.pipeline, spec, insert=of))
 
 
-def _as_chosen(asset: PipelineAsset, names: Names, look: Presentation) -> dg.AssetSpec:
+def _as_chosen(on: OnLake, asset: PipelineAsset) -> dg.AssetSpec:
     """The spec with a person's changes. Its dependencies by the script, and the metadata for sensors, stay.
 
     Raises PlanningError for a change that the asset cannot have.
     """
     spec = asset.spec
-    if look.translate is None:
+    if on.look.translate is None:
         return spec
-    chosen = look.translate(asset)
+    chosen = on.look.translate(asset)
     wrong = None
     if not isinstance(chosen, dg.AssetSpec):
         wrong = f"{type(chosen).__name__} is no AssetSpec"
     elif chosen.partitions_def not in (None, spec.partitions_def):
         wrong = "the partitions of an output are those of `partitions_from`"
-    elif names.translated and names.translated.get(spec.key) != chosen.key:
+    elif on.names.translated and on.names.translated.get(spec.key) != chosen.key:
         wrong = f"its key is {chosen.key.to_user_string()} now and was another one when it was asked for before"
     if wrong is not None:
         raise PlanningError(

@@ -20,16 +20,13 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG
 from pydantic import Field
 
 from tidegate.assets.checks import of_verdict
-from tidegate.assets.names import VERDICT, Names, pool
-from tidegate.assets.operations.operation import OnLake, Operation, OperationConfig, Started
-from tidegate.assets.presentation import Partitions, Presentation, since, zone_of
-from tidegate.assets.resources import runner_of
+from tidegate.assets.names import VERDICT
+from tidegate.assets.operations.operation import Operation, OperationConfig, Started
+from tidegate.assets.presentation import OnLake, Partitions, since, zone_of
 from tidegate.assets.specs import by_time_spec
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import GateHeld, PlanningError
-from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant, milliseconds_of
@@ -110,26 +107,20 @@ def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tup
     return [(milliseconds_of(moment(low).start), milliseconds_of(moment(high).end)) for low, high in windows], since
 
 
-def by_time_asset(
-    pipeline: Pipeline, insert: Insert, lake: Layout, names: Names, look: Presentation, wanted: Partitions
-) -> dg.AssetsDefinition:
+def by_time_asset(on: OnLake, insert: Insert, wanted: Partitions) -> dg.AssetsDefinition:
     """Stages, judges and publishes the rows of the partitions of a run, and of the other runs of its backfill, in one
     epoch."""
-    partitions = partitions_of(wanted, look.timezone)
-    spec = by_time_spec(pipeline, insert, lake, names, look, partitions)
-    commands = Commands(look.script, lake.root)
+    partitions = partitions_of(wanted, on.look.timezone)
+    spec, commands = by_time_spec(on, insert, partitions), on.commands
 
     @dg.multi_asset(
-        name=names.op(spec.key),
         specs=[spec],
         check_specs=[_verdict_spec(spec.key, partitions)],
         can_subset=True,
-        required_resource_keys={names.resource},
-        description=look.steps.description or spec.description,
-        backfill_policy=look.steps.backfill_policy or dg.BackfillPolicy.single_run(),
-        **look.steps.options(pool(lake, insert.id)),
+        backfill_policy=on.look.steps.backfill_policy or dg.BackfillPolicy.single_run(),
+        **on.step(on.names.op(spec.key), spec.description, insert.id),
     )
-    @look.executed(names, "by_time")
+    @on.executed("by_time")
     def fill(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
         from tidegate.pipelines.runtime.epochs import union
         from tidegate.pipelines.runtime.runner import Released
@@ -138,7 +129,7 @@ def by_time_asset(
             context.log.info(f"a partition has its check `{VERDICT}` when it is materialised; nothing was done")
             return
         low, high = map(milliseconds_of, context.partition_time_window)
-        with runner_of(context, pipeline, names, commands) as runner:
+        with on.runner(context) as runner:
             releasing = runner.releasing(insert.id)
             short = releasing.unreached([(low, high)])  # asked for first: what lands meanwhile may not be in the epoch
             spans, since = asked(context, spec.key)
@@ -282,7 +273,7 @@ def _backfill(started: Started, config: BackfillConfig) -> Iterator[Any]:
         if _is_done(started, insert, spans):
             context.log.info(f"{insert.id}: released by this run, before it was tried again")
             continue
-        commands = Commands(on.look.script, on.lake.root)
+        commands = on.commands
         try:
             done = runner.backfill(insert.id, *spans)
         except GateHeld as error:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tidegate.assets.names import Names
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
-from tidegate.assets.presentation import Presentation
+from tidegate.assets.presentation import OnLake
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import in_short, markdown_table
-from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
@@ -40,13 +38,12 @@ class MaintenanceConfig(OperationConfig):
     keep_hours: int = 7 * 24
 
 
-def maintenance_spec(inserts: Sequence[Insert], names: Names, look: Presentation) -> dg.AssetSpec:
+def maintenance_spec(on: OnLake) -> dg.AssetSpec:
     """What the job materialises. No run of assets makes it, so that a run of all of them is of rows alone."""
     return upkeep_spec(
+        on,
         "maintenance",
-        names,
-        look,
-        deps=[names.published(insert) for insert in inserts],
+        deps=[on.names.published(insert) for insert in on.parts.inserts],
         description="Rows that nobody asks for any more go ('changelog.retention', 'landed.retention', "
         "'quarantine.retention'), small files are put together (OPTIMIZE), dead ones leave the disk (VACUUM). The job "
         "`tidegate_maintenance` does it, weekly once its schedule is turned on.",

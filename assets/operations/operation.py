@@ -10,13 +10,9 @@ import dagster as dg
 
 from tidegate.assets.failures import NO_RETRY, explained
 from tidegate.assets.jobs import PIPELINE_TAG, job_tags
-from tidegate.assets.names import Names
-from tidegate.assets.presentation import Parts, Presentation, Step, Steps
-from tidegate.assets.resources import TidegateResource, runner_of
-from tidegate.pipelines.commands import Commands
+from tidegate.assets.presentation import OnLake, Step, Steps
+from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.compile import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
@@ -40,18 +36,6 @@ class OperationConfig(dg.Config):
 
 
 C = TypeVar("C", bound=OperationConfig)
-
-
-@dataclass(frozen=True)
-class OnLake:
-    """A pipeline of a code location on its lake: all that its definitions are made of."""
-
-    pipeline: Pipeline
-    lake: Layout
-    names: Names
-    look: Presentation
-    parts: Parts
-    resource: TidegateResource
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class Operation(Generic[C]):
             tidegate: TidegateResource = getattr(context.resources, on.names.resource)
 
             def run() -> Iterator[Any]:
-                with runner_of(context, on.pipeline, on.names, Commands(on.look.script, on.lake.root)) as runner:
+                with on.runner(context) as runner:
                     found = self.run(Started(context, runner, on), config)
                     yield from (dg.Output(found),) if isinstance(found, int) else found
 
@@ -106,7 +90,7 @@ class Operation(Generic[C]):
         step.__annotations__ = {"context": dg.OpExecutionContext, "config": self.config}
         first = pipelines[0].look.steps
         steps = first if all(on.look.steps == first for on in pipelines) else Steps()
-        of_one = job_tags(pipelines[0].names, pipelines[0].look) if len(pipelines) == 1 else {}
+        of_one = job_tags(pipelines[0]) if len(pipelines) == 1 else {}
         op = dg.op(
             name=self.step,
             out=dg.Out(int, description=self.gives, is_required=False),  # an `execute` may leave the step out
@@ -131,7 +115,7 @@ class Operation(Generic[C]):
     def request(self, on: OnLake) -> dg.RunRequest:
         """A run of the job for one pipeline, for a schedule."""
         config = {"ops": {self.step: {"config": {"pipeline": on.pipeline.name}}}}
-        return dg.RunRequest(run_key=on.pipeline.name, run_config=config, tags=job_tags(on.names, on.look))
+        return dg.RunRequest(run_key=on.pipeline.name, run_config=config, tags=job_tags(on))
 
 
 def _chosen(pipelines: Sequence[OnLake], name: str, job: str) -> OnLake:

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tidegate.assets.names import Names, identifier
+from tidegate.assets.names import identifier
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
-from tidegate.assets.presentation import Presentation
-from tidegate.assets.resources import runner_of
+from tidegate.assets.presentation import OnLake
 from tidegate.assets.specs import upkeep_spec
 from tidegate.assets.text import markdown_table
-from tidegate.pipelines.commands import Commands, NextCommand
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Layout
-from tidegate.pipelines.sql.compile import Pipeline
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.runner import Runner
@@ -39,38 +36,28 @@ class ReconcileConfig(OperationConfig):
     wait_seconds: float = WAIT_SECONDS
 
 
-def reconcile_spec(tables: Sequence[Table], names: Names, look: Presentation) -> dg.AssetSpec:
+def reconcile_spec(on: OnLake) -> dg.AssetSpec:
     """What the job materialises. No run of assets makes it, so that a run of all of them is of rows alone."""
     return upkeep_spec(
+        on,
         "reconcile",
-        names,
-        look,
-        deps=[names.source(table.name) for table in tables],
+        deps=[on.names.source(table.name) for table in on.parts.comparable],
         description="Build tables are read again at their source and compared with the lake, at a known place of the "
         "source's log: checksums first, then down to the keys that differ. The job `tidegate_reconcile` does it.",
         kinds={"spark", "deltalake"},
     )
 
 
-def reconcile_checks(
-    pipeline: Pipeline, tables: Sequence[Table], lake: Layout, names: Names, look: Presentation
-) -> dg.AssetChecksDefinition:
+def reconcile_checks(on: OnLake) -> dg.AssetChecksDefinition:
     """A check for each table, which compares it. The step fails where a key differs, so that whoever is alerted to
     failed runs is alerted."""
-    key, commands = names.reconcile, Commands(look.script, lake.root)
-    specs = {table.name: _check_of(key, table) for table in tables}
+    key = on.names.reconcile
+    specs = {table.name: _check_of(key, table) for table in on.parts.comparable}
 
-    @dg.multi_asset_check(
-        name=names.op(key),
-        specs=list(specs.values()),
-        can_subset=True,
-        required_resource_keys={names.resource},
-        description=look.steps.description,
-        **look.steps.options(),
-    )
-    @look.executed(names, "reconcile")
+    @dg.multi_asset_check(specs=list(specs.values()), can_subset=True, **on.step(on.names.op(key), None))
+    @on.executed("reconcile")
     def compare(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with runner_of(context, pipeline, names, commands) as runner:
+        with on.runner(context) as runner:
             asked = [name for name, spec in specs.items() if spec.key in context.selected_asset_check_keys]
             found = _compared(runner, asked, WAIT_SECONDS, context.log)
             for item in found:

@@ -7,9 +7,9 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
+from tidegate.assets.factories import on_lake
 from tidegate.assets.names import Names
 from tidegate.assets.specs import connector_kind, published_lineage, references, source_spec, staged_lineage
-from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql import compile_script
 
 LOOK = Presentation(owners=("team:data",), tags={"tier": "gold"}, script=Path("examples/clicks/pipeline.sql"))
@@ -133,7 +133,7 @@ def test_no_asset_starts_by_itself_unless_automation_is_asked_for(tmp_path: Path
     sensors = definitions.get_repository_def().sensor_defs
     assert "default_automation_condition_sensor" not in {sensor.name for sensor in sensors}
     asked = Presentation(automation=True)
-    spec = source_spec(found, found.table("user_info"), Layout(tmp_path), Names("clicks"), asked)
+    spec = source_spec(on_lake(found, lake=tmp_path, look=asked), found.table("user_info"))
     assert spec.automation_condition is not None
 
 
