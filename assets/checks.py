@@ -113,6 +113,23 @@ def results(
             yield _result(spec, verdict.passed, {"summary": unknown, "epoch": verdict.epoch})
 
 
+def not_judged(staged: dg.AssetKey, insert: str, epoch: int, held: int) -> dg.AssetCheckResult:
+    """The gate's result after a person has decided about an epoch that it held, while the one in its place is not
+    judged: it stays failed, and no longer asks for a decision."""
+    return dg.AssetCheckResult(
+        asset_key=staged,
+        check_name=GATE,
+        passed=False,
+        description=f"epoch {epoch} takes the place of epoch {held}, which the gate held, and is not judged yet",
+        metadata={
+            "verdict": "none yet",
+            "epoch": epoch,
+            "held epoch": held,
+            "next": f"nothing: who works on {insert} finishes it, or else the next run",
+        },
+    )
+
+
 def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckResult]:
     """Those of an epoch's results that are worse than what the run has shown so far: in Dagster they replace it.
     `ranks` (0 passed, 1 with a warning, 2 failed) stores the worst by check; an unknown check is new."""

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 
 import dagster as dg
 
-from tidegate.assets.checks import is_awaited, names_of_gate, reported, results, unshown
+from tidegate.assets.checks import is_awaited, names_of_gate, not_judged, reported, results, unshown
 from tidegate.assets.metadata import of_epochs, of_landed, of_staged_epoch
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
@@ -310,15 +310,25 @@ class _LookAtInsert(_Look):
         if newest.epoch <= published[1] and (events or not known.held):
             return events, known
         verdict = self._of(self.lake.verdicts, newest)
-        if verdict is None or (newest.digest != known.held and self._run_of_dagster(self.target.owner)):
+        if newest.digest != known.held and self._run_of_dagster(self.target.owner):
             return events, known
+        kept: list[Event] = [event for event in events if isinstance(event, dg.AssetMaterialization)]
+        if verdict is None:
+            open_ = newest.supersedes is not None and known.held not in ("", UNKNOWN)
+            return [*kept, *self._not_judged(newest)] if open_ else events, known
         if not verdict.passed:
-            kept: list[Event] = [event for event in events if isinstance(event, dg.AssetMaterialization)]
             again, found = newest.digest == known.held, self._results(verdict, "held")
             staged = [] if again else self._staged(newest, self._of(self.lake.staged, newest))
             hidden = reported(found) if staged else unshown(self.instance, found, again=again)
             return [*kept, *staged, *hidden], replace(known, held=newest.digest)
         return (events, known) if events or not known.held else self._decided(verdict, known)
+
+    def _not_judged(self, plan: ReleasePlan) -> list[dg.AssetCheckEvaluation]:
+        """Report that a person has decided about what was held, unless a run is queued that will give the verdict."""
+        staged = self.target.staged
+        if is_awaited(self.instance, dg.AssetCheckKey(staged, GATE)):
+            return []
+        return unshown(self.instance, [not_judged(staged, plan.insert, plan.epoch, plan.supersedes or 0)])
 
     def _decided(self, verdict: VerdictRow, known: Reported) -> tuple[list[Event], Reported]:
         """Report that an epoch is no longer held, whoever has decided about it."""

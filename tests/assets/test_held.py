@@ -21,7 +21,7 @@ from tidegate.assets.checks import check_names
 from tidegate.assets.names import GATE, Names
 from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.runtime.epochs import Pin, StreamPlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, StreamPlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
 from tidegate.pipelines.sql.compile import Pipeline
 
@@ -142,14 +142,17 @@ class Page:
 
         return asyncio.run(ask())
 
-    def decided(self) -> None:
-        """Outside of Dagster a person has discarded what is held."""
+    def decided(self, kind: ReleaseKind = "discard", *reasons: str, judged: bool = True) -> None:
+        """Outside of Dagster a person has decided about what is held, by default to discard it; with reasons the gate
+        holds what takes its place, too."""
         lake, insert = Lake(self.lake), pipeline("block").insert("enriched_click")
-        (held,) = (stored_plan(row) for row in lake.epochs.rows(insert_owner(insert.id)))
-        plan = replace(held, epoch=2, kind="discard", supersedes=1)
-        staged = StagedRow(insert_owner(insert.id), 1, 2, plan.digest, 0, "g1-e2", [], {"rows": 3}, {})
-        verdict = GateVerdict(insert.id, 1, 2, plan.digest, True, (), ()).row(1_700_000_000_000)
-        store(lake, plan.row(), staged, verdict)
+        held = next(stored_plan(row) for row in lake.epochs.rows(insert_owner(insert.id)))
+        plan = replace(held, epoch=2, kind=kind, supersedes=1)
+        store(lake, plan.row())
+        if judged:
+            staged = StagedRow(insert_owner(insert.id), 1, 2, plan.digest, 0, "g1-e2", [], {"rows": 3}, {})
+            verdict = GateVerdict(insert.id, 1, 2, plan.digest, not reasons, (), reasons).row(1_700_000_000_000)
+            store(lake, staged, verdict)
 
 
 @pytest.fixture
@@ -214,6 +217,32 @@ def test_a_decision_outside_of_dagster_turns_it_green(page: Page):
     assert page.daemon.look() == []
     late = Daemon(page.lake, page.instance)
     assert checked(late.look()) == []
+
+
+def test_a_decision_that_is_not_carried_out_yet_asks_for_none(page: Page):
+    """Such as a release that has failed before it was judged: the two commands would be refused."""
+    page.daemon.look()
+    page.decided("re-release", judged=False)
+    (found,) = page.daemon.look()
+    assert (found.check_name, found.passed, page.shown()) == (GATE, False, "FAILED")
+    assert found.description == "epoch 2 takes the place of epoch 1, which the gate held, and is not judged yet"
+    assert "tidegate" not in str(found.metadata["next"].value)
+    assert page.daemon.look() == [], "once"
+    page.run()
+    assert page.daemon.look() == []
+    assert page.shown() == "IN_PROGRESS", "the run is to judge it"
+
+
+@pytest.mark.parametrize("then", ["passed", "held again"])
+def test_what_comes_of_a_decision_is_shown_once_it_is_judged(page: Page, then: str):
+    page.daemon.look()
+    page.decided("re-release", judged=False)
+    page.daemon.look()
+    page.decided("re-release", *([] if then == "passed" else [REASON]))
+    shown = page.daemon.look()
+    assert checked(shown) == [(page.gate.asset_key, GATE, then == "passed", 2)]
+    assert page.shown() == ("SUCCEEDED" if then == "passed" else "FAILED")
+    assert page.daemon.look() == []
 
 
 def test_a_sensor_that_was_off_shows_the_decision(page: Page):
