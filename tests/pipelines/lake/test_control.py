@@ -203,7 +203,7 @@ def test_what_a_look_decodes_does_not_grow_with_the_history(
     table.together("t")
     assert decoded_by_a_look() <= young
     assert len(table._files()) <= 20
-    assert sum(map(len, table._decoded._kept.values())) <= 2_048
+    assert sum(map(len, table._decoded._cached.values())) <= 2_048
 
 
 def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:

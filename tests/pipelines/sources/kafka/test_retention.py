@@ -11,7 +11,7 @@ from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.clock import system_clock
-from tidegate.pipelines.connectors.protocol import Kept
+from tidegate.pipelines.connectors.protocol import RetainedUntil
 from tidegate.pipelines.sources.kafka.checks import HALVINGS, explain, message_retention
 from tidegate.pipelines.sources.kafka.cluster import Partition
 from tidegate.pipelines.sources.kafka.reading import POISON
@@ -76,7 +76,7 @@ def test_it_is_in_the_log_of_what_landed(
     assert kept is not None
     assert now + 900_000 - STEP <= kept["until"] <= now + 900_000
     play.advance()
-    assert play.log()[-1].kept == vars(Kept(now + KEPT, KEPT))
+    assert play.log()[-1].kept == vars(RetainedUntil(now + KEPT, KEPT))
     topics.send(compacted, {"id": 1}, key={"id": 1}, at=now)
     play = Play.probe({**options, "topic": compacted}, spark, tmp_path / "compacted")
     play.advance()
