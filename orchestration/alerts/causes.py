@@ -70,7 +70,9 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
     """`seen` without lag that follows from another incident, open or seen; and with the daemon's absence, if lag
     follows from that. An absence explains lag for at most `bound` after it."""
     tables = {str(table.subject): table for table in found.tables}
-    queue = next((item for item in seen.incidents if item.kind == "runs-queued"), None)
+    # A look at the sources alone sees no queue and no step: what is open of them still holds.
+    causes = [*seen.incidents, *(item for item in memory.open if item.kind not in seen.kinds)]
+    queue = next((item for item in causes if item.kind == "runs-queued"), None)
     waiting = set(queue.details["pipelines"]) if queue is not None else set()
     away = memory.away if memory.away is not None and now - memory.away[1] < bound.total_seconds() else None
     taken: list[Incident] = []
@@ -79,7 +81,7 @@ def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timede
         if item.kind != "lag":
             continue
         table = tables.get(item.key.removeprefix("lag ").rpartition(" ")[0])
-        stuck = table is not None and any(other.key.startswith(f"stuck {table.subject} ") for other in seen.incidents)
+        stuck = table is not None and any(other.key.startswith(f"stuck {table.subject} ") for other in causes)
         if stuck or item.pipeline in waiting or (table is not None and any(_held_up(table, o) for o in memory.open)):
             taken.append(item)
         elif away is not None:

@@ -216,6 +216,10 @@ def test_lag_follows_from_a_full_queue_of_the_same_pipeline_and_from_a_step_that
     assert left() == [item.key for item in lags]
     assert left(queue) == [lags[1].key, queue.key]
     assert left(queue, stuck) == [queue.key, stuck.key]
+    known, at_sources = Memory(open=(opened(queue), opened(stuck))), Seen(lags, ("retention", "lag"))
+    assert not rooted(at_sources, known, found, 1000.0, timedelta(minutes=15)).incidents, "they are open"
+    over = Seen(lags, ("lag", "runs-queued", "stuck"))
+    assert len(rooted(over, known, found, 1000.0, timedelta(minutes=15)).incidents) == 2, "they are over by now"
 
 
 def test_what_is_behind_after_the_daemon_was_away_is_one_incident_until_it_had_the_time_to_catch_up():
