@@ -129,7 +129,7 @@ class ProbeColumns:
             bounds = pc.min_max(places[name]).as_py()  # type: ignore[attr-defined]
             wanted = wanted & (pc.field(name) >= bounds["min"]) & (pc.field(name) <= bounds["max"])
         wanted = wanted & pc.field("_offset").isin(places["_offset"].unique())
-        own, rows = _numbered(places, keys, "_kept"), schema.empty_table().select([*keys, *self.types])
+        own, rows = _numbered(places, keys, "_place"), schema.empty_table().select([*keys, *self.types])
         for each in self.shares[share]:
             chosen = Location(each.path).row_groups(each.numbers)
             asked = {"schema": schema, "columns": [*keys, *self.types], "filter": wanted}
@@ -140,7 +140,7 @@ class ProbeColumns:
                     rows = rows.take(same["_row"])
         # Arrow joins no nested columns: the places are joined, and say where the columns are taken from.
         right = _numbered(rows, keys, "_row")
-        pairs = own.join(right, keys, join_type="left outer", use_threads=False).sort_by("_kept")
+        pairs = own.join(right, keys, join_type="left outer", use_threads=False).sort_by("_place")
         whole = places.select(keys).drop_null().num_rows
         unclear = abs(len(pairs["_row"].drop_null()) - whole) + pairs.num_rows - places.num_rows
         row = pairs["_row"].slice(0, places.num_rows).combine_chunks()

@@ -184,18 +184,18 @@ def _schema(made: Made) -> pa.Schema:
 
 def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The run's rows in some of its files."""
-    kept, epoch = _schema(made), pc.field("_epoch")
-    stored = [field.with_type(_LETTERS) if field.name == "_op" else field for field in kept]
+    of_run, epoch = _schema(made), pc.field("_epoch")
+    stored = [field.with_type(_LETTERS) if field.name == "_op" else field for field in of_run]
     schema = pa.schema([*stored, pa.field("_generation", pa.int32())])
     wanted = (pc.field("_generation") == made.generation) & (epoch > made.after) & (epoch <= made.upto)
     if files:
         scanned = dataset_of(files, schema, ("_op",)).to_batches(
-            columns=kept.names, filter=wanted, batch_size=BATCH, **_AHEAD
+            columns=of_run.names, filter=wanted, batch_size=BATCH, **_AHEAD
         )
         for batch in scanned:
             ops = pa.array(_letters(batch.column("_op")))
-            columns = [ops if name == "_op" else batch.column(name) for name in kept.names]
-            yield pa.RecordBatch.from_arrays(columns, schema=kept)
+            columns = [ops if name == "_op" else batch.column(name) for name in of_run.names]
+            yield pa.RecordBatch.from_arrays(columns, schema=of_run)
 
 
 def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
