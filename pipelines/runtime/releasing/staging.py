@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -135,7 +136,7 @@ class Stager:
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
             try:
                 staged = self._written(spark, plan, folders)
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 if RowsTooWide.__name__ not in str(error) or self.on_lake.target_path in self.wide:
                     raise
                 self.wide.add(self.on_lake.target_path)

@@ -175,7 +175,8 @@ ASKING = (
         "kind SMALLINT\n)",
         """kind SMALLINT,
     CONSTRAINT light EXPECT (weight IS NULL OR weight < 1) ON VIOLATION QUARANTINE,
-    CONSTRAINT named EXPECT (name <> 'r2') ON VIOLATION WARN
+    CONSTRAINT named EXPECT (name <> 'r2') ON VIOLATION WARN,
+    CONSTRAINT past EXPECT (seen < PROCTIME()) ON VIOLATION WARN
 )""",
     )
     .replace(
