@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
+from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, shown_apart, unshown, worse
 from tidegate.assets.failures import never_again
@@ -131,7 +132,7 @@ def published_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     """Adds the staged epoch to quarantine and target. It re-reads the stored verdict and fails without a good one.
 
     Where it has added nothing because landed rows wait, that is an observation, which names what they wait for, and no
-    materialisation, unless another asset of the run reads it.
+    materialisation, unless another asset of the run reads it or the run is of a backfill.
 
     Then it goes on with the next epochs of its INSERT, each staged, judged and published, until what had landed when it
     began is through; one that the gate holds fails it. Whatever it added, it counts whether all rows are in their
@@ -170,7 +171,7 @@ def published_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
         if waiting is not None:
             found = of_waiting(releasing, waiting)
             context.log_event(dg.AssetObservation(spec.key, found["summary"], metadata=found))
-        if waiting is None or _is_read(context, spec.key):
+        if waiting is None or _is_expected(context, spec.key):
             yield dg.MaterializeResult(asset_key=spec.key, metadata=of_published(releasing, before, done))
 
     return publish
@@ -185,8 +186,11 @@ def _waiting(releasing: "InsertRunner", before: "Position") -> "Waiting | None":
     return found if isinstance(found, Waiting) and found.rows else None
 
 
-def _is_read(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
-    """Whether another asset of the run depends on this one: Dagster would skip its step."""
+def _is_expected(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
+    """Whether Dagster needs the asset materialised: another asset of the run depends on it, whose step would be
+    skipped, or the run is of a backfill, which would be shown as failed."""
+    if BACKFILL_ID_TAG in context.run.tags:
+        return True
     run = context.job_def.asset_layer
     return any(key in run.asset_graph.get(other).parent_keys for other in run.executable_asset_keys)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from tests.assets.clicks import handmade, pipeline
 from tests.orchestration.conftest import SPANS
@@ -177,7 +178,9 @@ def rows(tmp_path: Path) -> HandmadeLake:
     return found
 
 
-def published(lake: Path, *others: dg.AssetsDefinition, of: Pipeline | None = None) -> dg.ExecuteInProcessResult:
+def published(
+    lake: Path, *others: dg.AssetsDefinition, of: Pipeline | None = None, backfill: str = ""
+) -> dg.ExecuteInProcessResult:
     """A run of the published asset, and of others beside it."""
     made = build_pipeline_definitions(of or pipeline(), lake=lake)
     key = PUBLISHED if of is None else dg.AssetKey([of.name, of.inserts[0].id])
@@ -187,6 +190,7 @@ def published(lake: Path, *others: dg.AssetsDefinition, of: Pipeline | None = No
         selection=dg.AssetSelection.assets(*names).without_checks(),
         resources=made.resources,
         instance=dg.DagsterInstance.ephemeral(),
+        tags={BACKFILL_ID_TAG: backfill} if backfill else {},
     )
 
 
@@ -215,6 +219,13 @@ def test_what_reads_it_in_the_same_run_is_not_skipped(rows: HandmadeLake, tmp_pa
     result = published(tmp_path / "lake", report)
     assert len(observed(result)) == 1
     assert {event.asset_key for event in result.get_asset_materialization_events()} == {PUBLISHED, report.key}
+
+
+def test_a_backfill_that_takes_it_along_is_not_shown_as_failed(rows: HandmadeLake, tmp_path: Path) -> None:
+    """Dagster takes an asset of a backfill for failed that its run has not materialised."""
+    result = published(tmp_path / "lake", backfill="abcdefgh")
+    assert len(observed(result)) == 1
+    assert [event.asset_key for event in result.get_asset_materialization_events()] == [PUBLISHED]
 
 
 def test_where_no_row_waits_it_has_asked_and_is_fresh(tmp_path: Path) -> None:
