@@ -30,6 +30,7 @@ from tests.assets.clicks import Hand
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
 """How long to wait for something that will happen; a machine under load takes its time."""
+SENSOR = "tidegate_alerts"
 
 T = TypeVar("T")
 
@@ -133,10 +134,10 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def dagster_home(folder: Path) -> Path:
-    """An instance of its own, which tells nobody anything."""
+def dagster_home(folder: Path, settings: str = "") -> Path:
+    """An instance of its own, which tells nobody anything. `settings`: further lines of its `dagster.yaml`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{settings}")
     return folder
 
 
@@ -251,11 +252,21 @@ class Ui:
         assert not [state for state in states if state and state["__typename"] == "PythonError"], states
         return bool(states) and all(state and state["__typename"] == "RepositoryLocation" for state in states)
 
-    def launch(self, job: str, config: Mapping[str, Any] | None = None, assets: Iterable[str] | None = None) -> str:
-        """Start a job's run as the UI's button does; its id. `assets`: the keys of those that it is of, if not all."""
+    def launch(
+        self,
+        job: str,
+        config: Mapping[str, Any] | None = None,
+        assets: Iterable[str] | None = None,
+        checks: Iterable[tuple[str, str]] | None = None,
+    ) -> str:
+        """Start a job's run as the UI's button does; its id. `assets`: the keys of those that it is of, if not all;
+        `checks` (asset, name): the same."""
         selector: dict[str, Any] = {**self._repository, "jobName": job}
         if assets is not None:
             selector["assetSelection"] = [{"path": key.split("/")} for key in assets]
+        if checks is not None:
+            chosen = [{"assetKey": {"path": key.split("/")}, "name": name} for key, name in checks]
+            selector["assetCheckSelection"] = chosen
         data = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {"
             " __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
@@ -264,12 +275,14 @@ class Ui:
         assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
         return data["launchRun"]["run"]["runId"]
 
-    def cancel(self, run_id: str) -> None:
-        """End a run as the UI's button does where nobody waits for its process."""
+    def cancel(self, run_id: str, *, at_once: bool = True) -> None:
+        """End a run as the UI's button does: recorded `at_once`, where nobody waits for its process, else when that has
+        ended."""
         data = self.ask(
-            "mutation($id: String!) { terminateRun(runId: $id, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY) {"
+            "mutation($i: String!, $p: TerminateRunPolicy!) { terminateRun(runId: $i, terminatePolicy: $p) {"
             " __typename } }",
-            id=run_id,
+            i=run_id,
+            p="MARK_AS_CANCELED_IMMEDIATELY" if at_once else "SAFE_TERMINATE",
         )
         assert data["terminateRun"]["__typename"] == "TerminateRunSuccess", data
 
@@ -286,20 +299,33 @@ class Ui:
 
     def runs(self, job: str) -> list[str]:
         """The ids of a job's runs, the newest first."""
+        return self._runs(pipelineName=job)
+
+    def retries(self, run_id: str) -> list[str]:
+        """The ids of the runs that Dagster, or a person, has started in its place."""
+        return self._runs(tags=[{"key": "dagster/parent_run_id", "value": run_id}])
+
+    def _runs(self, **chosen: Any) -> list[str]:
         data = self.ask(
-            "query($f: RunsFilter!) { runsOrError(filter: $f) { ... on Runs { results { runId } } } }",
-            f={"pipelineName": job},
+            "query($f: RunsFilter!) { runsOrError(filter: $f) { ... on Runs { results { runId } } } }", f=chosen
         )
         return [run["runId"] for run in data["runsOrError"]["results"]]
 
-    def ticks(self, sensor: str, location: str = "") -> list[dict[str, Any]]:
-        """A sensor's ticks, the newest first."""
-        data = self.ask(
-            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {"
-            " ticks(limit: 100) { status timestamp skipReason error { message } } } } } }",
-            s={**self._repository, "repositoryLocationName": location or self.location, "sensorName": sensor},
-        )
-        return data["sensorOrError"]["sensorState"]["ticks"]
+    def ticks(self, name: str, location: str = "", kind: str = "sensor") -> list[dict[str, Any]]:
+        """The ticks of a `sensor` or a `schedule`, the newest first."""
+        return self._queried_state(
+            kind, name, "ticks(limit: 100) { status timestamp skipReason error { message } }", location
+        )["ticks"]
+
+    def watching(self) -> None:
+        """Wait until the daemon has ticked the sensor: runs that end from now on are reported."""
+        until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")
+
+    def ticked(self) -> None:
+        """Wait for two more ticks of the sensor."""
+        before = self.ticks(SENSOR)[0]["timestamp"]
+        later = lambda: [tick for tick in self.ticks(SENSOR) if tick["timestamp"] > before]  # noqa: E731
+        until(lambda: len(later()) >= 2, f"{SENSOR} ticks twice more")
 
     def checked(self, check: str, *key: str) -> list[str]:
         """The states of an asset's check, the newest first."""
@@ -341,29 +367,30 @@ class Ui:
 
     def state_of(self, kind: str, name: str) -> str:
         """Whether a `schedule` or a `sensor` is RUNNING or STOPPED."""
+        return self._queried_state(kind, name, "status")["status"]
+
+    def _queried_state(self, kind: str, name: str, fields: str, location: str = "") -> dict[str, Any]:
         whole = kind.capitalize()
         data = self.ask(
             f"query($s: {whole}Selector!) {{ {kind}OrError({kind}Selector: $s)"
-            f" {{ ... on {whole} {{ {kind}State {{ status }} }} }} }}",
-            s={**self._repository, f"{kind}Name": name},
+            f" {{ ... on {whole} {{ {kind}State {{ {fields} }} }} }} }}",
+            s={**self._repository, "repositoryLocationName": location or self.location, f"{kind}Name": name},
         )
-        return data[f"{kind}OrError"][f"{kind}State"]["status"]
+        return data[f"{kind}OrError"][f"{kind}State"]
 
     @contextmanager
     def on(self, schedule: str) -> Iterator[None]:
         """A schedule that is turned on, and then off again."""
-        selector = {**self._repository, "scheduleName": schedule}
-        self.ask("mutation($s: ScheduleSelector!) { startSchedule(scheduleSelector: $s) { __typename } }", s=selector)
+        self.ask(
+            "mutation($s: ScheduleSelector!) { startSchedule(scheduleSelector: $s) { __typename } }",
+            s={**self._repository, "scheduleName": schedule},
+        )
         assert self.state_of("schedule", schedule) == "RUNNING"
         try:
             yield
         finally:
-            found = self.ask(
-                "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
-                " scheduleState { id } } } }",
-                s=selector,
-            )["scheduleOrError"]["scheduleState"]["id"]
-            self.ask("mutation($i: String!) { stopRunningSchedule(id: $i) { __typename } }", i=found)
+            found = self._queried_state("schedule", schedule, "id")
+            self.ask("mutation($i: String!) { stopRunningSchedule(id: $i) { __typename } }", i=found["id"])
 
 
 @dataclass(frozen=True)
@@ -390,16 +417,6 @@ class Dagster(Ui):
         (found,) = (item["executionForLatestMaterialization"] for item in checks if item["name"] == check)
         return found["status"] if found else ""
 
-    def watching(self) -> None:
-        """Wait until the daemon has ticked the sensor: runs that end from now on are reported."""
-        until(lambda: self.ticks(SENSOR), f"the daemon ticks {SENSOR}")
-
-    def ticked(self) -> None:
-        """Wait for two more ticks of the sensor."""
-        before = self.ticks(SENSOR)[0]["timestamp"]
-        later = lambda: [tick for tick in self.ticks(SENSOR) if tick["timestamp"] > before]  # noqa: E731
-        until(lambda: len(later()) >= 2, f"{SENSOR} ticks twice more")
-
     def alerts(self, kind: str, **details: Any) -> list[dict[str, Any]]:
         """The webhook's messages of one kind with these details."""
         return [
@@ -407,6 +424,3 @@ class Dagster(Ui):
             for message in self.webhook.messages
             if message["kind"] == kind and all(message.get(name) == value for name, value in details.items())
         ]
-
-
-SENSOR = "tidegate_alerts"
