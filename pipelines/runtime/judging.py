@@ -6,6 +6,7 @@ leave one of its checks out), the epoch stays staged and unjudged, and the next 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import threading
@@ -72,8 +73,10 @@ def prepare(gate: Gate) -> None:
     """Let a gate get ready in the background, once a process: call `prepare()` of its module, if it has one. Failures
     there are ignored, as `ask` meets them again."""
     ready = getattr(sys.modules.get(getattr(gate, "__module__", "")), "prepare", None)
-
     if callable(ready):
+        if "sqlalchemy" in sys.modules:
+            # Great Expectations imports its ORM; Dagster, which asks its history meanwhile, must not find half of it.
+            importlib.import_module("sqlalchemy.orm")
         threading.Thread(target=_get_ready, args=[ready], name="tidegate-gate-prepares").start()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -35,6 +36,21 @@ def test_a_gate_gets_ready_once_and_in_the_background(monkeypatch: pytest.Monkey
             thread.join(10)
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
+
+
+def test_what_dagster_reads_its_history_with_is_whole_before_a_gate_gets_ready_beside_it() -> None:
+    """Half imported by the gate's thread, SQLAlchemy failed a query of Dagster's that came meanwhile."""
+    asked = """
+import sys, types, sqlalchemy
+from tidegate.pipelines.runtime.judging import prepare
+assert "sqlalchemy.orm" not in sys.modules
+gate = lambda: None
+gate.__module__ = "a_gate"
+sys.modules["a_gate"] = types.SimpleNamespace(prepare=lambda: print("sqlalchemy.orm" in sys.modules))
+prepare(gate)
+"""
+    done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
 
 
 def test_a_gate_that_needs_nothing_is_left_alone() -> None:
