@@ -312,15 +312,15 @@ class _LookAtInsert(_Look):
         verdict = self._of(self.lake.verdicts, newest)
         if newest.digest != known.held and self._run_of_dagster(self.target.owner):
             return events, known
-        kept: list[Event] = [event for event in events if isinstance(event, dg.AssetMaterialization)]
+        made: list[Event] = [event for event in events if isinstance(event, dg.AssetMaterialization)]
         if verdict is None:
             open_ = newest.supersedes is not None and known.held not in ("", UNKNOWN)
-            return [*kept, *self._not_judged(newest)] if open_ else events, known
+            return [*made, *self._not_judged(newest)] if open_ else events, known
         if not verdict.passed:
             again, found = newest.digest == known.held, self._results(verdict, "held")
             staged = [] if again else self._staged(newest, self._of(self.lake.staged, newest))
             hidden = reported(found) if staged else unshown(self.instance, found, again=again)
-            return [*kept, *staged, *hidden], replace(known, held=newest.digest)
+            return [*made, *staged, *hidden], replace(known, held=newest.digest)
         return (events, known) if events or not known.held else self._decided(verdict, known)
 
     def _not_judged(self, plan: ReleasePlan) -> list[dg.AssetCheckEvaluation]:

@@ -368,7 +368,7 @@ class Definitions:
                 form = insert_form(self.pipeline, insert)
             else:
                 form = table_form(self.pipeline, self.pipeline.table(owner), self.environment)
-            self._forms[owner] = json.loads(json.dumps(form))
+            self._forms[owner] = _read_back(form)
         return self._forms[owner]
 
     # --- columns that came later ---------------------------------------------------------------------------------
@@ -420,14 +420,14 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
     if row is None:
         return None
-    same = row.digest == digest_of(json.loads(json.dumps(insert_form(pipeline, found))))
+    same = row.digest == digest_of(_read_back(insert_form(pipeline, found)))
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
     try:
         made = compile_script(row.script, name=pipeline.name)
     except TidegateError:
         return None
-    form = json.loads(json.dumps(insert_form(made, made.insert(insert))))
+    form = _read_back(insert_form(made, made.insert(insert)))
     return made if form.get("functions") == row.form.get("functions") else None
 
 
@@ -604,7 +604,7 @@ def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     if name not in made.tables:
         return None
     table = with_role(_as_given(made.table(name), given), given.role)
-    form = json.loads(json.dumps(table_form(made, table)))
+    form = _read_back(table_form(made, table))
     same = all(item.what.startswith(tuple(_TAKEN_UP)) for item in _compared(name, stored.form, form))
     return table if same else None
 
