@@ -50,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnProject]:
 def test_the_commands_of_the_page_make_a_project_that_says_how_to_limit_pools(project: OwnProject) -> None:
     assert "All definitions loaded" in project.printed
     assert "in dagster.yaml: `concurrency: {pools: {default_limit: 1}}`." in project.log
-    project.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_shop.py")
+    project.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path("tests") / "test_shop.py"))
     listed = project.run("dg", "list", "components")
     assert {"tidegate.TidegateComponent", "tidegate.TidegateAlerts"} <= {*listed.replace("│", " ").split()}
 
