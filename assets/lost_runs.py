@@ -1,7 +1,9 @@
-"""Runs that Dagster's history shows as under way though their process is gone.
+"""Runs that Dagster's history shows as under way though their process is gone, and slots of pools that such runs keep.
 
 Dagster's own launcher starts a run as a process beside itself, and nothing checks whether that process still exists:
-when everything is killed at once, or the machine is, the run stays started for ever, and every later run waits.
+when everything is killed at once, or the machine is, the run stays started for ever, and every later run waits. Nor
+does it take back the slots of a step that was killed, unless `free_slots_after_run_end_seconds` is set: in a pool with
+a limit they would be missing for ever.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from dagster._core.storage.runs import SqliteRunStorage
 
 _Named = list[tuple[int, float]]
@@ -48,14 +51,35 @@ class LostRun:
 
 
 @dataclass(frozen=True)
+class FreedSlots:
+    """The slots of pools that a run had when its process was lost; its end is in the history already."""
+
+    run_id: str
+    job: str
+
+    def __str__(self) -> str:
+        return (
+            f"Run {self.run_id} of {self.job} has ended and its process is gone, but its steps had slots of a pool: "
+            "they are free now, and runs that waited for them can start."
+        )
+
+
+@dataclass(frozen=True)
 class UnknownRun:
-    """A run that could not be checked or ended, and why. It stays as it is, and is checked again."""
+    """A run that could not be checked or ended, and why; or, where it `has_ended`, its slots not freed. It stays as it
+    is, and is checked again."""
 
     run_id: str
     job: str
     error: str
+    has_ended: bool = False
 
     def __str__(self) -> str:
+        if self.has_ended:
+            return (
+                f"Run {self.run_id} of {self.job} has ended, and the slots of pools that its steps had could not be "
+                f"freed: {self.error}. It is tried again. Next: free them in Dagster, by Deployment, Concurrency."
+            )
         return (
             f"Run {self.run_id} of {self.job} is under way, and whether its process is still there could not be seen: "
             f"{self.error}. Its state is kept, and it is looked at again. Next: end it in Dagster, by Terminate."
@@ -77,9 +101,12 @@ def only_server(home: Path) -> Iterator[int | None]:
             yield lock.fileno()
 
 
-def end_lost_runs(home: Path) -> list[LostRun | UnknownRun]:
-    """End every run of this DAGSTER_HOME that is under way and whose process is gone; sensors and alerts see it. A run
-    whose state cannot be read does not keep the others from being ended.
+Found = LostRun | FreedSlots | UnknownRun
+
+
+def end_lost_runs(home: Path) -> list[Found]:
+    """End every run of this DAGSTER_HOME that is under way and whose process is gone, and free the slots of pools that
+    ended ones keep; sensors and alerts see it. A run whose state cannot be read does not keep the others from it.
 
     Call it only while no Dagster serves `home`. An instance whose history or runs are on another machine is left alone.
     """
@@ -87,10 +114,12 @@ def end_lost_runs(home: Path) -> list[LostRun | UnknownRun]:
         if not _is_of_this_machine(instance):
             return []
         runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-        return _ended(instance, runs, lambda named: not _any_lives(named))
+        found = list(_made_good(instance, runs, lambda named: not _any_lives(named)))
+        with_slots = [record.dagster_run for record in _ended_with_slots(instance)]
+        return [*found, *_made_good(instance, with_slots, lambda named: not _any_lives(named))]
 
 
-def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[LostRun | UnknownRun]:
+def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[Found]:
     """`end_lost_runs` beside a running Dagster: only runs that name a process and have logged nothing for QUIET_S (s)
     before `now`. A run that names no process yet may be about to start.
 
@@ -98,10 +127,16 @@ def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str
     served from another container, whose processes are not seen here."""
     if not _is_of_this_machine(instance):
         return []
-    records = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
-    quiet = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
-    own = [run for run in quiet if run.remote_job_origin and run.remote_job_origin.location_name == location]
-    return _ended(instance, own, lambda named: bool(named) and not _any_lives(named))
+
+    def quiet(records: Sequence[dg.RunRecord]) -> list[DagsterRun]:
+        runs = [record.dagster_run for record in records if now - record.update_timestamp.timestamp() > QUIET_S]
+        return [run for run in runs if run.remote_job_origin and run.remote_job_origin.location_name == location]
+
+    def is_lost(named: _Named) -> bool:
+        return bool(named) and not _any_lives(named)
+
+    under_way = instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY))
+    return list(_made_good(instance, quiet([*under_way, *_ended_with_slots(instance)]), is_lost))
 
 
 def _is_of_this_machine(instance: DagsterInstance) -> bool:
@@ -135,20 +170,31 @@ def lives(pid: int, at: float) -> bool:
     return state != "Z" and began <= at + _CLOCK_S
 
 
-def _ended(
+def _ended_with_slots(instance: DagsterInstance) -> Sequence[dg.RunRecord]:
+    """Runs that have ended, and whose steps have slots of pools or wait for them."""
+    storage = instance.event_log_storage
+    with_slots = storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else set()
+    if not with_slots:
+        return []
+    return instance.get_run_records(dg.RunsFilter(run_ids=sorted(with_slots), statuses=list(FINISHED_STATUSES)))
+
+
+def _made_good(
     instance: DagsterInstance, runs: Sequence[DagsterRun], is_lost: Callable[[_Named], bool]
-) -> list[LostRun | UnknownRun]:
-    """End the lost ones of these runs, by the processes that they name; not those that have ended since they were
-    listed, as their processes are gone rightly."""
-    found: list[LostRun | UnknownRun] = []
+) -> Iterator[Found]:
+    """End the lost ones of these runs, by the processes that they name, or free the slots of those that have ended."""
     for run in runs:
         try:
-            if is_lost(_processes(instance, run)):
-                now = instance.get_run_by_id(run.run_id)
-                found += [_end(instance, now)] if now is not None and now.status in _UNDER_WAY else []
-        except Exception as error:  # noqa: BLE001 a run that fails here must not keep the others under way
-            found.append(UnknownRun(run.run_id, run.job_name, f"{type(error).__name__}: {error}"))
-    return found
+            if not is_lost(_processes(instance, run)):
+                continue
+            if run.is_finished:
+                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+                yield FreedSlots(run.run_id, run.job_name)
+            # One that has ended since it was listed has no process, and rightly.
+            elif (now := instance.get_run_by_id(run.run_id)) is not None and now.status in _UNDER_WAY:
+                yield _end(instance, now)
+        except Exception as error:  # noqa: BLE001 a run that fails here must not keep the others as they are
+            yield UnknownRun(run.run_id, run.job_name, f"{type(error).__name__}: {error}", run.is_finished)
 
 
 def _end(instance: DagsterInstance, run: DagsterRun) -> LostRun:

@@ -19,7 +19,15 @@ from typer.testing import CliRunner
 from tests.assets.clicks import pipeline
 from tests.orchestration.services import Webhook, free_port
 from tidegate.assets import build_pipeline_definitions
-from tidegate.assets.lost_runs import LostRun, UnknownRun, end_lost_runs, end_runs_that_were_lost, lives, only_server
+from tidegate.assets.lost_runs import (
+    FreedSlots,
+    LostRun,
+    UnknownRun,
+    end_lost_runs,
+    end_runs_that_were_lost,
+    lives,
+    only_server,
+)
 from tidegate.orchestration.commands import ui
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.definitions import with_alerts
@@ -174,6 +182,71 @@ def test_a_run_that_cannot_be_looked_at_keeps_no_other_under_way_and_the_tick_sa
     assert isinstance(unknown, UnknownRun)
     monkeypatch.undo()
     assert end_lost_runs(home) == [LostRun(broken, "clicks", cancelled=False)]
+
+
+@pytest.fixture
+def pool(history: dg.DagsterInstance) -> str:
+    """A pool with one slot."""
+    history.event_log_storage.set_concurrency_slots("spark", 1)
+    return "spark"
+
+
+def holds(history: dg.DagsterInstance, pool: str, run_id: str) -> bool:
+    """Whether a step of the run has the pool's slot, which it asks for."""
+    return history.event_log_storage.claim_concurrency_slot(pool, run_id, "landing").is_claimed
+
+
+def test_slots_of_a_pool_are_free_once_the_process_of_an_ended_run_is_gone(
+    history: dg.DagsterInstance, definitions: dg.Definitions, pool: str
+):
+    def freed(seconds: float) -> object:
+        return end_runs_that_were_lost(history, time.time() + seconds, "here")
+
+    works_on = left(history, definitions, DagsterRunStatus.CANCELED, os.getpid())
+    assert holds(history, pool, works_on)
+    assert freed(60) == [], "its process is still there, and so is its Spark"
+    history.event_log_storage.free_concurrency_slots_for_run(works_on)
+
+    elsewhere = left(history, definitions, DagsterRunStatus.FAILURE, gone(), location="in another container")
+    assert holds(history, pool, elsewhere)
+    assert freed(60) == []
+    history.event_log_storage.free_concurrency_slots_for_run(elsewhere)
+
+    killed = left(history, definitions, DagsterRunStatus.FAILURE, gone())
+    assert holds(history, pool, killed)
+    assert freed(0) == [], "it has said something since"
+    next_one = left(history, definitions, DagsterRunStatus.STARTED, os.getpid())
+    assert not holds(history, pool, next_one)
+    assert freed(60) == [FreedSlots(killed, "clicks")]
+    assert holds(history, pool, next_one)
+    assert freed(60) == []
+
+
+def test_a_lost_run_is_ended_first_and_its_slots_are_free_after_it(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, pool: str
+):
+    lost = left(history, definitions, DagsterRunStatus.STARTED, gone())
+    assert holds(history, pool, lost)
+    assert end_lost_runs(home) == [LostRun(lost, "clicks", cancelled=False), FreedSlots(lost, "clicks")]
+    assert history.event_log_storage.get_concurrency_info(pool).slot_count == 1
+    assert holds(history, pool, left(history, definitions, DagsterRunStatus.STARTED))
+
+
+def test_slots_that_cannot_be_freed_keep_no_other_ones_and_say_where_to_free_them(
+    home: Path, history: dg.DagsterInstance, definitions: dg.Definitions, pool: str, monkeypatch: pytest.MonkeyPatch
+):
+    killed = left(history, definitions, DagsterRunStatus.FAILURE, gone())
+    assert holds(history, pool, killed)
+
+    def full(*_: object) -> None:
+        raise OSError("database is locked")
+
+    monkeypatch.setattr(type(history.event_log_storage), "free_concurrency_slots_for_run", full)
+    (unknown,) = end_lost_runs(home)
+    assert str(unknown) == (
+        f"Run {killed} of clicks has ended, and the slots of pools that its steps had could not be freed: OSError: "
+        "database is locked. It is tried again. Next: free them in Dagster, by Deployment, Concurrency."
+    )
 
 
 def test_a_run_inside_this_very_process_is_left_alone(home: Path, history: dg.DagsterInstance):

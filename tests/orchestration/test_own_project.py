@@ -88,8 +88,9 @@ def test_a_held_gate_is_a_failed_check_and_one_alert_until_a_person_decides_in_a
 
 
 def test_a_run_that_is_killed_is_reported_once_and_made_good_by_the_next(project: OwnProject) -> None:
-    """kill -9 while it works: it is recorded as failed, and nothing of it goes on."""
+    """kill -9 while it works: it is recorded as failed, nothing of it goes on, and what it had of a pool is free."""
     alerted = lambda: project.alerted("run-failed", "shop")  # noqa: E731
+    project.run("dagster", "instance", "concurrency", "set", "spark", "1")
     run_id = project.launch("shop")
     until(project.engines, "it starts Spark")
     project.kill(run_id)
