@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame, ProbeColumns, ops_of
+from tidegate.pipelines.joins.task import Frame, Landed, ops_of
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
@@ -64,7 +64,7 @@ class Writer:
     release: Release
     columns: Mapping[str, str]
     folders: Mapping[str, str]
-    probe: ProbeColumns | None = None
+    probe: Landed | None = None
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
@@ -106,7 +106,7 @@ class Writer:
             some = rows.slice(first, LOOKED_UP)
             places = {"_epoch": some["_probe_epoch"], "_offset": some["_offset"]}
             places |= {name: some[name].cast(pa.string()) for name in ("_op", "_split")}
-            columns, missed = self.probe.of(task.partitionId(), pa.table(places))
+            columns, missed = self.probe.at(task.partitionId(), pa.table(places))
             unclear += missed
             for batch in some.append_column("_probe", columns).to_batches():
                 file.write(batch)
