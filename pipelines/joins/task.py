@@ -38,6 +38,7 @@ from tidegate.pipelines.joins.outcome import (
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.parquet import together
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Join
 from tidegate.pipelines.versions import Index, IndexOf, opened
@@ -127,7 +128,7 @@ class Landed:
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
         """Landed rows, in such batches. A column that was declared since comes with the next epoch that lands."""
-        for rows in _together(batches):
+        for rows in together(batches, BYTES_AT_ONCE, AT_ONCE):
 
             def column(name: str, kind: pa.DataType, rows: pa.RecordBatch = rows) -> pa.Array:
                 return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
@@ -202,33 +203,9 @@ def ops_of(numbers: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(found.indices, pa.array(texts, pa.string()))
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if held and batch.schema != held[0].schema:
-            yield from _joined(held)
-            held, rows, size = [], 0, 0
-        if batch.num_rows:
-            held.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= AT_ONCE or size >= BYTES_AT_ONCE:
-            yield from _joined(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield from _joined(held)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """The rows in one batch; in more where a column of text has more than 2 GB."""
-    if len(batches) == 1:
-        return batches
-    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
-
-
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
     """Rows that come from Spark, with what was packed of them. Raises LakeError."""
-    for batch in _together(_unpacked(batches)):
+    for batch in together(_unpacked(batches), BYTES_AT_ONCE, AT_ONCE):
         yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 

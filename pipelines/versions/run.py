@@ -18,7 +18,7 @@ import secrets
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.location import dataset_of
+from tidegate.pipelines.parquet import together
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions.hashing import (
     SALT,
@@ -67,8 +68,8 @@ _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.
 _SAMPLE, _REPEATED = 1 << 16, 4
 """A text column is a dictionary where it has up to so many values, each four times on the average."""
 _LETTERS = pa.dictionary(pa.int32(), pa.string())
-DEALT_BYTES = 16 << 20
-"""Rows of about so many bytes are dealt to shards at once."""
+DEALT_BYTES, DEALT_ROWS = 16 << 20, 1 << 20
+"""So many rows, of about so many bytes, are dealt to shards at once, at most."""
 BATCH = 1 << 14
 """Rows of a file that are read at once: wide ones are not much more than are dealt at once."""
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
@@ -120,7 +121,7 @@ def deal(made: Made, files: Sequence[str], into: Path) -> None:
     unfinished = into.with_name(f"{into.name}.{uuid.uuid4().hex[:8]}")
     try:
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, _schema(made)) as writer:
-            for block in _blocks(_batches(made, files)):
+            for block in together(_batches(made, files), DEALT_BYTES, DEALT_ROWS):
                 shard = shard_of(hashed(words([block[key] for key in made.keys])), made.shards)
                 order = np.argsort(shard.astype(np.int16) if made.shards < 1 << 15 else shard, kind="stable")
                 block, ends = block.take(pa.array(order)), np.cumsum(np.bincount(shard, minlength=made.shards)).tolist()
@@ -169,17 +170,6 @@ def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
             ops = pa.array(_letters(batch.column("_op")))
             columns = [ops if name == "_op" else batch.column(name) for name in of_run.names]
             yield pa.RecordBatch.from_arrays(columns, schema=of_run)
-
-
-def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        held, size = [*held, batch], size + batch.nbytes
-        if size >= DEALT_BYTES:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, size = [], 0
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def _write(folder: Path, made: Made, rows: pa.Table) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipelines.versions.test_index import Row, written
+from tidegate.pipelines.parquet import together
 from tidegate.pipelines.versions import (
     ABSENT,
     MATCH,
@@ -200,15 +201,15 @@ def test_a_file_that_is_removed_while_rows_are_dealt_is_not_begun_anew(
 ) -> None:
     """Who tidies up takes all files, and not the folder where one is written meanwhile."""
     made, _ = sharded(tmp_path, monkeypatch)
-    blocks, into = run._blocks, tmp_path / "dealt" / "0"
+    into = tmp_path / "dealt" / "0"
 
-    def tidied(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, block in enumerate(blocks(batches)):
+    def tidied(batches: Iterable[pa.RecordBatch], *most: int) -> Iterator[pa.RecordBatch]:
+        for number, block in enumerate(together(batches, *most)):
             for file in (tmp_path / "dealt").iterdir() if number == 1 else ():
                 file.unlink()
             yield block
 
-    monkeypatch.setattr(run, "_blocks", tidied)
+    monkeypatch.setattr(run, "together", tidied)
     monkeypatch.setattr(run, "DEALT_BYTES", 1)
     with pytest.raises(FileNotFoundError):
         run.deal(made[0], made[0].files, into)
