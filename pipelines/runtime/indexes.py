@@ -41,16 +41,18 @@ class Indexed:
 
     def upto(self, epoch: int) -> IndexOf:
         """The index for the joins of a pin."""
-        spans = chained(self._known, epoch, self.rows)
+        spans = chained(self._known, epoch, self._own.landed)
         made = [each for span in spans for each in self._made(span)]
         if any(span not in self._known for span in spans):
             tidy(self._folder, made)
-        held = self.rows(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
+        held = self._own.landed(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
         return IndexOf(tuple(made), epoch, held)
 
     def missing(self, epoch: int) -> int:
         """How many rows the runs hold that must be made before it can be used."""
-        return sum(self.rows(*span) for span in chained(self._known, epoch, self.rows) if span not in self._known)
+        return sum(
+            self._own.landed(*span) for span in chained(self._known, epoch, self._own.landed) if span not in self._known
+        )
 
     def merged(self, epoch: int) -> list[Made]:
         """The runs that upkeep merges the runs of earlier releases into; none if Spark would have to copy the rows."""
@@ -58,14 +60,10 @@ class Indexed:
             return []
         return [
             each
-            for span in merged(self._known, epoch, self.rows)
+            for span in merged(self._known, epoch, self._own.landed)
             if span not in self._known
             for each in self._made(span)
         ]
-
-    def rows(self, after: int, upto: int) -> int:
-        """How many rows have landed in these epochs."""
-        return self._own.landed(after, upto)
 
     @property
     def plain(self) -> bool:
@@ -120,10 +118,7 @@ class Indexed:
     def _files(self, span: Span) -> Sequence[str]:
         if self.plain:
             return delta_log.data_files(self._opened, self.generation, *span).paths
-        return self._copied(*span)
-
-    def _copied(self, after: int, upto: int) -> list[str]:
-        copy = self._folder / f"{after}-{upto}.plain"
+        copy = self._folder / f"{span[0]}-{span[1]}.plain"
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
-            self._own.rows(self.spark, after, upto).write.mode("overwrite").parquet(str(copy))
+            self._own.rows(self.spark, *span).write.mode("overwrite").parquet(str(copy))
         return sorted(map(str, copy.glob("*.parquet")))
