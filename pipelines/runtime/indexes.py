@@ -50,9 +50,8 @@ class Indexed:
 
     def missing(self, epoch: int) -> int:
         """How many rows the runs hold that must be made before it can be used."""
-        return sum(
-            self._own.landed(*span) for span in chained(self._known, epoch, self._own.landed) if span not in self._known
-        )
+        spans = chained(self._known, epoch, self._own.landed)
+        return sum(self._own.landed(*span) for span in spans if span not in self._known)
 
     def merged(self, epoch: int) -> list[Made]:
         """The runs that upkeep merges the runs of earlier releases into; none if Spark would have to copy the rows."""

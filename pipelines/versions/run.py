@@ -418,8 +418,8 @@ class Run:
     def last(self, keys: Numbers, times: Numbers | None) -> tuple[Numbers, Flags]:
         """The place of the last version of each key that has a time up to the row's, or, without times, of the one with
         the greatest seq, NONE where there is none; and whether the key has any version (that has a time)."""
-        absent = keys == NONE
-        if times is not None and self.places is None and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
+        absent, whole = keys == NONE, self.places is None and len(self.times) > 0
+        if times is not None and whole and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
             own = np.maximum(keys, 0)  # to look for any key costs less than to leave a few rows out
             found, known = self._last_in(self.start.take(own), self.start.take(own + 1), times)
             found[absent], known[absent] = NONE, False
