@@ -45,6 +45,31 @@ def _python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
         return [" ".join(str(values.slice(row, 1)).split()) for row in range(len(values))]
 
 
+def together(batches: Iterable[pa.RecordBatch], most_bytes: int, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of batches, in larger ones: neighbours of one schema, until they have about so many bytes or rows."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and batch.schema != held[0].schema:
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+        if batch.num_rows:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= most_rows or size >= most_bytes:
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows in one batch; in more where a column of text has more than 2 GB."""
+    if len(batches) == 1:
+        return batches
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
+
+
 class BatchWriter:
     """A file that is written batch by batch, all of one schema: `with BatchWriter(path) as file: file.write(batch)`.
 

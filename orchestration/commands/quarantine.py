@@ -145,7 +145,7 @@ def show(
         gone = removed(wanted, upto)
         wanted = [item for item in wanted if item not in gone]
         rows = rows_of(folder, pipeline, found, wanted, limit)
-        nearest = nearest_of_rows(folder, pipeline, found, rows)
+        nearest = list(nearest_of_rows(folder, pipeline, found, rows))
         total, removed_rows = sum(item.rows for item in wanted), sum(item.rows for item in gone)
         shown = of_rows(found.id, rows, nearest, total, removed_rows)
         screen.result(shown, *row_lines(rows, nearest, total, removed_rows))

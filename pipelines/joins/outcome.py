@@ -19,13 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tidegate.pipelines.connectors.table import Constraint
 from tidegate.pipelines.sql.model import Insert, Join
-
-if TYPE_CHECKING:  # with Spark, which whoever asks for outcomes does without
-    from tidegate.pipelines.joins.query import Query
 
 KEY_NULL = "key-null"
 KEY_ABSENT = "key-absent"
@@ -127,18 +124,3 @@ def bits(constraints: Sequence[Constraint]) -> dict[str, int]:
 def quarantined_from(constraints: Sequence[Constraint]) -> int:
     """The least mask that keeps a row out of the target; one that no row reaches where no constraint does."""
     return 1 << sum(each.action == "warn" for each in constraints)
-
-
-def ask(query: Query, insert: Insert, published: str) -> None:
-    """Add what the constraints say of each row that has an outcome and the target's columns: the mask, and the outcome
-    with that in mind. `published`: SQL, whether a row would be."""
-    known, bit = Outcomes(insert), bits(insert.constraints)
-    same = {name: name for name in query.columns}
-    # NOT NULL is NULL, and IF takes that for false: no violation.
-    mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in insert.constraints)
-    query.step({**same, MASK: f"IF({published}, {mask}, 0L)"})
-    quarantining = [each for each in insert.constraints if each.action != "warn"]
-    if quarantining:
-        # The highest bit that is set is that of the severest constraint.
-        cases = [f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}" for each in quarantining]
-        query.step({**same, MASK: MASK, "_outcome": f"CASE {' '.join(cases)} ELSE _outcome END"})

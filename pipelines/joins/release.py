@@ -13,88 +13,68 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings_of_thread
 from tidegate.pipelines.joins.outcome import (
     DISCARDED,
+    MASK,
     MATCHED,
     PREDICATE,
     TIME_NULL,
+    VIOLATED,
     WHERE,
     WITHOUT_TIME,
     Outcomes,
-    ask,
+    bits,
     why_number,
 )
-from tidegate.pipelines.joins.query import Query, flat, split_where
 from tidegate.pipelines.joins.task import (
     BYTES_BACK,
     OWN,
     PACKED,
     ROW,
     UNMEASURED,
+    Build,
+    Columns,
     Frame,
     Groups,
+    Landed,
     Meeting,
     Pass,
-    ProbeColumns,
-    Reading,
     fixed_width,
+    flat,
     frames_of,
 )
 from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
-from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
+from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.syntax.types import quoted
-from tidegate.pipelines.versions import IndexOf
+from tidegate.pipelines.sql.model import Condition, Insert
+from tidegate.pipelines.syntax.types import quoted, spark_string
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
 
-Columns = Mapping[str, str]
-"""Name -> Spark type."""
-
-
-@dataclass(frozen=True)
-class Build:
-    """A build side at its pin. `horizon`: retention has removed versions that ended at or before it (us, UTC), so a row
-    before it finds nothing."""
-
-    index: IndexOf
-    horizon: int | None = None
+Frames = Callable[[Iterable[pa.RecordBatch]], Iterator[Frame]]
+"""What a task makes of the batches that it is handed."""
 
 
 @dataclass(frozen=True)
 class Probe:
     """The landed rows that a plan releases: row groups for each task, of which the `releasable` rows are taken; or
-    `rows`, of a table whose files alone do not tell its rows. `columns`: those that a quarantined row holds."""
+    `rows`, of a table whose files alone do not tell its rows. `columns`: those that a quarantined row holds; of `rows`
+    they travel with each one."""
 
     releasable: Releasable
     shares: Sequence[Sequence[Groups]] = ()
     rows: DataFrame | None = None
     columns: Columns = field(default_factory=dict)
-
-    @property
-    def travelling(self) -> Columns:
-        """What travels of them with each row, in one column."""
-        own = ", ".join(f"{quoted(name)}: {kind}" for name, kind in self.columns.items())
-        return {"_probe": f"STRUCT<{own}>"} if own and self.rows is not None else {}
-
-    @property
-    def looked_up(self) -> ProbeColumns | None:
-        """Those that do not travel."""
-        if not self.columns or self.rows is not None:
-            return None
-        types = {name: arrow_type(kind) for name, kind in self.columns.items()}
-        return ProbeColumns(types, self.releasable, list(self.shares))
 
 
 @dataclass(frozen=True)
@@ -146,25 +126,6 @@ class Joining:
     def _asks_instant(self) -> bool:
         return any("_instant" in text for text in [*self._expressions(), *self._keys_from(0)])
 
-    def _own(self) -> Columns:
-        """What travels of the landed row beside the probe's columns."""
-        found = {name: LAKE_COLUMNS[column] for name, column in OWN.items()} | {"_probe_op": "SMALLINT"}
-        found |= {"_probe_time": "BIGINT"} if self.insert.time == "event" else {}
-        return found | ({"_instant": "TIMESTAMP"} if self._asks_instant else {})
-
-    def _of_join(self, number: int) -> Columns:
-        """What travels of a join."""
-        join = self.insert.joins[number]
-        found = {flat(join.alias, name): kind for name, kind in self._types[join.alias].items()}
-        found |= {f"_why{number}": "TINYINT", f"_build{number}_epoch": "BIGINT", f"_outside{number}": "BOOLEAN"}
-        return found | ({f"_build{number}_seq": SEQ_TYPE} if self.insert.proof else {})
-
-    def _of_probe(self) -> Columns:
-        """What travels of the probe behind the first look-up: no column that is a key of it and nothing else."""
-        probe = self.insert.probe_alias
-        found = _named(probe, self._types[probe], [*self._expressions(), *self._keys_from(len(self._groups[0]))])
-        return {**{flat(probe, name): kind for name, kind in found.items()}, **self._own()}
-
     @cached_property
     def _plain(self) -> dict[str, str]:
         """The target's columns that are a column as it was found, which Spark need not see, and under which name it
@@ -180,13 +141,12 @@ class Joining:
 
     @cached_property
     def _asked(self) -> set[str]:
-        """What Spark is shown: what it evaluates, and what an outcome follows from."""
+        """The columns of tables that Spark evaluates."""
         texts = [*self._expressions(without=self._plain), *self._keys_from(len(self._groups[0]))]
-        found = {flat(alias, name) for alias, types in self._types.items() for name in _named(alias, types, texts)}
-        return found | {"_instant", *(f"_why{number}" for number in range(len(self.insert.joins)))}
+        return {flat(alias, name) for alias, types in self._types.items() for name in _named(alias, types, texts)}
 
     def _tested(self, numbers: Iterable[int]) -> list[str]:
-        """The columns that the rest of ON of some joins changes: see `_test`."""
+        """The columns that the rest of ON of some joins changes: see `_tested_on`."""
         found = list[str]()
         for number in numbers:
             join = self.insert.joins[number]
@@ -236,21 +196,22 @@ class Joining:
         its whole text."""
         if probe.rows is None and not probe.shares:
             return merged([], self.insert, self.release)
-        names = {item.name: item.name for item in self.insert.projections} | self._plain
-        writer = Writer(self.insert, self.release, names, folders, probe.looked_up)
-        first, *more = self._groups
-        columns = {**self._of_probe(), **probe.travelling}
-        work, columns = self._pass(first, [self._plain_keys(number) or [] for number in first], builds, columns)
+        targets = {item.name: item.name for item in self.insert.projections} | self._plain
+        landed = self._landed(probe)
+        writer = Writer(
+            self.insert, self.release, targets, folders, landed if landed.columns and not landed.carrying else None
+        )
+        rows, frames = _read(spark, probe, landed)
+        work = self._pass(0, builds)
         if self._columns_alone:
-            found = self._read(spark, probe, work, columns, writer)
+            found = _written(rows, lambda batches: work.over(frames(batches)), writer)
         else:
-            rows = self._read(spark, probe, work, columns)
-            for before, group in zip(self._groups, more, strict=False):
-                rows = self._sql(rows, before, partial(self._key, group))
-                names = [[f"_key{n}_{place}" for place in range(len(self.insert.joins[n].keys))] for n in group]
-                work, columns = self._pass(group, names, builds, columns)
-                rows = _mapped(rows, frames_of, work, columns)
-            found = _mapped(self._sql(rows, self._groups[-1], self._conclude), frames_of, None, {}, writer)
+            rows = self._tested_on(_looked_up(rows, frames, work), work, 0)
+            for group in range(1, len(self._groups)):
+                keys = self._with_keys(rows, work, group)
+                work = self._pass(group, builds)
+                rows = self._tested_on(_looked_up(keys, frames_of, work), work, group)
+            found = _written(self._concluded(rows, work), frames_of, writer)
         with settings_of_thread(spark, UNMEASURED if self._measured and probe.rows is None else {}):
             return merged([row["result"] for row in found.collect()], self.insert, self.release)
 
@@ -273,127 +234,128 @@ class Joining:
             and len(self._plain) == len(insert.projections)
         )
 
-    def _key(self, numbers: Sequence[int], tested: Sequence[str], query: Query) -> None:
-        """Add the keys of some joins, in the place of all that Spark was shown."""
-        keys = {name: text for number in numbers for name, text in self._keys(number).items()}
-        query.select(keys, keep=[ROW, PACKED, *map(quoted, tested)])
-
-    def _keys(self, number: int) -> dict[str, str]:
-        """SQL of a join's keys, as values of the build's types; and whether one is of none of them, so that nothing is
-        equal to it."""
-        join, found, other = self.insert.joins[number], dict[str, str](), list[str]()
-        for place, key in enumerate(join.keys):
-            own = f"try_cast(({key.probe}) AS {self.tables[join.build].column(key.column).spark_type})"
-            found[f"_key{number}_{place}"] = own
-            other.append(f"NOT coalesce(({key.probe}) = {own}, false)")
-        known = " AND ".join(f"({key.probe}) IS NOT NULL" for key in join.keys)
-        return {**found, f"_other{number}": f"{known} AND ({' OR '.join(other)})"}
-
-    def _pass(
-        self, numbers: Sequence[int], keys: Sequence[Sequence[str]], builds: Mapping[str, Build], columns: Columns
-    ) -> tuple[Pass, Columns]:
-        """The look-up of some joins in frames of `columns`, and the columns that it gives. What Spark then changes is
-        not packed, nor what nobody asks for once it has seen it."""
-        insert, meetings = self.insert, list[Meeting]()
-        for number, names in zip(numbers, keys, strict=True):
-            join, other = insert.joins[number], None if number in self._groups[0] else f"_other{number}"
-            build, asked = builds[join.build], tuple(self._types[join.alias])
-            event, horizon = join.time == "event", build.horizon
-            meetings.append(
-                Meeting(number, join.alias, tuple(names), other, build.index, asked, event, horizon, insert.proof)
-            )
-            columns = {**columns, **self._of_join(number)}
+    def _pass(self, group: int, builds: Mapping[str, Build]) -> Pass:
+        """The look-up of a group of joins. What Spark then changes is not packed, nor what nobody asks for once it has
+        seen it, nor what each pass makes anew."""
+        insert, numbers, meetings = self.insert, self._groups[group], list[Meeting]()
+        tested, plain = self._tested(numbers), set(self._plain.values())
+        gone = {*tested, "_instant"}
+        for number in numbers:
+            join = insert.joins[number]
+            keys, other = self._plain_keys(number) or [], None
+            if group:
+                keys, other = [f"_key{number}_{place}" for place in range(len(join.keys))], f"_other{number}"
+                gone |= {*keys, other}
+            columns = tuple(self._types[join.alias])
+            meetings.append(Meeting(number, join, builds[join.build], tuple(keys), other, columns, insert.proof))
+        met = [number for each in self._groups[: group + 1] for number in each]
+        shown = {f"_why{number}": "TINYINT" for number in met}
+        for alias in (insert.probe_alias, *(insert.joins[number].alias for number in met)):
+            flats = {flat(alias, name): kind for name, kind in self._types[alias].items()}
+            shown |= {name: kind for name, kind in flats.items() if name in self._asked or name in tested}
+            gone |= flats.keys() - plain if group == len(self._groups) - 1 else set()
+        instant = self.release.instant if self._asks_instant else None
+        shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
         missed = None if open_after or len(numbers) < len(insert.joins) else missed
-        instant = self.release.instant if self._asks_instant else None
-        tested, asked = self._tested(numbers), self._asked
-        gone = {*tested, "_instant"}  # each pass makes the instant anew
-        if numbers == self._groups[-1]:
-            flats = {flat(alias, name) for alias, types in self._types.items() for name in types}
-            gone |= flats - set(self._plain.values())
-        shown = [name for name in columns if name in asked or name in tested]
-        handed_on = [name for name in columns if name not in gone]
-        at_once = None if self.wide else BYTES_BACK
-        return Pass(tuple(meetings), tuple(handed_on), tuple(shown), instant, missed, at_once), columns
+        return Pass(tuple(meetings), frozenset(gone), shown, instant, missed, None if self.wide else BYTES_BACK)
 
-    def _read(
-        self, spark: SparkSession, probe: Probe, work: Pass, columns: Columns, writer: Writer | None = None
-    ) -> DataFrame:
-        """The first look-up over the probe's rows: as rows, or written."""
+    def _landed(self, probe: Probe) -> Landed:
         alias, event = self.insert.probe_alias, self.insert.time == "event"
-        if probe.rows is not None:
-            names = {quoted(flat(alias, name)): quoted(name) for name in self._types[alias]} | OWN
-            names["_probe_op"] = "CAST(256 * ascii(_op) + ascii(substr(_op, 2)) AS SMALLINT)"
-            names |= {"_probe_time": "unix_micros(_rowtime)"} if event else {}
-            there = probe.rows.columns  # a column that was declared since comes with the next epoch that lands
-            own = (
-                quoted(name) if name in there else f"CAST(NULL AS {kind}) AS {quoted(name)}"
-                for name, kind in probe.columns.items()
-            )
-            names |= {name: f"struct({', '.join(own)})" for name in probe.travelling}
-            rows = probe.rows.selectExpr(*(f"{expression} AS {name}" for name, expression in names.items()))
-            return _mapped(rows, frames_of, work, columns, writer)
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
-        reading, shares = Reading(alias, types, probe.releasable, event), list(probe.shares)
+        columns = {name: arrow_type(kind) for name, kind in probe.columns.items()}
+        carrying = bool(columns) and probe.rows is not None
+        return Landed(alias, types, columns, probe.releasable, event, list(probe.shares), carrying)
 
-        def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    yield from reading.frames(shares[number])
+    # --- SQL -----------------------------------------------------------------------------------------------------
+    # Each step is a projection: SQL text takes Spark twice as long, and a view.
 
-        return _mapped(spark.range(0, len(shares), 1, len(shares)), frames, work, columns, writer)
-
-    def _sql(
-        self, rows: DataFrame, looked_up: Sequence[int], then: Callable[[Sequence[str], Query], None]
-    ) -> DataFrame:
-        """What the rest of ON says of the joins that were just looked up, then what `then` adds."""
-        query = Query(rows, list(map(quoted, rows.columns)))
+    def _scoped(self, rows: DataFrame, work: Pass) -> DataFrame:
+        """The rows, with the columns of each table as a struct too, as expressions name them. Spark folds it away."""
+        structs = []
         for alias, types in self._types.items():
-            if there := [name for name in types if quoted(flat(alias, name)) in query.columns]:
-                query.scope[alias] = there
-        for number in looked_up:
-            if self.insert.joins[number].predicate is not None:
-                self._test(query, number)
-        then(self._tested(looked_up), query)
-        return query.rows
+            there = [name for name in types if flat(alias, name) in work.shown]
+            fields = ", ".join(f"{spark_string(name)}, {quoted(flat(alias, name))}" for name in there)
+            structs += [f"named_struct({fields}) AS {quoted(alias)}"] if there else []
+        return rows.selectExpr("*", *structs) if structs else rows
 
-    def _test(self, query: Query, number: int) -> None:
+    def _tested_on(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
         """The rest of ON, which is tested on the version that was met; of another one nothing is seen."""
-        join, why = self.insert.joins[number], quoted(f"_why{number}")
-        failed = f"{why} IS NULL AND NOT coalesce(({join.predicate}), false)"
-        tested = f"CAST(IF({failed}, {why_number(PREDICATE)}, {why}) AS TINYINT)"
-        query.select({why: tested}, keep=[name for name in query.columns if name != why])
-        own = {quoted(flat(join.alias, name)) for name in self._types[join.alias]}
-        shown = {name: f"IF({why} IS NULL, {name}, NULL)" if name in own else name for name in query.columns}
-        query.step(shown)
+        names = [*work.shown, ROW, PACKED]
+        for number in self._groups[group]:
+            join, why = self.insert.joins[number], f"_why{number}"
+            if join.predicate is None:
+                continue
+            failed = f"{why} IS NULL AND NOT coalesce(({join.predicate}), false)"
+            tested = f"CAST(IF({failed}, {why_number(PREDICATE)}, {why}) AS TINYINT) AS {why}"
+            rows = self._scoped(rows, work).selectExpr(*(quoted(name) for name in names if name != why), tested)
+            own = {flat(join.alias, name) for name in self._types[join.alias]}
+            seen = {quoted(name): f"IF({why} IS NULL, {quoted(name)}, NULL)" for name in names if name in own}
+            rows = rows.selectExpr(*(quoted(name) for name in names if name not in own), *_aliased(seen))
+        return rows
 
-    def _conclude(self, tested: Sequence[str], query: Query) -> None:
-        """Add `_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'."""
+    def _with_keys(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
+        """The keys of a group of joins as values of the builds' types, and whether one is of none of them, so that
+        nothing is equal to it; in the place of all that Spark was shown, but for what the rest of ON has changed."""
+        found = dict[str, str]()
+        for number in self._groups[group]:
+            join, other = self.insert.joins[number], list[str]()
+            for place, key in enumerate(join.keys):
+                own = f"try_cast(({key.probe}) AS {self.tables[join.build].column(key.column).spark_type})"
+                found[f"_key{number}_{place}"] = own
+                other.append(f"NOT coalesce(({key.probe}) = {own}, false)")
+            known = " AND ".join(f"({key.probe}) IS NOT NULL" for key in join.keys)
+            found[f"_other{number}"] = f"{known} AND ({' OR '.join(other)})"
+        tested = self._tested(self._groups[group - 1])
+        return self._scoped(rows, work).selectExpr(ROW, PACKED, *map(quoted, tested), *_aliased(found))
+
+    def _concluded(self, rows: DataFrame, work: Pass) -> DataFrame:
+        """`_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'.
+
+        WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it
+        only on rows that matched (or that are published null-extended)."""
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
-        numbered = list(enumerate(insert.joins))
+        numbered, builds = list(enumerate(insert.joins)), {join.alias for join in insert.joins}
         missing = known.missed_sql("unmatched", numbered)
         lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
-        where, matched = known.number(WHERE), known.number(MATCHED)
-        left_out, rest = (f"IF({asked}, NULL, {where})" for asked in split_where(insert))
+        of_probe = [term for term in insert.conditions if not term.aliases & builds]
+        of_all = [term for term in insert.conditions if term.aliases & builds]
+        left_out, rest = (f"IF({_all_of(terms)}, NULL, {known.number(WHERE)})" for terms in (of_probe, of_all))
         if insert.time == "event":
             left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
         by = [left_out, lost, rest, missing] if release.on_unmatched == "publish" else [left_out, missing, rest]
-        query.select({"_outcome": f"coalesce({', '.join(by)}, {matched})"})
+        rows = self._scoped(rows, work).selectExpr(
+            "*", f"coalesce({', '.join(by)}, {known.number(MATCHED)}) AS _outcome"
+        )
         if release.discard:
             discarded = f"IF({known.dropped_sql()}, _outcome, {known.number(DISCARDED)})"
-            query.step({**{name: name for name in query.columns}, "_outcome": discarded})
-        own = [ROW, PACKED, "_outcome", *(name for name in tested if name.startswith("_why"))]
+            rows = rows.withColumn("_outcome", F.expr(discarded))
+        own = [ROW, PACKED, "_outcome", *(name for name in self._tested(self._groups[-1]) if name.startswith("_why"))]
         if any("_instant" in each.condition for each in insert.constraints):
             own.append("_instant")
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
         guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
         evaluated = [item for item in insert.projections if item.name not in self._plain]
         items = {quoted(item.name): guard.replace("{}", item.expression) for item in evaluated}
-        query.select(items, keep=own)
-        if insert.constraints:
-            last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
-            ask(query, insert, f"_outcome <= {last}")
+        rows = rows.selectExpr(*own, *_aliased(items))
+        return self._judged(rows) if insert.constraints else rows
+
+    def _judged(self, rows: DataFrame) -> DataFrame:
+        """What the constraints say of each row that would be published: the mask, and the outcome with that in mind."""
+        constraints, known = self.insert.constraints, Outcomes(self.insert)
+        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
+        bit = bits(constraints)
+        # NOT NULL is NULL, and IF takes that for false: no violation.
+        mask = " + ".join(f"IF(NOT {each.condition}, {bit[each.name]}L, 0L)" for each in constraints)
+        rows = rows.withColumn(MASK, F.expr(f"IF(_outcome <= {last}, {mask}, 0L)"))
+        # The highest bit that is set is that of the severest constraint.
+        cases = [
+            f"WHEN {MASK} >= {bit[each.name]}L THEN {known.number(VIOLATED + each.name)}"
+            for each in constraints
+            if each.action != "warn"
+        ]
+        return rows.withColumn("_outcome", F.expr(f"CASE {' '.join(cases)} ELSE _outcome END")) if cases else rows
 
     @property
     def _drops(self) -> bool:
@@ -407,24 +369,42 @@ def _named(alias: str, columns: Columns, expressions: Sequence[str]) -> Columns:
     return {name: kind for name, kind in columns.items() if f"{quoted(alias)}.{quoted(name)}".lower() in text}
 
 
-def _mapped(
-    rows: DataFrame,
-    frames: Callable[[Iterable[pa.RecordBatch]], Iterator[Frame]],
-    work: Pass | None,
-    columns: Columns,
-    writer: Writer | None = None,
-) -> DataFrame:
-    """The rows once a task has looked them up (`work`), which gives `columns`: as Spark is shown them, or what was
-    reported of their files."""
+def _aliased(columns: Mapping[str, str]) -> list[str]:
+    return [f"{expression} AS {name}" for name, expression in columns.items()]
+
+
+def _all_of(terms: Sequence[Condition]) -> str:
+    return " AND ".join(f"({term.expression})" for term in terms) or "true"
+
+
+def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame, Frames]:
+    """What the first task is handed, and how it makes frames of that."""
+    if probe.rows is not None:
+        there = set(probe.rows.columns)
+        asked = dict.fromkeys([*OWN.values(), "_rowtime", *landed.types, *landed.columns])
+        return probe.rows.select(*(quoted(name) for name in asked if name in there)), landed.of
+
+    def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
+        for batch in numbers:
+            for share in batch.column(0).to_pylist():
+                yield from landed.frames(share)
+
+    return spark.range(0, len(probe.shares), 1, len(probe.shares)), frames
+
+
+def _looked_up(rows: DataFrame, frames: Frames, work: Pass) -> DataFrame:
+    """The rows as Spark is shown them once a task has looked them up."""
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = frames(batches)
-        if writer is not None:
-            result = writer.write(given if work is None else work.over(given))
-            yield pa.RecordBatch.from_pydict({"result": [result]})
-        elif work is not None:
-            yield from work.batches(given)
+        yield from work.batches(frames(batches))
 
-    if writer is not None or work is None:
-        return rows.mapInArrow(call, "result STRING")
-    return rows.mapInArrow(call, ddl({**{name: columns[name] for name in work.shown}, ROW: "INT", PACKED: "BINARY"}))
+    return rows.mapInArrow(call, ddl({**work.shown, ROW: "INT", PACKED: "BINARY"}))
+
+
+def _written(rows: DataFrame, frames: Frames, writer: Writer) -> DataFrame:
+    """What a task reports of the files that it has written."""
+
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"result": [writer.write(frames(batches))]})
+
+    return rows.mapInArrow(call, "result STRING")

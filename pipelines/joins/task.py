@@ -16,7 +16,7 @@ Rows are frames, name -> Arrow array, of one length. A column of a table travels
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.joins.outcome import (
     BEFORE_FIRST,
@@ -34,15 +35,19 @@ from tidegate.pipelines.joins.outcome import (
     WITHOUT_TIME,
     why_number,
 )
-from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.parquet import together
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sql.model import Join
 from tidegate.pipelines.versions import Index, IndexOf, opened
 from tidegate.pipelines.versions.hashing import flags, masked
 
 Frame = dict[str, pa.Array]
+
+Columns = Mapping[str, str]
+"""Name -> Spark type."""
 
 AT_ONCE, BYTES_AT_ONCE = 1 << 20, 64 << 20
 """So many rows, of about so many bytes, are joined at once, at most."""
@@ -79,6 +84,20 @@ _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
+def flat(alias: str, column: str) -> str:
+    """The name under which a column of `alias` travels: no column of the target has it, as none begins with `_`."""
+    return f"{RESERVED_PREFIX}of_{alias}${column}"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build side at its pin. `horizon`: retention has removed versions that ended at or before it (us, UTC), so a row
+    before it finds nothing."""
+
+    index: IndexOf
+    horizon: int | None = None
+
+
 @dataclass(frozen=True)
 class Groups:
     """Row groups of one file."""
@@ -88,51 +107,55 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a share is read: the releasable rows, and the probe's columns of `types`."""
+class Landed:
+    """The landed rows of the probe, as row groups for each task (`shares`), or as Spark reads them. `types`: of the
+    columns that are joined; `columns`: of those that a quarantined row holds. Those are looked up by its place in the
+    row groups that its task has read: none is read, joined or written for a row that is published. Where Spark reads
+    the rows (`carrying`), they travel with each one, as `_probe`."""
 
     alias: str
     types: Mapping[str, pa.DataType]
+    columns: Mapping[str, pa.DataType]
     releasable: Releasable
     event: bool
+    shares: Sequence[Sequence[Groups]] = ()
+    carrying: bool = False
 
-    def frames(self, groups: Sequence[Groups]) -> Iterator[Frame]:
-        """The releasable rows of some row groups, in batches of about as many as may be joined at once."""
-        own = {name: _TEXT if name in ("_op", "_split") else arrow_type(LAKE_COLUMNS[name]) for name in OWN.values()}
-        more = {name: arrow_type(LAKE_COLUMNS[name]) for name in ("_generation", "_rowtime")}
-        schema, releasable = pa.schema(list({**own, **more, **self.types}.items())), self.releasable.expression()
-        for rows in _together(_batches(groups, schema, releasable)):
-            frame = {flat(self.alias, name): rows.column(name) for name in self.types}
-            frame |= {name: rows.column(column) for name, column in OWN.items()}
+    def frames(self, share: int) -> Iterator[Frame]:
+        """The releasable rows of a share, in batches of about as many as may be joined at once."""
+        schema = _schema(self.types, _op=_TEXT, _split=_TEXT)
+        return self.of(_batches(self.shares[share], schema, self.releasable.expression()))
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
+        """Landed rows, in such batches. A column that was declared since comes with the next epoch that lands."""
+        for rows in together(batches, BYTES_AT_ONCE, AT_ONCE):
+
+            def column(name: str, kind: pa.DataType, rows: pa.RecordBatch = rows) -> pa.Array:
+                return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+
+            frame = {flat(self.alias, name): column(name, kind) for name, kind in self.types.items()}
+            frame |= {name: rows[stored] for name, stored in OWN.items()}
             frame["_probe_op"] = op_numbers(frame["_probe_op"])
             if self.event:
-                frame["_probe_time"] = rows.column("_rowtime").cast(pa.int64())
+                frame["_probe_time"] = rows["_rowtime"].cast(pa.int64())
+            if self.carrying:
+                values = [column(name, kind) for name, kind in self.columns.items()]
+                frame["_probe"] = pa.StructArray.from_arrays(values, list(self.columns))
             yield frame
 
-
-@dataclass(frozen=True)
-class ProbeColumns:
-    """The probe's columns of quarantined rows, found by their places in the row groups that the task has read
-    (`shares`, by task): no column is read, joined or written for a row that is published."""
-
-    types: Mapping[str, pa.DataType]
-    releasable: Releasable
-    shares: Sequence[Sequence[Groups]]
-
-    def of(self, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
-        """A STRUCT for each of the `places` (columns `_epoch`, `_op`, `_split`, `_offset`), NULL where a place is not
-        whole; and how many were not found exactly once, in which case the STRUCTs are worth nothing. Raises OSError."""
-        keys = list(OWN.values())
-        kinds = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*keys, "_generation", "_rowtime")}
-        schema, wanted = pa.schema(list({**kinds, **self.types}.items())), self.releasable.expression()
+    def at(self, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
+        """The `columns`, a STRUCT for each of the `places` (columns `_epoch`, `_op`, `_split`, `_offset`), NULL where a
+        place is not whole; and how many were not found exactly once, in which case the STRUCTs are worth nothing.
+        Raises OSError."""
+        keys, schema, wanted = list(OWN.values()), _schema(self.columns), self.releasable.expression()
         for name in ("_epoch", "_offset"):  # a row group that has none of them is not read
             bounds = pc.min_max(places[name]).as_py()  # type: ignore[attr-defined]
             wanted = wanted & (pc.field(name) >= bounds["min"]) & (pc.field(name) <= bounds["max"])
         wanted = wanted & pc.field("_offset").isin(places["_offset"].unique())
-        own, rows = _numbered(places, keys, "_place"), schema.empty_table().select([*keys, *self.types])
+        own, rows = _numbered(places, keys, "_place"), schema.empty_table().select([*keys, *self.columns])
         for each in self.shares[share]:
             chosen = Location(each.path).row_groups(each.numbers)
-            asked = {"schema": schema, "columns": [*keys, *self.types], "filter": wanted}
+            asked = {"schema": schema, "columns": [*keys, *self.columns], "filter": wanted}
             for batch in chosen.to_batches(**asked, **_AHEAD):
                 rows = pa.concat_tables([rows, pa.Table.from_batches([batch])])
                 if rows.num_rows > 2 * places.num_rows:  # other splits have rows with the same offsets
@@ -144,9 +167,15 @@ class ProbeColumns:
         whole = places.select(keys).drop_null().num_rows
         unclear = abs(len(pairs["_row"].drop_null()) - whole) + pairs.num_rows - places.num_rows
         row = pairs["_row"].slice(0, places.num_rows).combine_chunks()
-        values = [rows[name].combine_chunks().take(row) for name in self.types]
-        fields = [pa.field(name, kind) for name, kind in self.types.items()]
+        values = [rows[name].combine_chunks().take(row) for name in self.columns]
+        fields = [pa.field(name, kind) for name, kind in self.columns.items()]
         return pa.StructArray.from_arrays(values, fields=fields, mask=row.is_null()), unclear
+
+
+def _schema(columns: Mapping[str, pa.DataType], **kinds: pa.DataType) -> pa.Schema:
+    """How landed rows are read: what a lake adds to each, and some columns."""
+    own = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*OWN.values(), "_generation", "_rowtime")}
+    return pa.schema(list({**own, **kinds, **columns}.items()))
 
 
 def _numbered(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
@@ -160,8 +189,9 @@ def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Express
         yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **_AHEAD)
 
 
-def op_numbers(ops: pa.DictionaryArray) -> pa.Array:
+def op_numbers(ops: pa.Array) -> pa.Array:
     """The two letters of an op as a number, which crosses to Spark and back in no time."""
+    ops = ops if isinstance(ops, pa.DictionaryArray) else ops.dictionary_encode()
     letters = [int.from_bytes(op.encode().ljust(2, b"\0"), "big") for op in ops.dictionary.to_pylist()]
     return masked(np.array(letters, np.int16).take(ops.indices.to_numpy()))
 
@@ -173,33 +203,9 @@ def ops_of(numbers: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(found.indices, pa.array(texts, pa.string()))
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if held and batch.schema != held[0].schema:
-            yield from _joined(held)
-            held, rows, size = [], 0, 0
-        if batch.num_rows:
-            held.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= AT_ONCE or size >= BYTES_AT_ONCE:
-            yield from _joined(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield from _joined(held)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """The rows in one batch; in more where a column of text has more than 2 GB."""
-    if len(batches) == 1:
-        return batches
-    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
-
-
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
     """Rows that come from Spark, with what was packed of them. Raises LakeError."""
-    for batch in _together(_unpacked(batches)):
+    for batch in together(_unpacked(batches), BYTES_AT_ONCE, AT_ONCE):
         yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
@@ -225,9 +231,6 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows with what was packed of them, however Spark has cut the batches since. Raises LakeError."""
     seen, missing, rest = 0, 0, pa.RecordBatch.from_pydict({})
     for batch in batches:
-        if PACKED not in batch.schema.names:
-            yield batch
-            continue
         if not batch[ROW].equals(_numbers(seen, batch.num_rows)):
             raise _lost()
         seen += batch.num_rows
@@ -258,22 +261,20 @@ def _lost() -> LakeError:
 
 @dataclass(frozen=True)
 class Meeting:
-    """One join: `keys` are columns of the frame, `other` the one that says whether a key is none that the build's type
-    has; `columns` of the build are asked for afterwards. `horizon`: see `Build`."""
+    """The look-up of the `number`-th join: `keys` are columns of the frame, `other` the one that says whether a key is
+    none that the build's type has; `columns` of the build are asked for afterwards."""
 
     number: int
-    alias: str
+    join: Join
+    build: Build
     keys: tuple[str, ...]
     other: str | None
-    index: IndexOf
     columns: tuple[str, ...]
-    event: bool
-    horizon: int | None
     proof: bool
 
     @cached_property
     def _index(self) -> Index:
-        return opened(self.index)
+        return opened(self.build.index)
 
     @property
     def width(self) -> float:
@@ -283,11 +284,16 @@ class Meeting:
     def meet(self, frame: Frame) -> None:
         """Add what each row meets. Raises OSError, LakeError."""
         keys = [frame[name] for name in self.keys]
-        at = frame["_probe_time"].fill_null(0).to_numpy() if self.event else None
+        at = frame["_probe_time"].fill_null(0).to_numpy() if self.join.time == "event" else None
         found = self._index.find(keys, at)
-        why = _WHY.take(found.what)
-        if at is not None and self.horizon is not None:
-            why[(why != why_number(KEY_ABSENT)) & (at < self.horizon)] = why_number(BEYOND_RETENTION)
+        why, epochs = _WHY.take(found.what), self._index.numbers("epochs", found)
+        outside = epochs > self.build.index.epoch
+        if at is not None:
+            outside |= self._index.numbers("times", found) > at
+            if self.build.horizon is not None:
+                beyond = at < self.build.horizon
+                why[(why != why_number(KEY_ABSENT)) & beyond] = why_number(BEYOND_RETENTION)
+                outside |= beyond
         for key in keys:
             if key.null_count:
                 why[flags(key.is_null())] = why_number(KEY_NULL)
@@ -296,14 +302,9 @@ class Meeting:
         if at is not None and frame["_probe_time"].null_count:
             why[flags(frame["_probe_time"].is_null())] = WITHOUT_TIME
         met = why == _MATCH
-        epochs = self._index.numbers("epochs", found)
-        outside = epochs > self.index.epoch
-        if at is not None:
-            outside |= self._index.numbers("times", found) > at
-            outside |= False if self.horizon is None else at < self.horizon
         columns = (*self.columns, *(["_seq"] if self.proof else []))
         values = dict(zip(columns, self._index.taken(columns, found, met), strict=True))
-        frame |= {flat(self.alias, name): values[name] for name in self.columns}
+        frame |= {flat(self.join.alias, name): values[name] for name in self.columns}
         frame[f"_why{self.number}"] = masked(why, ~met)
         frame[f"_build{self.number}_epoch"] = masked(epochs, met)
         frame[f"_outside{self.number}"] = masked(met & outside)
@@ -313,17 +314,17 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Pass:
-    """What is done to each frame: the joins, then `columns` of it are handed on. To Spark, `shown` are; the `columns`
-    beside them packed.
+    """What is done to each frame: the joins. Then Spark is handed it: the columns that are `shown`, and packed what is
+    not `gone`.
 
     `instant`: ms, UTC; None where nobody asks. `missed`: the columns that say of which rows a version is missing that
     they are quarantined for, where no other row can be quarantined but one without a time; else None. `at_once`: of
     so many bytes ROWS_BACK rows may be that Spark is handed; None: of any.
     """
 
-    meetings: tuple[Meeting, ...]
-    columns: tuple[str, ...]
-    shown: tuple[str, ...] = ()
+    meetings: tuple[Meeting, ...] = ()
+    gone: frozenset[str] = frozenset()
+    shown: Columns = field(default_factory=dict)
     instant: int | None = None
     missed: tuple[str, ...] | None = None
     at_once: int | None = None
@@ -339,7 +340,7 @@ class Pass:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)
             nameless = PLACE if self._all_leave(frame) else ()
-            yield {name: frame[name] for name in dict.fromkeys((*self.columns, *self.shown)) if name not in nameless}
+            yield {name: column for name, column in frame.items() if name not in nameless}
 
     def _all_leave(self, frame: Frame) -> bool:
         """Whether no row can be quarantined, so that nobody asks for its place."""
@@ -352,7 +353,7 @@ class Pass:
         first, window, size = 0, 0, 0
         for frame in self.over(frames):
             shown = {name: _for_spark(frame[name]) for name in self.shown}
-            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in self.columns if name in frame})
+            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in frame if name not in self.gone})
             rows = min(BATCH, PACKED_BYTES * rest.num_rows // max(rest.nbytes, 1) + 1)
             for start in range(0, rest.num_rows, rows):
                 some = {name: column.slice(start, rows) for name, column in shown.items()}

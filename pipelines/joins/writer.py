@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame, ProbeColumns, ops_of
+from tidegate.pipelines.joins.task import Frame, Landed, ops_of
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
@@ -64,24 +65,25 @@ class Writer:
     release: Release
     columns: Mapping[str, str]
     folders: Mapping[str, str]
-    probe: ProbeColumns | None = None
+    probe: Landed | None = None
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
         other files, so that what a task has reported stays as it is. Raises OSError."""
-        counts, name = Counts(self.insert, self.release), f"part-{uuid.uuid4().hex}.parquet"
-        waiting, unclear = list[pa.RecordBatch](), 0
+        known, name = Outcomes(self.insert), f"part-{uuid.uuid4().hex}.parquet"
+        last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
+        waiting, counts, unclear = list[pa.RecordBatch](), nothing(self.insert, self.release), 0
         with ExitStack() as open_files:
             files: dict[str, BatchWriter] = {}
             for kind, folder in self.folders.items():
                 place = Location(folder) / f"_disposition={kind}" / name
                 files[kind] = open_files.enter_context(BatchWriter(place))
             for frame in frames:
-                outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, counts.known)
-                counts.add(frame, outcome)
-                published = outcome <= counts.last_published
+                outcome = frame["_outcome"].to_numpy() if "_outcome" in frame else self._concluded(frame, known)
+                counts = _added([counts, counted(self.insert, self.release, frame, outcome)])
+                published = outcome <= last
                 files["publish"].write(self._staged(frame, outcome, published, quarantined=False))
-                quarantined = ~published & (outcome < counts.first_dropped)
+                quarantined = ~published & (outcome < known.number(WHERE))
                 if quarantined.any():
                     waiting.append(self._staged(frame, outcome, quarantined, quarantined=True))
                 if sum(batch.nbytes for batch in waiting) >= GROUP_BYTES:
@@ -89,7 +91,7 @@ class Writer:
                     waiting.clear()
             unclear += self._quarantine(files["quarantine"], waiting)
         written = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
-        return json.dumps({"files": written, "counts": counts.found(), "unclear": unclear})
+        return json.dumps({"files": written, "counts": counts, "unclear": unclear})
 
     def _quarantine(self, file: BatchWriter, batches: Sequence[pa.RecordBatch]) -> int:
         """Write quarantined rows with the probe's columns; how many of those were not found exactly once."""
@@ -106,7 +108,7 @@ class Writer:
             some = rows.slice(first, LOOKED_UP)
             places = {"_epoch": some["_probe_epoch"], "_offset": some["_offset"]}
             places |= {name: some[name].cast(pa.string()) for name in ("_op", "_split")}
-            columns, missed = self.probe.of(task.partitionId(), pa.table(places))
+            columns, missed = self.probe.at(task.partitionId(), pa.table(places))
             unclear += missed
             for batch in some.append_column("_probe", columns).to_batches():
                 file.write(batch)
@@ -184,66 +186,37 @@ def _nulls(size: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(size, kind)
 
 
-@dataclass
-class Counts:
-    """What the gate wants to know, over all released rows: `rows`; one count an outcome and a disposition; per join,
-    its matches, how many of them its pin does not allow (or of a version that is younger than the row), and the
+def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], outcome: Numbers) -> Found:
+    """What the gate wants to know of released rows: how many there are; one count an outcome and a disposition; per
+    join, its matches, how many of them its pin does not allow (or of a version that is younger than the row), and the
     greatest epoch of theirs; in event time, how many rows came late, the least and the greatest time (us)."""
+    known = Outcomes(insert)
+    numbers = np.bincount(outcome, minlength=len(known.names))
+    last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
+    published, dropped = int(numbers[: last + 1].sum()), int(numbers[known.number(WHERE) :].sum())
+    found: Found = {"rows": len(outcome)}
+    found |= {name: int(numbers[known.number(name)]) for name in outcomes(insert, retained=release.retained)}
+    found |= {"to:publish": published, "to:quarantine": len(outcome) - published - dropped, "to:drop": dropped}
+    if insert.time == "event":
+        probe, times, late = insert.probe_alias, frame["_probe_time"], release.late_upto
+        found[f"late@{probe}"] = 0 if late is None else int((times.drop_null().to_numpy() <= late).sum())
+        bounds = pc.min_max(times).as_py()  # type: ignore[attr-defined]
+        found[f"least-time@{probe}"], found[f"greatest-time@{probe}"] = bounds["min"], bounds["max"]
+    for number, join in enumerate(insert.joins):
+        why, epochs, outside = (frame[name] for name in (f"_why{number}", f"_build{number}_epoch", f"_outside{number}"))
+        matches = why.null_count
+        if matches != len(epochs) - epochs.null_count:  # the rest of ON has refused some
+            epochs, outside = epochs.filter(why.is_null()), outside.filter(why.is_null())
+        found[f"matches@{join.alias}"] = matches
+        found[f"outside-pin@{join.alias}"] = pc.sum(outside, min_count=0).as_py()  # type: ignore[attr-defined]
+        found[f"greatest-epoch@{join.alias}"] = pc.max(epochs).as_py()  # type: ignore[attr-defined]
+    return found
 
-    insert: Insert
-    release: Release
-    rows: int = 0
-    facts: Found = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.known = Outcomes(self.insert)
-        self.last_published = self.known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
-        self.first_dropped = self.known.number(WHERE)
-        self.numbers = np.zeros(len(self.known.names), np.int64)
-        if self.insert.time == "event":
-            probe = self.insert.probe_alias
-            self.facts = {
-                f"late@{probe}": 0, f"least-time@{probe}": MAX_TIMESTAMP, f"greatest-time@{probe}": MIN_TIMESTAMP
-            }  # fmt: skip
-        for join in self.insert.joins:
-            self.facts |= {f"matches@{join.alias}": 0, f"outside-pin@{join.alias}": 0}
-            self.facts[f"greatest-epoch@{join.alias}"] = None
-
-    def add(self, frame: Frame, outcome: Numbers) -> None:
-        self.rows += len(outcome)
-        self.numbers += np.bincount(outcome, minlength=len(self.numbers))
-        found: Found = {}
-        if self.insert.time == "event":
-            probe, times = self.insert.probe_alias, frame["_probe_time"]
-            late = self.release.late_upto
-            found[f"late@{probe}"] = 0 if late is None else int((times.drop_null().to_numpy() <= late).sum())
-            bounds = pc.min_max(times).as_py()  # type: ignore[attr-defined]
-            found[f"least-time@{probe}"], found[f"greatest-time@{probe}"] = bounds["min"], bounds["max"]
-        for number, join in enumerate(self.insert.joins):
-            why, epochs, outside = (
-                frame[name] for name in (f"_why{number}", f"_build{number}_epoch", f"_outside{number}")
-            )
-            matches = why.null_count
-            if matches != len(epochs) - epochs.null_count:  # the rest of ON has refused some
-                epochs, outside = epochs.filter(why.is_null()), outside.filter(why.is_null())
-            found[f"matches@{join.alias}"] = matches
-            found[f"outside-pin@{join.alias}"] = outside.true_count
-            found[f"greatest-epoch@{join.alias}"] = pc.max(epochs).as_py()  # type: ignore[attr-defined]
-        self.facts = _added([self.facts, found])
-
-    def found(self) -> Found:
-        """All of them, by name."""
-        retained = self.release.retained
-        dropped = int(self.numbers[self.first_dropped :].sum())
-        published = int(self.numbers[: self.last_published + 1].sum())
-        return {
-            "rows": self.rows,
-            **{name: int(self.numbers[self.known.number(name)]) for name in outcomes(self.insert, retained=retained)},
-            "to:publish": published,
-            "to:quarantine": self.rows - published - dropped,
-            "to:drop": dropped,
-            **self.facts,
-        }
+def nothing(insert: Insert, release: Release) -> Found:
+    """What is counted of no row."""
+    frame = defaultdict[str, pa.Array](lambda: pa.array([], pa.int64()))
+    return _added([counted(insert, release, frame, np.empty(0, np.int64))])
 
 
 @dataclass(frozen=True)
@@ -259,10 +232,9 @@ class Staged:
 def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
     """What all tasks have reported."""
     found = [json.loads(text) for text in results]
-    nothing = Counts(insert, release).found()
     return Staged(
         [name for each in found for name in each["files"]],
-        _added([nothing, *(each["counts"] for each in found)]),
+        _added([nothing(insert, release), *(each["counts"] for each in found)]),
         sum(each["unclear"] for each in found),
     )
 
@@ -274,7 +246,7 @@ def _added(found: Sequence[Found]) -> Found:
 def _together(name: str, values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     if name.startswith("least-time@"):
-        return min(known)
-    if name.startswith(("greatest-time@", "greatest-epoch@")):
-        return max(known, default=None)
-    return sum(known)
+        return min(known, default=MAX_TIMESTAMP)
+    if name.startswith("greatest-time@"):
+        return max(known, default=MIN_TIMESTAMP)
+    return max(known, default=None) if name.startswith("greatest-epoch@") else sum(known)

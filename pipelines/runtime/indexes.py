@@ -4,8 +4,9 @@ its rows is missing."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -15,8 +16,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.versions import IndexOf, Made, Runs, chained, merged
-from tidegate.pipelines.versions.runs import Span
+from tidegate.pipelines.versions import IndexOf, Made, Span, chained, folder_of, merged, runs_in, shards_of, tidy
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Indexed:
 
     def upto(self, epoch: int) -> IndexOf:
         """The index for the joins of a pin."""
-        known, landed = self._known, self.rows
-        spans = chained(known, epoch, landed)
+        spans = chained(self._known, epoch, self._own.landed)
         made = [each for span in spans for each in self._made(span)]
-        if any(span not in known for span in spans):
-            self._runs.tidy(made)
-        held = landed(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
+        if any(span not in self._known for span in spans):
+            tidy(self._folder, made)
+        held = self._own.landed(0, max(epoch, spans[-1][1])) if self._removed.nothing and spans else None
         return IndexOf(tuple(made), epoch, held)
 
     def missing(self, epoch: int) -> int:
         """How many rows the runs hold that must be made before it can be used."""
-        return sum(self.rows(*span) for span in chained(self._known, epoch, self.rows) if span not in self._known)
+        spans = chained(self._known, epoch, self._own.landed)
+        return sum(self._own.landed(*span) for span in spans if span not in self._known)
 
     def merged(self, epoch: int) -> list[Made]:
         """The runs that upkeep merges the runs of earlier releases into; none if Spark would have to copy the rows."""
@@ -59,14 +59,10 @@ class Indexed:
             return []
         return [
             each
-            for span in merged(self._known, epoch, self.rows)
+            for span in merged(self._known, epoch, self._own.landed)
             if span not in self._known
             for each in self._made(span)
         ]
-
-    def rows(self, after: int, upto: int) -> int:
-        """How many rows have landed in these epochs."""
-        return self._own.landed(after, upto)
 
     @property
     def plain(self) -> bool:
@@ -94,31 +90,34 @@ class Indexed:
         return self._own.removed
 
     @cached_property
-    def _runs(self) -> Runs:
+    def _run(self) -> Made:
+        """What all runs have in common."""
         types = {name: arrow_type(kind) for name, kind in self.types.items()}
+        return Made("", (), self.generation, 0, 0, self.keys, types)
+
+    @cached_property
+    def _folder(self) -> Path:
         marks = [self._removed, *([] if self.plain else [self._opened.version()])]
         scratch = self.lake.scratch("_versions") / self.table
-        identity = str(self._opened.metadata().id)
-        return Runs.of(scratch, identity, self.generation, marks, self.keys, types)
+        return folder_of(scratch, str(self._opened.metadata().id), marks, self._run)
 
     @cached_property
     def _known(self) -> dict[Span, int]:
-        return self._runs.known(self._landed_at)
+        return runs_in(self._folder, self._landed_at)
 
     def _landed_at(self, epoch: int) -> int | None:
         found = self._own.epoch(epoch)
         return found.landed_at if found else None
 
     def _made(self, span: Span) -> list[Made]:
-        return self._runs.made(span, self._known.get(span), self._landed_at(span[1]) or 0, self._files(span))
+        after, upto = span
+        run = replace(self._run, files=tuple(self._files(span)), after=after, upto=upto)
+        return shards_of(run, self._folder, self._landed_at(upto) or 0, self._known.get(span))
 
     def _files(self, span: Span) -> Sequence[str]:
         if self.plain:
             return delta_log.data_files(self._opened, self.generation, *span).paths
-        return self._copied(*span)
-
-    def _copied(self, after: int, upto: int) -> list[str]:
-        copy = self._runs.folder / f"{after}-{upto}.plain"
+        copy = self._folder / f"{span[0]}-{span[1]}.plain"
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
-            self._own.rows(self.spark, after, upto).write.mode("overwrite").parquet(str(copy))
+            self._own.rows(self.spark, *span).write.mode("overwrite").parquet(str(copy))
         return sorted(map(str, copy.glob("*.parquet")))

@@ -61,21 +61,16 @@ def missed_keys(
 
 def nearest_of_rows(
     lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow]
-) -> list[MissedKey | None]:
-    """The nearest version for each quarantined row; None if it had a match, or its key cannot be known."""
-    joins, found = keyed_joins(pipeline, insert), list[MissedKey | None]([None] * len(rows))
-    by_epoch: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        if row.group.reason.startswith(UNMATCHED):
-            by_epoch.setdefault(row.group.epoch, []).append(number)
-    for own in by_epoch.values():
-        columns = {name: pa.array([rows[number].place[name] for number in own]) for name in PROBE_PLACE}
-        reasons = pa.array([rows[number].group.reason for number in own])
-        plan = rows[own[0]].group.plan
-        placed = _placed(lake, joins, plan, pa.table({"_reason": reasons, **columns}))
-        for at, missed in _with_nearest(lake, joins, plan, placed) if placed is not None else ():
-            found[own[at]] = missed
-    return found
+) -> Iterator[MissedKey | None]:
+    """The nearest version for each quarantined row; None if it had a match, or its key cannot be known. Rows of an
+    epoch are looked for when the first of them is asked for."""
+    joins = keyed_joins(pipeline, insert)
+    for _, group in groupby(rows, key=lambda row: row.group.epoch):
+        own = list(group)
+        columns = {name: pa.array([row.place[name] for row in own]) for name in PROBE_PLACE}
+        placed = pa.table({"_reason": pa.array([row.group.reason for row in own]), **columns})
+        found = dict(_with_nearest(lake, joins, own[0].group.plan, _placed(lake, joins, own[0].group.plan, placed)))
+        yield from map(found.get, range(len(own)))
 
 
 def nearest_keys(
@@ -84,45 +79,38 @@ def nearest_keys(
     """Up to `most` keys of quarantined rows that had no match, each with the first row that has it, once an epoch and
     reason. Reads no more epochs than needed."""
     found: list[tuple[QuarantinedRow, MissedKey]] = []
-    for _, group in groupby(rows, key=lambda row: row.group.epoch):
-        if len(found) >= most:
-            break
-        own, seen = list(group), list[MissedKey]()
-        for row, missed in zip(own, nearest_of_rows(lake, pipeline, insert, own), strict=True):
-            if missed is not None and missed not in seen:
-                seen.append(missed)
-                found.append((row, missed))
-    return found[:most]
+    nearest = nearest_of_rows(lake, pipeline, insert, rows)
+    for row in rows if most > 0 else ():
+        missed = next(nearest)
+        if missed is not None and (row.group.epoch, missed) not in ((other.group.epoch, key) for other, key in found):
+            found.append((row, missed))
+            if len(found) == most:
+                break
+    return found
 
 
 def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
-    """Rows (their `_reason` and place), numbered, with the columns of the landed rows that joins read; None if there
-    are none, or if a script that has changed since reads others."""
-    probes = _probe_table(lake, joins, plan, rows)
-    if probes is None:
-        return None
+    """Those of some rows (their `_reason` and place) that had no match, numbered, with the columns of the landed rows
+    that joins read; None if there are none, or if a script that has changed since reads others."""
     numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
-    return numbered.join(probes, list(PROBE_PLACE), join_type="inner").sort_by(_AT)
-
-
-def _probe_table(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, places: pa.Table) -> pa.Table | None:
-    """The landed rows at these places, and possibly some others."""
+    unmatched = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
     table = Stream(lake, plan.probe).table
-    if table is None or not places.num_rows:
+    if table is None or not unmatched.num_rows:
         return None
-    epochs = places["_probe_epoch"].unique().to_pylist()
+    epochs = unmatched["_probe_epoch"].unique().to_pylist()
     files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
     columns = {name for join in joins for name in join.keys.values()}
     at = (
         (pc.field("_generation") == plan.probe_generation)
         & pc.field("_epoch").isin(epochs)
-        & pc.field("_offset").isin(places["_offset"].unique())
+        & pc.field("_offset").isin(unmatched["_offset"].unique())
     )
     there = [path for path in files.paths if Location(path).is_there()]
     if not there or not columns <= {field.name for field in table.schema().fields}:
         return None
     read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
-    return dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
+    probes = dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
+    return unmatched.join(probes, list(PROBE_PLACE), join_type="inner").sort_by(_AT)
 
 
 def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:
@@ -143,11 +131,11 @@ def _distinct(placed: pa.Table, joins: Sequence[KeyedJoin], most: int) -> pa.Tab
 
 
 def _with_nearest(
-    lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table
+    lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table | None
 ) -> Iterator[tuple[int, MissedKey]]:
     """The number of each row, and its key."""
-    for join in joins:
-        own = _of_join(rows, join) if rows.num_rows else rows
+    for join in joins if rows is not None and rows.num_rows else ():
+        own = _of_join(rows, join)
         if not own.num_rows:
             continue
         pin = next((pin for pin in plan.pins if pin.table == join.build), None)

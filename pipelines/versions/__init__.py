@@ -8,7 +8,7 @@ runs.py       which runs there are, where they lie, and who makes those that are
 
 from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
 from tidegate.pipelines.versions.run import NO_TIME, Made, make
-from tidegate.pipelines.versions.runs import Runs, chained, ensure, merged
+from tidegate.pipelines.versions.runs import Span, chained, ensure, folder_of, merged, runs_in, shards_of, tidy
 
 __all__ = [
     "ABSENT",
@@ -20,10 +20,14 @@ __all__ = [
     "Index",
     "IndexOf",
     "Made",
-    "Runs",
+    "Span",
     "chained",
     "ensure",
+    "folder_of",
     "make",
     "merged",
     "opened",
+    "runs_in",
+    "shards_of",
+    "tidy",
 ]

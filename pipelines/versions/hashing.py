@@ -7,7 +7,6 @@ any other is compared itself where the hash was found.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +24,9 @@ _MASKS = np.array([0, *((1 << (8 * size)) - 1 for size in range(1, 9))], np.uint
 _SHORT = 16
 
 
-@dataclass(frozen=True)
-class Text:
-    """Texts, or bytes, as numbers: the length of each, and its first 16 bytes with zeros behind. `whole` (large_binary)
-    is all of them where one is longer."""
-
-    numbers: tuple[Numbers, Numbers, Numbers]
-    whole: pa.Array | None
-
-    def __len__(self) -> int:
-        return len(self.numbers[0])
-
-
-Word = Numbers | Text
-"""One column of keys, or half of one."""
+Word = Numbers | pa.Array | None
+"""One column of keys, or a part of one. Of texts (or bytes) there are four: the length of each; its first 16 bytes with
+zeros behind, as two numbers; and all of them (large_binary), or None where none is longer than that."""
 
 
 def flags(values: pa.Array) -> Flags:
@@ -60,67 +48,52 @@ def words(keys: Sequence[pa.Array]) -> list[Word]:
 
 def one_to_one(parts: Sequence[Word]) -> bool:
     """Whether keys of these words are equal where their hashes are."""
-    return len(parts) == 1 and isinstance(parts[0], np.ndarray)
+    return len(parts) == 1
 
 
 def hashed(parts: Sequence[Word], salt: int = SALT) -> Hashes:
     """The hash of each key."""
-    found = np.full(len(parts[0]), salt, np.uint64)
+    found = np.array([salt], np.uint64)
     for part in parts:
-        for numbers in (part,) if isinstance(part, np.ndarray) else part.numbers:
-            found = _mixed(found ^ numbers.view(np.uint64))
-        if isinstance(part, Text) and part.whole is not None:
-            eights, starts = _eights(part.whole)
-            for begin in range(_SHORT, int(part.numbers[0].max(initial=0)), 8):
-                live = np.flatnonzero(part.numbers[0] > begin)
-                rest = eights[starts.take(live) + begin] & _first(part.numbers[0].take(live) - begin)
+        if isinstance(part, np.ndarray):
+            found = _mixed(found ^ part.view(np.uint64))
+        elif part is not None:
+            (eights, starts), lengths = _eights(part), _lengths(part)
+            for begin in range(_SHORT, int(lengths.max(initial=0)), 8):
+                live = np.flatnonzero(lengths > begin)
+                rest = eights[starts.take(live) + begin] & _first(lengths.take(live) - begin)
                 found[live] = _mixed(found.take(live) ^ rest)
     return found
 
 
 def taken(part: Word, places: Numbers) -> Word:
     """The words at these places."""
-    if isinstance(part, np.ndarray):
-        return part.take(places)
-    one, two, three = (numbers.take(places) for numbers in part.numbers)
-    return Text((one, two, three), None if part.whole is None else part.whole.take(pa.array(places)))
+    if part is None:
+        return None
+    return part.take(pa.array(places)) if isinstance(part, pa.Array) else part.take(places)
 
 
 def same(one: Word, places: Numbers, other: Word, rows: Numbers) -> Flags:
-    """Whether the words of `one` at these places are those of `other` in these rows."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.asarray(one.take(places) == other.take(rows))  # type: ignore[union-attr]
+    """Whether words of keys at these places are those of others in these rows; texts, where what is before it is."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.take(places) == other.take(rows)
     found = np.ones(len(rows), bool)
-    for mine, theirs in zip(one.numbers, other.numbers, strict=True):
-        found &= mine.take(places) == theirs.take(rows)
-    if one.whole is not None and other.whole is not None:
-        long = np.flatnonzero(found & (one.numbers[0].take(places) > _SHORT))
-        mine, theirs = one.whole.take(pa.array(places[long])), other.whole.take(pa.array(rows[long]))
+    if isinstance(one, pa.Array) and isinstance(other, pa.Array):
+        long = np.flatnonzero(_lengths(other).take(rows) > _SHORT)
+        mine, theirs = one.take(pa.array(places[long])), other.take(pa.array(rows[long]))
         found[long] = flags(pc.equal(mine, theirs))  # type: ignore[attr-defined]
     return found
 
 
 def stored(parts: Sequence[Word]) -> dict[str, pa.Array]:
     """Words as columns of a file, which `restored` makes words again."""
-    found: dict[str, pa.Array] = {}
-    for number, part in enumerate(parts):
-        if isinstance(part, np.ndarray):
-            found[f"{number}"] = pa.array(part)
-            continue
-        found |= {f"{number}.{place}": pa.array(numbers) for place, numbers in enumerate(part.numbers)}
-        found |= {} if part.whole is None else {f"{number}.whole": part.whole}
-    return found
+    there = {f"{number}": part for number, part in enumerate(parts) if part is not None}
+    return {name: part if isinstance(part, pa.Array) else pa.array(part) for name, part in there.items()}
 
 
 def restored(columns: Mapping[str, pa.Array]) -> list[Word]:
-    found: list[Word] = []
-    while (number := str(len(found))) in columns or f"{number}.0" in columns:
-        if number in columns:
-            found.append(columns[number].to_numpy())
-        else:
-            one, two, three = (columns[f"{number}.{place}"].to_numpy() for place in range(3))
-            found.append(Text((one, two, three), columns.get(f"{number}.whole")))
-    return found
+    found = [columns.get(f"{number}") for number in range(1 + max(map(int, columns)))]
+    return [part.to_numpy() if part is not None and pa.types.is_integer(part.type) else part for part in found]
 
 
 def _words(column: pa.Array) -> list[Word]:
@@ -137,25 +110,28 @@ def _words(column: pa.Array) -> list[Word]:
         halves = halves[2 * held.offset : 2 * (held.offset + len(held))].reshape(-1, 2)
         return [np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1])]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return [_text(column.cast(pa.large_string()).fill_null("").view(pa.large_binary()))]
+        return _text(column.cast(pa.large_string()).fill_null("").view(pa.large_binary()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [_text(column.cast(pa.large_binary()).fill_null(b""))]
+        return _text(column.cast(pa.large_binary()).fill_null(b""))
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
     return [column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)]
 
 
-def _text(column: pa.Array) -> Text:
-    eights, starts = _eights(column)
-    lengths = np.diff(_offsets(column))
+def _text(column: pa.Array) -> list[Word]:
+    (eights, starts), lengths = _eights(column), _lengths(column)
     one = eights[starts] & _first(lengths)
     two = eights[starts + np.minimum(lengths, 8)] & _first(lengths - 8)
     long = int(lengths.max(initial=0)) > _SHORT
-    return Text((lengths, one.view(np.int64), two.view(np.int64)), column if long else None)
+    return [lengths, one.view(np.int64), two.view(np.int64), column if long else None]
 
 
 def _offsets(column: pa.Array) -> Numbers:
     return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+
+
+def _lengths(column: pa.Array) -> Numbers:
+    return np.diff(_offsets(column))
 
 
 def _eights(column: pa.Array) -> tuple[Hashes, Numbers]:

@@ -6,15 +6,15 @@ a truncate that came after the version and by then, leave a gap. Of several runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.pipelines.versions.hashing import SALT, Flags, Hashes, Numbers, Word, hashed, masked, taken, words
+from tidegate.pipelines.versions.hashing import SALT, Flags, Numbers, hashed, masked, taken, words
 from tidegate.pipelines.versions.run import (
     DELETE,
     NO_TIME,
@@ -55,13 +55,18 @@ class Found:
     place: Numbers
 
 
-@dataclass
 class _Truncates:
-    """By rowtime, then seq: those that have a time; and the seq of the last one of all."""
+    """Truncates in order of (rowtime, seq), as a run has versions; `newest` is the place of the one with the greatest
+    seq."""
 
-    times: Numbers
-    seqs: list[Numbers]
-    last: list[int] | None
+    def __init__(self, rows: pa.Table) -> None:
+        times, parts = times_of(rows["_rowtime"]), seq_parts(rows["_seq"].combine_chunks())
+        order = np.lexsort([*reversed(parts), times])
+        self.times, self._parts = times[order], [part[order] for part in parts]
+        self.newest = int(np.lexsort(self._parts[::-1])[-1]) if len(order) else NONE
+
+    def seq(self, places: Numbers) -> list[Numbers]:
+        return [part[places] for part in self._parts]
 
 
 class Index:
@@ -87,63 +92,59 @@ class Index:
         return Found(np.concatenate(what), np.concatenate(run), np.concatenate(place))
 
     def _find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
-        def look(run: Run, key: Numbers, rows: Numbers | None) -> tuple[Numbers, Flags]:
-            if times is None:
-                return run.last(key)
-            return run.last_by(key, times if rows is None else times.take(rows))
-
-        run_of, place_of, known = self._best(keys, look, self._later, times is not None)
+        run_of, place_of, known = self._best(keys, times)
         none = np.where(known, np.int8(BEFORE_FIRST), np.int8(ABSENT))
         what = np.where(run_of != NONE, np.int8(MATCH), none)
         for number, (run, _) in enumerate(self.runs):
-            if run.deletes or len(self._truncates.seqs):
-                self._gaps(what, np.flatnonzero(run_of == number), number, place_of, times)
+            if run.deletes or len(self._truncates.times):
+                rows = np.flatnonzero(run_of == number)
+                gone = self._gone(run, place_of.take(rows), None if times is None else times.take(rows))
+                what[rows[gone]] = GONE
         return Found(what, run_of, place_of)
 
     def first(self, keys: Sequence[pa.Array]) -> Found:
         """The first version of each key by time and seq, of an index of those that have a time."""
-
-        def look(run: Run, key: Numbers, _: Numbers | None) -> tuple[Numbers, Flags]:
-            begin, end = run.range(key)
-            return np.where(begin < end, begin, NONE), begin < end
-
-        run_of, place_of, _ = self._best(keys, look, lambda *found: ~self._later(*found), by_time=True)
+        run_of, place_of, _ = self._best(keys, None, first=True)
         return Found(np.where(run_of != NONE, np.int8(MATCH), np.int8(ABSENT)), run_of, place_of)
 
     def _best(
-        self,
-        keys: Sequence[pa.Array],
-        look: Callable[[Run, Numbers, Numbers | None], tuple[Numbers, Flags]],
-        wins: Callable[[int, Numbers, npt.NDArray[np.int16], Numbers, bool], Flags],
-        by_time: bool,
+        self, keys: Sequence[pa.Array], times: Numbers | None, *, first: bool = False
     ) -> tuple[npt.NDArray[np.int16], Numbers, Flags]:
-        """Of what each run has for a row, the one that wins over those of other runs: its run and place; and whether
-        there is any version of the key in time."""
+        """Of what each run has for a row, the last by time and seq, or by seq, or the `first` of all by time and seq:
+        its run and place; and whether there is any version of the key in time."""
         run_of, place_of = np.full(len(keys[0]), NONE, np.int16), np.full(len(keys[0]), NONE, np.int64)
-        known = np.zeros(len(run_of), bool)
+        known, by_time = np.zeros(len(run_of), bool), first or times is not None
         for number, (run, rows, key) in enumerate(self._keys(keys)):
-            place, some = look(run, key, rows)
+            if first:
+                begin, end = run.range(key)
+                some, place = begin < end, np.where(begin < end, begin, NONE)
+            else:
+                place, some = run.last(key, times if times is None or rows is None else times.take(rows))
             if rows is None and number == 0:
                 place_of, known, run_of = place, some, (place != NONE).astype(np.int16) - 1
                 continue
             hit, some = np.flatnonzero(place != NONE), np.flatnonzero(some)
             known[some if rows is None else rows.take(some)] = True
             place, rows = place.take(hit), hit if rows is None else rows.take(hit)
-            before = np.flatnonzero(run_of.take(rows) != NONE)
-            lost = before[~wins(number, place.take(before), run_of[rows[before]], place_of[rows[before]], by_time)]
-            run_of[np.delete(rows, lost)], place_of[np.delete(rows, lost)] = number, np.delete(place, lost)
+            before, wins = run_of.take(rows), np.ones(len(rows), bool)
+            for other in np.unique(before[before != NONE]):
+                both = np.flatnonzero(before == other)
+                theirs = place_of.take(rows.take(both))
+                wins[both] = _after(run, place.take(both), self.runs[other][0], theirs, by_time=by_time) != first
+            rows, place = rows[wins], place[wins]
+            run_of[rows], place_of[rows] = number, place
         return run_of, place_of, known
 
     def _keys(self, keys: Sequence[pa.Array]) -> Iterator[tuple[Run, Numbers | None, Numbers]]:
         """Of each run: the rows whose keys may be in its shard (None: all), and the number of each one's key."""
-        parts, by_salt = words(keys), dict[int, Hashes]()
+        parts = words(keys)
+        hashes = cache(lambda salt: hashed(parts, salt))
         for run, shard in self.runs:
-            hashes = _hashed(by_salt, parts, run.salt)
             if run.shards == 1:
-                yield run, None, run.key_of(hashes, parts)
+                yield run, None, run.key_of(hashes(run.salt), parts)
             else:
-                own = np.flatnonzero(shard_of(_hashed(by_salt, parts, SALT), run.shards) == shard)
-                yield run, own, run.key_of(hashes.take(own), [taken(part, own) for part in parts])
+                own = np.flatnonzero(shard_of(hashes(SALT), run.shards) == shard)
+                yield run, own, run.key_of(hashes(run.salt).take(own), [taken(part, own) for part in parts])
 
     def of(self, keys: Sequence[pa.Array], *, timed: bool) -> Index:
         """An index of all versions of these keys, or of those that have a time, and of no other: cheap to look at as
@@ -161,60 +162,18 @@ class Index:
         """As an earlier pin sees it."""
         return Index(self.runs, pin)
 
-    def _later(self, number: int, place: Numbers, runs: npt.NDArray[np.int16], places: Numbers, by_time: bool) -> Flags:
-        """Whether versions of a run come after those of others, by time and seq, or by seq."""
-        found = np.ones(len(place), bool)
-        for other in np.unique(runs):
-            rows = np.flatnonzero(runs == other)
-            one, two = self.runs[number][0], self.runs[other][0]
-            mine, theirs = place[rows], places[rows]
-            if by_time:
-                after = one.times[mine] > two.times[theirs]
-                tied = np.flatnonzero(one.times[mine] == two.times[theirs])
-            else:
-                after, tied = np.zeros(len(rows), bool), np.arange(len(rows))
-            if len(tied):
-                after[tied] = ~_less(one.seq(mine[tied]), two.seq(theirs[tied]))
-            found[rows] = after
-        return found
-
-    def _gaps(
-        self, what: npt.NDArray[np.int8], rows: Numbers, number: int, places: Numbers, times: Numbers | None
-    ) -> None:
-        """Mark what has met a delete, or a version that a truncate has ended."""
-        run, place = self.runs[number][0], places.take(rows)
-        what[rows[run.ops.take(place) == DELETE]] = GONE
-        truncates = self._truncates
-        if times is None:
-            if truncates.last is not None and len(rows):
-                last = [np.full(len(rows), part, np.int64) for part in truncates.last]
-                what[rows[_less(run.seq(place), last)]] = GONE
-        elif len(truncates.times):
-            begun = run.times[place]
-            after = np.searchsorted(truncates.times, begun, "right")
-            safe = np.minimum(after, len(truncates.times) - 1)
-            what[rows[(after < len(truncates.times)) & (truncates.times[safe] <= times[rows])]] = GONE
-            # Truncates of the version's own time: the last of them by seq comes after it, or none does.
-            same = np.flatnonzero((after > 0) & (truncates.times[np.maximum(after - 1, 0)] == begun))
-            if len(same):
-                ends = [part[after[same] - 1] for part in truncates.seqs]
-                what[rows[same[_less(run.seq(place[same]), ends)]]] = GONE
+    def _gone(self, run: Run, places: Numbers, times: Numbers | None) -> Flags:
+        """Whether versions of a run are deletes, or were ended by a truncate by these times."""
+        gone, ends = run.ops.take(places) == DELETE, self._truncates
+        last = np.full(len(places), ends.newest) if times is None else np.searchsorted(ends.times, times, "right") - 1
+        rows = np.flatnonzero(last != NONE)
+        gone[rows] |= ~_after(run, places[rows], ends, last[rows], by_time=times is not None)
+        return gone
 
     @cached_property
     def _truncates(self) -> _Truncates:
-        held = [run.truncates for run, _ in self.runs]
-        if not any(batch.num_rows for batch in held):
-            return _Truncates(np.empty(0, np.int64), [], None)
-        rows = pa.Table.from_batches(held)
-        rows = rows.filter(pa.array(rows["_epoch"].to_numpy() <= self.pin))
-        times, seqs = times_of(rows["_rowtime"]), seq_parts(rows["_seq"].combine_chunks())
-        if not len(times):
-            return _Truncates(times, [], None)
-        last = np.lexsort(list(reversed(seqs)))[-1]
-        timed = rows["_rowtime"].is_valid().to_numpy()
-        order = np.lexsort([*reversed(seqs), times])
-        order = order[timed[order]]
-        return _Truncates(times[order], [part[order] for part in seqs], [int(part[last]) for part in seqs])
+        rows = pa.Table.from_batches([run.truncates for run, _ in self.runs])
+        return _Truncates(rows.filter(pa.array(rows["_epoch"].to_numpy() <= self.pin)))
 
     def taken(self, columns: Sequence[str], found: Found, wanted: Flags) -> list[pa.Array]:
         """Columns of the versions that were met; NULL where not `wanted`."""
@@ -237,10 +196,10 @@ class Index:
 
     def numbers(self, array: str, found: Found) -> Numbers:
         """`times`, `epochs` or `ops` of the versions that were met; any number where there is none."""
+        if len(self.runs) == 1 and len(self.runs[0][0].times):
+            return getattr(self.runs[0][0], array).take(found.place, mode="clip")
         values = np.zeros(len(found.run), np.int64)
         for number, (run, _) in enumerate(self.runs):
-            if len(self.runs) == 1 and len(run.times):
-                return getattr(run, array).take(found.place, mode="clip")
             rows = np.flatnonzero(found.run == number)
             values[rows] = getattr(run, array)[found.place[rows]]
         return values
@@ -253,10 +212,15 @@ def opened(index: IndexOf) -> Index:
     )
 
 
-def _hashed(known: dict[int, Hashes], parts: Sequence[Word], salt: int) -> Hashes:
-    if salt not in known:
-        known[salt] = hashed(parts, salt)
-    return known[salt]
+def _after(one: Run, mine: Numbers, other: Run | _Truncates, theirs: Numbers, *, by_time: bool) -> Flags:
+    """Whether versions of a run come after others, by time and seq, or by seq, or are where they are."""
+    found, tied = np.zeros(len(mine), bool), np.arange(len(mine))
+    if by_time:
+        times, others = one.times[mine], other.times[theirs]
+        found, tied = times > others, np.flatnonzero(times == others)
+    if len(tied):
+        found[tied] = ~_less(one.seq(mine[tied]), other.seq(theirs[tied]))
+    return found
 
 
 def _less(one: Sequence[Numbers], other: Sequence[Numbers]) -> Flags:

@@ -18,11 +18,10 @@ import secrets
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +30,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.location import dataset_of
+from tidegate.pipelines.parquet import together
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions.hashing import (
     SALT,
@@ -68,13 +68,11 @@ _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.
 _SAMPLE, _REPEATED = 1 << 16, 4
 """A text column is a dictionary where it has up to so many values, each four times on the average."""
 _LETTERS = pa.dictionary(pa.int32(), pa.string())
-DEALT_BYTES = 16 << 20
-"""Rows of about so many bytes are dealt to shards at once."""
+DEALT_BYTES, DEALT_ROWS = 16 << 20, 1 << 20
+"""So many rows, of about so many bytes, are dealt to shards at once, at most."""
 BATCH = 1 << 14
 """Rows of a file that are read at once: wide ones are not much more than are dealt at once."""
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
-_SIZE_BYTES = 8
-"""What was dealt ends with its size."""
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
 
@@ -105,9 +103,7 @@ def make(made: Made, dealt: Sequence[Path] = ()) -> None:
     folder = Path(made.folder)
     if made.shards > 1 and not dealt:
         raise ValueError(f"{folder} is a shard, and nothing was dealt to it")
-    read = _read_back(dealt) if made.shards > 1 else list(_batches(made, made.files))
-    rows = pa.Table.from_batches(read, _schema(made))
-    del read
+    rows = pa.Table.from_batches(_dealt(made, dealt) if made.shards > 1 else _batches(made, made.files), _schema(made))
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
     unfinished.mkdir(parents=True)
     try:
@@ -118,60 +114,38 @@ def make(made: Made, dealt: Sequence[Path] = ()) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def deal(made: Made, files: Sequence[str], into: Sequence[Path]) -> None:
-    """Write the run's rows in some of its files to one file for each shard, `into`, each whole or not at all: so that
-    the table is read once, however many shards there are. Raises OSError."""
-    folder = into[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = [path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}") for path in into]
+def deal(made: Made, files: Sequence[str], into: Path) -> None:
+    """Write the run's rows in some of its files to one file, whole or not at all: of each block of rows, one batch for
+    each shard. So the table is read once, however many shards there are. Raises OSError."""
+    into.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = into.with_name(f"{into.name}.{uuid.uuid4().hex[:8]}")
     try:
-        for path in unfinished:
-            path.touch()
-        for block in _blocks(_batches(made, files)):
-            shard = shard_of(hashed(words([_whole(block[key]) for key in made.keys])), made.shards)
-            order = np.argsort(shard.astype(np.int16) if made.shards < 1 << 15 else shard, kind="stable")
-            block, ends = block.take(pa.array(order)), np.cumsum(np.bincount(shard, minlength=made.shards)).tolist()
-            for path, begin, end in zip(unfinished, [0, *ends], ends, strict=False):
-                if begin < end:
-                    with _at_end(path) as file, pa.ipc.new_stream(file, block.schema) as writer:
-                        writer.write_table(block.slice(begin, end - begin))
-        for path in unfinished:
-            with _at_end(path) as file:
-                file.write((file.tell() + _SIZE_BYTES).to_bytes(_SIZE_BYTES, "little"))
-        for path, whole in zip(unfinished, into, strict=True):
-            os.replace(path, whole)
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, _schema(made)) as writer:
+            for block in together(_batches(made, files), DEALT_BYTES, DEALT_ROWS):
+                shard = shard_of(hashed(words([block[key] for key in made.keys])), made.shards)
+                order = np.argsort(shard.astype(np.int16) if made.shards < 1 << 15 else shard, kind="stable")
+                block, ends = block.take(pa.array(order)), np.cumsum(np.bincount(shard, minlength=made.shards)).tolist()
+                for begin, end in zip([0, *ends], ends, strict=False):
+                    writer.write_batch(block.slice(begin, end - begin))
+        os.replace(unfinished, into)
     finally:
-        for path in unfinished:
-            path.unlink(missing_ok=True)
-
-
-def _at_end(path: Path) -> BinaryIO:
-    """A file to go on with. One that another process has removed is not begun anew: it would lack what was there."""
-    file = path.open("r+b")
-    file.seek(0, os.SEEK_END)
-    return file
+        unfinished.unlink(missing_ok=True)
 
 
 def is_dealt(path: Path) -> bool:
-    """Whether what is dealt to a shard is there as it was written: of a file that was not on the disk yet when the
-    power failed, all or a part may be missing."""
+    """Whether what was dealt is there as it was written: of a file that was not on the disk yet when the power failed,
+    all or a part may be missing."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - _SIZE_BYTES, 0))
-            return int.from_bytes(file.read(), "little") == size > 0
-    except FileNotFoundError:
+        return pa.ipc.open_file(pa.memory_map(str(path))) is not None
+    except (OSError, pa.ArrowInvalid):
         return False
 
 
-def _read_back(dealt: Sequence[Path]) -> list[pa.RecordBatch]:
+def _dealt(made: Made, paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     """What was dealt to a shard; it stays on disk until it is looked at."""
-    found: list[pa.RecordBatch] = []
-    for path in dealt:
-        file = pa.memory_map(str(path))
-        while file.tell() < file.size() - _SIZE_BYTES:
-            found += pa.ipc.open_stream(file).read_all().to_batches()
-    return found
+    for path in paths:
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        yield from map(file.get_batch, range(made.shard, file.num_record_batches, made.shards))
 
 
 def _schema(made: Made) -> pa.Schema:
@@ -196,17 +170,6 @@ def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
             ops = pa.array(_letters(batch.column("_op")))
             columns = [ops if name == "_op" else batch.column(name) for name in of_run.names]
             yield pa.RecordBatch.from_arrays(columns, schema=of_run)
-
-
-def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        held, size = [*held, batch], size + batch.nbytes
-        if size >= DEALT_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _write(folder: Path, made: Made, rows: pa.Table) -> None:
@@ -452,18 +415,22 @@ class Run:
         found[~known] = NONE
         return found
 
-    def last_by(self, keys: Numbers, times: Numbers) -> tuple[Numbers, Flags]:
-        """The place of the last version of each key that has a time up to the row's, NONE where there is none; and
-        whether the key has any version that has a time."""
-        absent = keys == NONE
-        if self.places is None and len(self.times) and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
+    def last(self, keys: Numbers, times: Numbers | None) -> tuple[Numbers, Flags]:
+        """The place of the last version of each key that has a time up to the row's, or, without times, of the one with
+        the greatest seq, NONE where there is none; and whether the key has any version (that has a time)."""
+        absent, whole = keys == NONE, self.places is None and len(self.times) > 0
+        if times is not None and whole and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
             own = np.maximum(keys, 0)  # to look for any key costs less than to leave a few rows out
             found, known = self._last_in(self.start.take(own), self.start.take(own + 1), times)
             found[absent], known[absent] = NONE, False
             return found, known
+        found, known = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), bool)
+        if times is None:
+            rows = np.flatnonzero(~absent)
+            found[rows] = self.latest.take(keys.take(rows))
+            return found, found != NONE
         first, end = self.range(keys)
         rows = np.flatnonzero(first < end)
-        found, known = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), bool)
         found[rows], known[rows] = self._last_in(first.take(rows), end.take(rows), times.take(rows))
         return found, known
 
@@ -509,13 +476,6 @@ class Run:
             at[rows] = begin + np.maximum(np.searchsorted(line, upto.take(rows), "right") - 1, 0)
         size[many] = 1
         return at
-
-    def last(self, keys: Numbers) -> tuple[Numbers, Flags]:
-        """The place of each key's version with the greatest seq, NONE where there is none; and whether it has any."""
-        found = np.full(len(keys), NONE, np.int64)
-        rows = np.flatnonzero(keys != NONE)
-        found[rows] = self.latest.take(keys.take(rows))
-        return found, found != NONE
 
     def taken(self, columns: Sequence[str], places: Numbers, wanted: Flags | None = None) -> list[pa.Array]:
         """Columns of the versions at these places; NULL where they are not `wanted`."""

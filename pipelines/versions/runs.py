@@ -18,12 +18,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-import pyarrow as pa
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
@@ -45,7 +43,7 @@ SHARD_BYTES = 128 << 20
 PARTS = 8
 """A run's files are dealt to its shards in so many parts at most, each by whichever task comes first."""
 
-LAYOUT = 4
+LAYOUT = 5
 """Of a run's files: others are none of this one's."""
 
 UNUSED_S = 86_400.0
@@ -58,7 +56,7 @@ _NAME = re.compile(r"(\d+)-(\d+)-(-?\d+)\.0of(\d+)")
 def chained(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
     """The runs, after < epoch <= upto each, that an index up to an epoch is made of: those that are `known`, and one
     that is new, if need be. The last one may reach further than is asked for."""
-    found = _known(known, upto)
+    found = _chain(known, upto)
     at = found[-1][1] if found else 0
     if at == upto or (found and rows(at, upto) == 0):
         return found
@@ -72,13 +70,13 @@ def chained(known: Collection[Span], upto: int, rows: Callable[[int, int], int])
 
 def merged(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
     """What upkeep makes of the known runs that an index up to an epoch is made of."""
-    found = _known(known, upto)
+    found = _chain(known, upto)
     if len(found) > 1 and rows(found[0][1], found[-1][1]) > max(rows(*found[0]) // SHARE, FEW):
         return [(0, found[-1][1])]
     return found if len(found) <= MERGED_FROM else [found[0], *_together(found[1:], rows)]
 
 
-def _known(known: Collection[Span], upto: int) -> list[Span]:
+def _chain(known: Collection[Span], upto: int) -> list[Span]:
     """Runs that follow one another, the longest ones, as far as there are any."""
     found: list[Span] = []
     at = 0
@@ -98,65 +96,47 @@ def _together(runs: Sequence[Span], rows: Callable[[int, int], int]) -> list[Spa
     return list(runs)
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The runs of one build's generation. `folder` is named by all that they have in common."""
+def folder_of(scratch: Path, table: str, marks: Sequence[object], run: Made) -> Path:
+    """Where the runs of a generation lie: named by all that `run` has in common with the others. `table` identifies it
+    whatever becomes of its name."""
+    of = [LAYOUT, *marks, *run.keys, *(f"{name} {kind}" for name, kind in run.types.items())]
+    mark = hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()[:12]
+    return scratch / f"{table}-g{run.generation}-{mark}"
 
-    folder: Path
-    generation: int
-    keys: tuple[str, ...]
-    types: Mapping[str, pa.DataType]
 
-    @classmethod
-    def of(
-        cls,
-        scratch: Path,
-        table: str,
-        generation: int,
-        marks: Sequence[object],
-        keys: tuple[str, ...],
-        types: Mapping[str, pa.DataType],
-    ) -> Runs:
-        """Those of a table, which `table` identifies whatever becomes of its name."""
-        of = [LAYOUT, *marks, *keys, *(f"{name} {kind}" for name, kind in types.items())]
-        mark = hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()[:12]
-        return cls(scratch / f"{table}-g{generation}-{mark}", generation, keys, types)
+def runs_in(folder: Path, landed: Callable[[int], int | None]) -> dict[Span, int]:
+    """The runs that are there, and the number of their shards; `landed`: when an epoch did (ms, UTC)."""
+    found: dict[Span, int] = {}
+    for name in os.listdir(folder) if folder.exists() else ():
+        parts = _NAME.fullmatch(name)
+        if parts and landed(int(parts[2])) == int(parts[3]):
+            found[int(parts[1]), int(parts[2])] = int(parts[4])
+    return found
 
-    def known(self, landed: Callable[[int], int | None]) -> dict[Span, int]:
-        """The runs that are there, and the number of their shards; `landed`: when an epoch did (ms, UTC)."""
-        found: dict[Span, int] = {}
-        for name in os.listdir(self.folder) if self.folder.exists() else ():
-            parts = _NAME.fullmatch(name)
-            if parts and landed(int(parts[2])) == int(parts[3]):
-                found[int(parts[1]), int(parts[2])] = int(parts[4])
-        return found
 
-    def made(self, span: Span, shards: int | None, landed: int, files: Sequence[str]) -> list[Made]:
-        """The shards of a run: so many, or as many as the size of its `files` asks for. `landed`: when its last epoch
-        did (ms, UTC)."""
-        if shards is None:
-            size = sum(os.path.getsize(path) for path in files if os.path.exists(path))
-            shards = 1 << max((size - 1) // SHARD_BYTES, 0).bit_length()
-        whole = Made("", tuple(files), self.generation, *span, self.keys, self.types, shards=shards)
-        name = f"{span[0]}-{span[1]}-{landed}"
-        return [
-            replace(whole, folder=str(self.folder / f"{name}.{shard}of{shards}"), shard=shard)
-            for shard in range(shards)
-        ]
+def shards_of(run: Made, folder: Path, landed: int, shards: int | None) -> list[Made]:
+    """The shards of a run: so many, or as many as the size of its files asks for. `landed`: when its last epoch did
+    (ms, UTC)."""
+    if shards is None:
+        size = sum(os.path.getsize(path) for path in run.files if os.path.exists(path))
+        shards = 1 << max((size - 1) // SHARD_BYTES, 0).bit_length()
+    name = folder / f"{run.after}-{run.upto}-{landed}"
+    return [replace(run, folder=f"{name}.{shard}of{shards}", shard=shard, shards=shards) for shard in range(shards)]
 
-    def tidy(self, used: Sequence[Made]) -> None:
-        """Remove runs that lie inside of one that is used, and what belongs to no generation or marks of today."""
-        for other in self.folder.parent.glob("*"):
-            with suppress(OSError):
-                if other != self.folder and other.stat().st_mtime < time.time() - UNUSED_S:
-                    shutil.rmtree(other, ignore_errors=True)
-        names = {name for made in used for name in (Path(made.folder).name, _dealt_below(made).name)}
-        for folder in self.folder.glob("*-*-*.*"):
-            parts = re.match(r"(\d+)-(\d+)-", folder.name)
-            inside = parts and any(made.after <= int(parts[1]) and int(parts[2]) <= made.upto for made in used)
-            own = ".".join(folder.name.split(".")[:2])  # another process may make one that is used just now
-            if inside and own not in names:
-                shutil.rmtree(folder, ignore_errors=True)
+
+def tidy(folder: Path, used: Sequence[Made]) -> None:
+    """Remove runs that lie inside of one that is used, and what belongs to no generation or marks of today."""
+    for other in folder.parent.glob("*"):
+        with suppress(OSError):
+            if other != folder and other.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(other, ignore_errors=True)
+    names = {name for made in used for name in (Path(made.folder).name, _dealt_below(made).name)}
+    for run in folder.glob("*-*-*.*"):
+        parts = re.match(r"(\d+)-(\d+)-", run.name)
+        inside = parts and any(made.after <= int(parts[1]) and int(parts[2]) <= made.upto for made in used)
+        own = ".".join(run.name.split(".")[:2])  # another process may make one that is used just now
+        if inside and own not in names:
+            shutil.rmtree(run, ignore_errors=True)
 
 
 def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
@@ -198,26 +178,22 @@ def ensure(made: Made, *, wait: bool = True) -> None:
         if own and not whole_at(made.folder):
             for dead in Path(made.folder).parent.glob(f"{Path(made.folder).name}.*"):  # of a process that was killed
                 shutil.rmtree(dead, ignore_errors=True)
-            dealt = _dealt(made) if made.shards > 1 else []
-            make(made, dealt)
-            for file in dealt:
-                file.unlink(missing_ok=True)
+            make(made, _dealt(made) if made.shards > 1 else ())
 
 
 def _dealt(made: Made) -> list[Path]:
-    """The files of what was dealt to a shard, each of a part of the run's files; dealt now where it was not yet."""
+    """The files of what was dealt to the shards, each of a part of the run's files; dealt now where it was not yet."""
     parts = max(min(len(made.files), PARTS), 1)
     of = "\n".join([str(made.shards), *made.files])
     folder = _dealt_below(made) / hashlib.sha256(of.encode()).hexdigest()[:12]
-    of_part = [[folder / f"{part}" / f"{shard}" for shard in range(made.shards)] for part in range(parts)]
-    start = made.shard % parts
+    paths, start = [folder / f"{part}" for part in range(parts)], made.shard % parts
     for wait in (False, True):
         for part in [*range(start, parts), *range(start)]:
-            if not is_dealt(of_part[part][made.shard]):
+            if not is_dealt(paths[part]):
                 with _alone(made, f"part{part}", wait=wait) as own:
-                    if own and not is_dealt(of_part[part][made.shard]):
-                        deal(made, made.files[part::parts], of_part[part])
-    return [files[made.shard] for files in of_part]
+                    if own and not is_dealt(paths[part]):
+                        deal(made, made.files[part::parts], paths[part])
+    return paths
 
 
 def _dealt_below(made: Made) -> Path:

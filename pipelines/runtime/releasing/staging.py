@@ -23,8 +23,8 @@ from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
-from tidegate.pipelines.joins.release import Build, Joining, Probe
-from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, dealt, row_groups
+from tidegate.pipelines.joins.release import Joining, Probe
+from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, Build, RowsTooWide, dealt, row_groups
 from tidegate.pipelines.joins.writer import Release, Staged
 from tidegate.pipelines.lake import Lake, StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows

@@ -42,11 +42,6 @@ def test_the_first_join_that_missed_gives_the_outcome(
     assert names == [why and f"{kind}:{why}" for _, _, why in given]
 
 
-def test_without_a_join_nothing_is_missed(spark: SparkSession) -> None:
-    missed = Outcomes(INSERT).missed_sql("dropped", [])
-    assert spark.range(1).selectExpr(f"{missed} AS found").collect()[0]["found"] is None
-
-
 @pytest.mark.parametrize("publish_unmatched", [False, True])
 def test_every_outcome_has_one_disposition(publish_unmatched: bool) -> None:
     known = Outcomes(INSERT)

@@ -7,7 +7,6 @@ import pytest
 
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.joins.query import flat
 from tidegate.pipelines.joins.task import (
     PACKED,
     PACKED_BYTES,
@@ -18,6 +17,7 @@ from tidegate.pipelines.joins.task import (
     Pass,
     RowsTooWide,
     fixed_width,
+    flat,
     frames_of,
     packed,
 )
@@ -83,7 +83,7 @@ def test_a_dictionary_is_packed_as_far_as_a_batch_needs_it() -> None:
 
 def test_batches_are_of_few_rows_where_rows_are_large() -> None:
     frame = {"shown": pa.array(range(2_000)), "text": pa.array(["x" * 10_000] * 2_000)}
-    batches = list(Pass((), ("text",), ("shown",)).batches([frame]))
+    batches = list(Pass(gone=frozenset({"shown"}), shown={"shown": "BIGINT"}).batches([frame]))
     assert [batch[ROW][0].as_py() for batch in batches[:3]] == [0, 27, 54]
     assert [batch.num_rows for batch in batches[:2]] == [27, 27]
     assert sum(batch.num_rows for batch in batches) == 2_000
@@ -108,8 +108,8 @@ HALF = {"text": pa.array(["x" * (SIZE // 200)] * 110)}
 )
 def test_rows_are_too_wide_where_spark_could_not_hand_them_on_at_once(frames: list[Frame], whole: bool) -> None:
     rows = sum(len(frame["text"]) for frame in frames)
-    assert sum(batch.num_rows for batch in Pass((), ("text",)).batches(frames)) == rows
-    bounded = Pass((), ("text",), at_once=SIZE)
+    assert sum(batch.num_rows for batch in Pass().batches(frames)) == rows
+    bounded = Pass(at_once=SIZE)
     if whole:
         assert sum(batch.num_rows for batch in bounded.batches(frames)) == rows
     else:
@@ -138,7 +138,7 @@ def test_which_row_one_was_is_left_out_where_none_can_be_quarantined(
 ) -> None:
     columns = {"_why0": pa.array(why, pa.int8()), "_probe_time": pa.array(time, pa.int64())}
     places = {name: pa.array([1, 2]) for name in PLACE}
-    work = Pass((), (*columns, *places), ("_why0",), missed=missed)
+    work = Pass(shown={"_why0": "TINYINT"}, missed=missed)
     (frame,) = work.over([{**columns, **places}])
     assert (PLACE[0] not in frame) == left_out
     (back,) = frames_of(work.batches([{**columns, **places}]))
@@ -147,7 +147,8 @@ def test_which_row_one_was_is_left_out_where_none_can_be_quarantined(
 
 def test_batches_with_other_columns_are_frames_of_their_own() -> None:
     one, other = pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), pa.RecordBatch.from_pydict({"a": [3]})
-    found = [{name: column.to_pylist() for name, column in frame.items()} for frame in frames_of([one, one, other])]
+    batches = [packed({}, rest, first) for first, rest in enumerate([one, one, other])]
+    found = [{name: column.to_pylist() for name, column in frame.items()} for frame in frames_of(batches)]
     assert found == [{"a": [1, 1], "b": [2, 2]}, {"a": [3]}]
 
 

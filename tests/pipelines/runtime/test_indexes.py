@@ -82,7 +82,7 @@ def test_a_tick_makes_its_own_run_alone_and_upkeep_puts_them_together(
         round_of(upkeep)
     assert by_ticks == [(epoch - 1, epoch) for epoch in range(1, 31)]
     assert 2 <= len(by_upkeep) <= 5
-    assert len(os.listdir(Path(Indexed.of(made.lake, made.pipeline.table("users"), 1)._runs.folder))) <= len(names) + 4
+    assert len(os.listdir(Path(Indexed.of(made.lake, made.pipeline.table("users"), 1)._folder))) <= len(names) + 4
 
 
 def test_without_upkeep_a_tick_puts_the_small_ones_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

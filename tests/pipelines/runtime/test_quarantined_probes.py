@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime import handmade
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.joins import writer
-from tidegate.pipelines.joins.task import Groups, ProbeColumns
+from tidegate.pipelines.joins.task import Groups, Landed
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.releasable import Releasable, released
 from tidegate.pipelines.location import Location
@@ -168,19 +169,21 @@ def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_
     assert probes(harness)[2, 90, "+I"] == {**click(9, 90, FULL), "later": None}
 
 
-LANDED = Releasable(1, (released(0, 9, MIN_TIMESTAMP, 10**9),))
+def landed_in(shares: Sequence[Sequence[Groups]], **more: pa.DataType) -> Landed:
+    releasable = Releasable(1, (released(0, 9, MIN_TIMESTAMP, 10**9),))
+    return Landed("clicks", {}, {"n": pa.int64(), **more}, releasable, event=False, shares=shares)
 
 
 def test_the_columns_are_found_in_the_row_groups_that_may_have_them(tmp_path: Path) -> None:
     """By place; what is not there once is counted, and a row without a whole place has none."""
     shares = [(Groups(str(landed(tmp_path / "a.parquet", [0, 1, 2, 3])), (0, 1)),)]
     shares.append((Groups(str(landed(tmp_path / "b.parquet", [4, 5, 5])), (0, 1)),))
-    found = ProbeColumns({"n": pa.int64(), "new": pa.string()}, LANDED, shares)
+    found = landed_in(shares, new=pa.string())
 
     def of(share: int, *offsets: int | None) -> tuple[list[Any], int]:
         columns = {"_epoch": [1] * len(offsets), "_op": ["+I"] * len(offsets), "_split": ["s"] * len(offsets)}
         places = pa.table(columns | {"_offset": pa.array(offsets, pa.int64())})
-        values, unclear = found.of(share, places)
+        values, unclear = found.at(share, places)
         return values.to_pylist(), unclear
 
     assert of(0, 3, 0) == ([{"n": 30, "new": None}, {"n": 0, "new": None}], 0)
@@ -196,7 +199,7 @@ def test_rows_of_other_splits_with_the_same_offsets_are_not_held(
 ) -> None:
     """A topic of many partitions has each offset many times: only columns of quarantined rows are held."""
     paths = [landed(tmp_path / f"{split}.parquet", list(range(50)), split) for split in "abcdefgh"]
-    found, held = ProbeColumns({"n": pa.int64()}, LANDED, [[Groups(str(path), (0, 1, 2)) for path in paths]]), []
+    found, held = landed_in([[Groups(str(path), (0, 1, 2)) for path in paths]]), []
 
     def together(tables: list[pa.Table]) -> pa.Table:
         held.append(sum(table.num_rows for table in tables))
@@ -205,7 +208,7 @@ def test_rows_of_other_splits_with_the_same_offsets_are_not_held(
     concat = pa.concat_tables
     monkeypatch.setattr(pa, "concat_tables", together)
     places = {"_epoch": [1, 1], "_op": ["+I", "+I"], "_split": ["g", "a"], "_offset": [4, 3]}
-    values, unclear = found.of(0, pa.table(places))
+    values, unclear = found.at(0, pa.table(places))
     assert (values.to_pylist(), unclear) == ([{"n": 40}, {"n": 30}], 0)
     assert 2 <= max(held) < 8  # of 16 with these offsets
 
@@ -213,14 +216,14 @@ def test_rows_of_other_splits_with_the_same_offsets_are_not_held(
 def test_a_task_looks_up_a_bounded_number_of_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the columns of the target are, those of the probe may be large."""
     file = landed(tmp_path / "landed.parquet", list(range(25)))
-    probe = ProbeColumns({"n": pa.int64()}, LANDED, [[Groups(str(file), tuple(range(13)))]])
-    asked, of = list[int](), ProbeColumns.of
+    probe = landed_in([[Groups(str(file), tuple(range(13)))]])
+    asked, of = list[int](), Landed.at
 
-    def counted(self: ProbeColumns, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
+    def counted(self: Landed, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
         asked.append(places.num_rows)
         return of(self, share, places)
 
-    monkeypatch.setattr(ProbeColumns, "of", counted)
+    monkeypatch.setattr(Landed, "at", counted)
     monkeypatch.setattr(writer, "LOOKED_UP", 10)
     monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 0))
     insert = handmade.pipeline().inserts[0]

@@ -18,7 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipelines.versions.test_index import Row, written
-from tidegate.pipelines.versions import ABSENT, MATCH, IndexOf, Made, Runs, chained, merged, opened, run, runs
+from tidegate.pipelines.parquet import together
+from tidegate.pipelines.versions import (
+    ABSENT,
+    MATCH,
+    IndexOf,
+    Made,
+    chained,
+    merged,
+    opened,
+    run,
+    runs,
+    shards_of,
+    tidy,
+)
 from tidegate.pipelines.versions.runs import FEW, MERGED_FROM, MOST, SHARE, Span
 
 GROWTH = st.lists(st.sampled_from([0, 0, 1, 10, 1_000, 60_000, 500_000]), min_size=1, max_size=120)
@@ -138,11 +151,11 @@ def test_a_shard_that_is_gone_is_made_again_and_what_a_kill_has_left_goes(
     for run_ in made[:2]:
         runs.ensure(run_)
     (dealt,) = (tmp_path / "runs").glob("*.dealt/*")
-    (dealt / "1" / "2").unlink()
+    (dealt / "1").unlink()
     (tmp_path / "runs" / "0-1-5.2of4.abcd").mkdir()
     done.clear()
     opened(IndexOf(tuple(made), 1, 300))
-    assert done.count("deal") == 1, "a part of which a shard's file is missing is dealt once more"
+    assert done.count("deal") == 1, "a part that is missing is dealt once more"
     shutil.rmtree(made[3].folder)
     assert opened(IndexOf(tuple(made), 1, 300)).find([pa.array([*range(300)])], None).what.tolist() == [MATCH] * 300
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 4
@@ -168,7 +181,7 @@ def test_what_a_power_cut_has_left_of_what_was_dealt_is_dealt_again(
     made, done = sharded(tmp_path, monkeypatch)
     runs.ensure(made[0])
     (dealt,) = (tmp_path / "runs").glob("*.dealt/*")
-    os.truncate(dealt / "1" / "2", left)
+    os.truncate(dealt / "1", left)
     done.clear()
     assert met(made) == [MATCH] * 300
     assert done.count("deal") == 1
@@ -188,15 +201,15 @@ def test_a_file_that_is_removed_while_rows_are_dealt_is_not_begun_anew(
 ) -> None:
     """Who tidies up takes all files, and not the folder where one is written meanwhile."""
     made, _ = sharded(tmp_path, monkeypatch)
-    blocks, into = run._blocks, [tmp_path / "dealt" / f"{shard}" for shard in range(4)]
+    into = tmp_path / "dealt" / "0"
 
-    def tidied(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for number, block in enumerate(blocks(batches)):
+    def tidied(batches: Iterable[pa.RecordBatch], *most: int) -> Iterator[pa.RecordBatch]:
+        for number, block in enumerate(together(batches, *most)):
             for file in (tmp_path / "dealt").iterdir() if number == 1 else ():
                 file.unlink()
             yield block
 
-    monkeypatch.setattr(run, "_blocks", tidied)
+    monkeypatch.setattr(run, "together", tidied)
     monkeypatch.setattr(run, "DEALT_BYTES", 1)
     with pytest.raises(FileNotFoundError):
         run.deal(made[0], made[0].files, into)
@@ -237,7 +250,7 @@ def test_a_task_makes_what_no_other_one_is_making(tmp_path: Path, monkeypatch: p
 
 
 def test_what_another_process_may_be_making_is_not_tidied_up(tmp_path: Path) -> None:
-    own = Runs(tmp_path / "own", 1, ("number",), {})
+    own = tmp_path / "own"
     for name in (
         "0-5-9.0of2",
         "0-5-9.1of2.abcd",
@@ -247,9 +260,9 @@ def test_what_another_process_may_be_making_is_not_tidied_up(tmp_path: Path) -> 
         "0-4-8.0of1.abcd",
         "0-5-9.0of4",
     ):
-        (own.folder / name).mkdir(parents=True)
-    own.tidy(own.made((0, 5), 2, 9, []))
-    assert sorted(path.name for path in own.folder.iterdir()) == ["0-5-9.0of2", "0-5-9.1of2.abcd", "0-5-9.dealt"]
+        (own / name).mkdir(parents=True)
+    tidy(own, shards_of(Made("", (), 1, 0, 5, ("number",), {}), own, 9, 2))
+    assert sorted(path.name for path in own.iterdir()) == ["0-5-9.0of2", "0-5-9.1of2.abcd", "0-5-9.dealt"]
 
 
 def test_few_runs_stay_mapped_those_that_were_asked_for_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
