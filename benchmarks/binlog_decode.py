@@ -1,4 +1,4 @@
-"""Decoding the binlog alone, one core, checksums verified, beside mysql-replication on the same server.
+"""Reading and decoding the binlog alone, one core, checksums verified, beside mysql-replication on the same server.
 
     python -m benchmarks.binlog_decode
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -20,11 +19,10 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from benchmarks.measure import Figure, show
-from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, facts
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import read_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, BinlogRange, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.log import with_number
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
@@ -91,12 +89,12 @@ def measure() -> list[Figure]:
     return figures
 
 
-def _recorded(server: EmbeddedMariaDb, *statements: str) -> Path:
+def _recorded(server: EmbeddedMariaDb, *statements: str) -> str:
     """A binlog file that holds `statements` alone."""
     server.execute("FLUSH BINARY LOGS")
     file = server.execute("SHOW MASTER STATUS")[0][0]
     server.execute(*statements, "FLUSH BINARY LOGS", database="bench")
-    return server.directory / "data" / file
+    return file
 
 
 def _table(server: EmbeddedMariaDb) -> WantedTable:
@@ -106,21 +104,14 @@ def _table(server: EmbeddedMariaDb) -> WantedTable:
     return WantedTable("bench", "orders", columns, ("id",))
 
 
-def _batches(server: EmbeddedMariaDb, path: Path) -> Iterator[pa.RecordBatch]:
-    with closing(connect(_options(server))) as connection:
-        known = facts(connection)
-    decoder = Decoder([_table(server)], known.collations, log=0, start=BinlogPosition(path.name))
-    for chunk in read_file(path):
-        for _, batch in decoder.feed(chunk):
-            yield batch
+def _batches(server: EmbeddedMariaDb, file: str) -> Iterator[pa.RecordBatch]:
+    options, start = ServerOptions(server.host, server.port, USER, PASSWORD), BinlogPosition(file)
+    span = BinlogRange(start, with_number(start, start.number + 1, FIRST_POSITION))
+    return read_range(options, span, _table(server))
 
 
-def _options(server: EmbeddedMariaDb) -> ServerOptions:
-    return ServerOptions(server.host, server.port, USER, PASSWORD)
-
-
-def _decoded(server: EmbeddedMariaDb, path: Path) -> pa.Table:
-    return pa.Table.from_batches(_batches(server, path))
+def _decoded(server: EmbeddedMariaDb, file: str) -> pa.Table:
+    return pa.Table.from_batches(_batches(server, file))
 
 
 def _check(server: EmbeddedMariaDb, changes: pa.Table, expected: dict[str, int]) -> None:
@@ -138,15 +129,15 @@ def _check(server: EmbeddedMariaDb, changes: pa.Table, expected: dict[str, int])
         raise AssertionError(f"decoded {found} {ours}, the server has {expected} {theirs}")
 
 
-def _figure(server: EmbeddedMariaDb, name: str, path: Path, changes: int, aim: str) -> Figure:
+def _figure(server: EmbeddedMariaDb, name: str, file: str, changes: int, aim: str) -> Figure:
     best = 0.0
     for _ in range(RUNS):
         start = time.process_time()
-        decoded = sum(batch.num_rows for batch in _batches(server, path))
+        decoded = sum(batch.num_rows for batch in _batches(server, file))
         best = max(best, decoded / (time.process_time() - start))
         if decoded != changes:
             raise AssertionError(f"{name}: decoded {decoded} changes of {changes}")
-    return Figure(name, best, "changes/s", _mysql_replication(server, path.name), "mysql-replication", aim)
+    return Figure(name, best, "changes/s", _mysql_replication(server, file), "mysql-replication", aim)
 
 
 def _mysql_replication(server: EmbeddedMariaDb, file: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -86,7 +87,8 @@ def _changed(server: EmbeddedMariaDb, advance: Callable[[], float]) -> float:
 
 
 def _dump(server: EmbeddedMariaDb) -> None:
-    tool = server.installation.program("mariadb-dump")
+    beside = server.installation.base / "bin" / "mariadb-dump"
+    tool = beside if beside.exists() else shutil.which("mariadb-dump")
     subprocess.run(
         [
             str(tool),

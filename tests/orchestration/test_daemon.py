@@ -110,7 +110,7 @@ def shop(dagster: Dagster, mariadb: EmbeddedMariaDb) -> Iterator[BinlogPosition]
     mariadb.execute("SET GLOBAL binlog_expire_logs_seconds = 864000")
     file, position = mariadb.execute("SHOW MASTER STATUS")[0][:2]
     end = BinlogPosition(file, int(position))
-    step = BinlogStep(BinlogRange(0, end, end), (file,), Birth(0, 1), (), None, end, now())
+    step = BinlogStep(BinlogRange(end, end), (file,), Birth(0, 1), (), None, end, now())
     made = handmade(dagster.folder / "lake")
     made.begun("person", 1, now(), Step(step.to_json()))
     made.landed("person", 1, at=now(), flip=1)

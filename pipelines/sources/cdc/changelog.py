@@ -125,15 +125,8 @@ def cast_to_declared(expression: str, source: CanonicalType, declared: str, time
 
 
 def _plain(declared: str) -> str:
-    """Spark's spelling without length or blanks: VARCHAR(20) -> STRING, timestamp -> TIMESTAMP."""
-    text = "".join(declared.upper().split())
-    head = text.partition("(")[0]
-    if head in ("VARCHAR", "CHAR"):
-        return "STRING"
-    names = {"INTEGER": "INT", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
-    if head in ("DECIMAL", "NUMERIC", "DEC"):
-        return "DECIMAL" + (text[len(head) :] or "(10,0)")
-    return names.get(text, text)
+    """`Column.spark_type` without blanks: DECIMAL(12, 2) -> DECIMAL(12,2)."""
+    return "".join(declared.upper().split())
 
 
 def _digits(spark: str) -> tuple[int, int] | None:
@@ -141,8 +134,8 @@ def _digits(spark: str) -> tuple[int, int] | None:
     if spark in _INTEGERS:
         return _INTEGERS[spark], 0
     if spark.startswith("DECIMAL("):
-        precision, _, scale = spark[8:-1].partition(",")
-        return int(precision) - int(scale or 0), int(scale or 0)
+        precision, scale = map(int, spark[8:-1].split(","))
+        return precision - scale, scale
     return None
 
 

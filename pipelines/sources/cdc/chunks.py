@@ -114,27 +114,27 @@ def chunks_between(lowers: Iterable[Bound | None]) -> list[Chunk]:
     ]
 
 
-def at_or_after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
-    """SQL: the key is at or after `bound`. `names` are other (quoted) names of the key columns."""
-    return _compare(key, bound, names, ">", ">=")
+def at_or_after(key: Sequence[KeyColumn], bound: Bound) -> str:
+    """SQL: the key is at or after `bound`."""
+    return _compare(key, bound, ">", ">=")
 
 
-def after(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+def after(key: Sequence[KeyColumn], bound: Bound) -> str:
     """SQL: the key is after `bound`."""
-    return _compare(key, bound, names, ">", ">")
+    return _compare(key, bound, ">", ">")
 
 
-def before(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None = None) -> str:
+def before(key: Sequence[KeyColumn], bound: Bound) -> str:
     """SQL: the key is before `bound`."""
-    return _compare(key, bound, names, "<", "<")
+    return _compare(key, bound, "<", "<")
 
 
-def _compare(key: Sequence[KeyColumn], bound: Bound, names: Sequence[str] | None, strict: str, last: str) -> str:
+def _compare(key: Sequence[KeyColumn], bound: Bound, strict: str, last: str) -> str:
     """Lexicographic comparison. Written out, because MySQL and MariaDB read no index range from `(a, b) > (1, 2)`."""
-    columns = list(names or [column.quoted for column in key])
-    literals = [column.literal(value) for column, value in zip(key, bound, strict=True)]
-    text = f"{columns[-1]} {last} {literals[-1]}"
-    for name, literal in list(zip(columns, literals, strict=True))[-2::-1]:
+    compared = [(column.quoted, column.literal(value)) for column, value in zip(key, bound, strict=True)]
+    name, literal = compared.pop()
+    text = f"{name} {last} {literal}"
+    for name, literal in reversed(compared):
         # The first comparison adds nothing, but gives the optimizer one range to begin with.
         text = f"({name} {strict}= {literal} AND ({name} {strict} {literal} OR ({name} = {literal} AND {text})))"
     return text

@@ -20,15 +20,19 @@ class ReadError(SourceError):
     """Base of the errors of reading the snapshot or the log. `where` names the place, and the table.
 
     `first` is to be done before the command is run again. `passing`: the error may be gone at the next run; otherwise
-    it comes from the planned range itself.
+    it comes from the planned range itself. `kept` and `again`: the state and the next command where none is given.
     """
 
     first: ClassVar[str] = ""
     passing: ClassVar[bool] = True
+    kept: ClassVar[str] = NOTHING_COMMITTED
+    again: ClassVar[NextCommand] = RETRY
 
     def __init__(
-        self, what: str, *, where: object = "", state: str = NOTHING_COMMITTED, next_command: Advised = RETRY
+        self, what: str, *, where: object = "", state: str | None = None, next_command: Advised | None = None
     ) -> None:
+        state = self.kept if state is None else state
+        next_command = self.again if next_command is None else next_command
         super().__init__(what, where=str(where), state=state, next_command=next_command)
 
 

@@ -81,7 +81,7 @@ def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:
 
 
 def new_splits(key: SnapshotKey, bounds: Sequence[Bound]) -> list[Json]:
-    """"""
+    """The rows of the `splits` table for chunks with these lower bounds, and a first one without."""
     # The first chunk has no lower bound; it keeps the key instead, which the bounds are of.
     first = {"split": chunk_name(0), "ordinal": 0, "detail": {"lower": None, "key": key.to_json()}}
     return [

@@ -17,6 +17,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
+from tidegate.pipelines.sources.mysql_cdc.errors import code_and_text
 
 _LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
 _UNREACHABLE = {2002, 2003, 2005}
@@ -67,20 +68,13 @@ class ServerOptions:
         }
 
 
-def connect(server: ServerOptions, answer_within: float | None = None) -> Connection:
-    """A connection in autocommit, in UTC. Raises SourceError.
+class Session:
+    """One connection, in autocommit and in UTC, that comes about when it is first needed, and again when it was lost in
+    between.
 
     `answer_within` (s): how long each answer may take, those while it comes about too; None: as long as it takes, for
     planning a snapshot may ask for much.
     """
-    with explaining(server.where):
-        return Client(
-            **server.connecting, init_command=SESSION, read_timeout=answer_within, write_timeout=answer_within
-        )
-
-
-class Session:
-    """One connection that comes about when it is first needed, and again when it was lost in between."""
 
     def __init__(self, server: ServerOptions, where: str, answer_within: float | None = None) -> None:
         self.server = server
@@ -101,7 +95,13 @@ class Session:
                 return self._connection
             except (pymysql.err.MySQLError, OSError):
                 self.close()
-        self._connection = connect(self.server, self.answer_within)
+        with explaining(self.server.where):
+            self._connection = Client(
+                **self.server.connecting,
+                init_command=SESSION,
+                read_timeout=self.answer_within,
+                write_timeout=self.answer_within,
+            )
         return self._connection
 
     def close(self) -> None:
@@ -122,9 +122,8 @@ def explaining(where: str) -> Iterator[None]:
 
 
 def explain(error: Exception, where: str) -> SourceError:
-    """What an error of the server or the network means. Never holds a password: the server's own texts hold none."""
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    """What an error of the server or the network means."""
+    code, text = code_and_text(error)
     state = "what was committed before is kept; nothing of this step was committed"
     again = "run the same command again"
     if code in _UNREACHABLE:
@@ -176,11 +175,3 @@ def _any_certificate() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def received(sock: Any, into: memoryview) -> int:
-    """Receives bytes into a buffer, as many as are there, and returns how many: one at least, or raises OSError."""
-    count = sock.recv_into(into)
-    if not count:
-        raise ConnectionResetError("the server closed it")
-    return count

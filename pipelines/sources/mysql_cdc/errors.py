@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
-from tidegate.pipelines.commands import Advised, NextCommand
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import SourceUnreachable
 from tidegate.pipelines.sources.cdc.errors import (
     FRESH,
@@ -16,8 +16,6 @@ from tidegate.pipelines.sources.cdc.errors import (
     SnapshotError,
     TableChanged,
 )
-
-_FROM_SERVER = NextCommand("run", does="reads the same range again, from the server")
 
 _GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""
@@ -82,16 +80,8 @@ class SpoolDamaged(BinlogError):
     """What one table read and left for another of the same server is not as it was written. It has been removed."""
 
     passing = True
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: object = "",
-        state: str = f"{NOTHING_COMMITTED}; the damaged copy is removed",
-        next_command: Advised = _FROM_SERVER,
-    ) -> None:
-        super().__init__(what, where=where, state=state, next_command=next_command)
+    kept = f"{NOTHING_COMMITTED}; the damaged copy is removed"
+    again = NextCommand("run", does="reads the same range again, from the server")
 
 
 class BinlogEnded(BinlogError):
@@ -119,10 +109,17 @@ MEND_DATES = (
 )
 
 
-def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
-    """The server's or the network's error as ours. Neither ever holds a password."""
+def code_and_text(error: BaseException) -> tuple[int, str]:
+    """Of an error of the server or the network: its number, 0 where it has none, and what it says. Neither ever holds a
+    password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1] if len(error.args) > 1 else error)[:300]
+    return code, str(error.args[1] if len(error.args) > 1 else error)
+
+
+def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
+    """The server's or the network's error as ours."""
+    code, text = code_and_text(error)
+    text = text[:300]
     if code in _GONE:
         what = f"the table is not what it was when this snapshot began: {text}"
         return TableChanged(what, where=where, next_command=FRESH)

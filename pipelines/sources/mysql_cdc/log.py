@@ -15,10 +15,10 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.errors import resnapshot
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, GTIDS, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import commit_time
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, GTIDS, Event
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -24,6 +24,9 @@ DEFAULT_CHUNK_ROWS = 100_000
 """Each chunk costs a connection, a read view and a file. Measured when JDBC read the chunks and each had a task, on two
 cores, 1M rows of seven columns: 6.4 to 7.0 s in chunks of 8,096 rows (flink-cdc's default), 4.2 s of 20,000, 2.8 s of
 50,000, 2.4 s of 100,000, 2.1 s of 500,000. Memory does not depend on it, rows are streamed."""
+
+ANSWER_TIMEOUT_S = 900.0
+"""How long a reader of a snapshot waits for the server, which may have to look for the first row."""
 
 OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("hostname", required=True, doc="The server's host name or address.", changes="identity"),
@@ -125,28 +128,21 @@ class Startup:
 
 
 @dataclass(frozen=True)
-class SnapshotOptions:
-    """What `jdbc.properties.*` say of the connections that read a snapshot; timeouts in s. None: what is usual.
+class MysqlOptions:
+    """The options of one table, resolved and parsed.
 
-    `session_variables` are as SET takes them ("a=1,b=2"), and may be secret.
+    `snapshot_server`: as `server`, for connections that read a snapshot. `session_variables` of these are as SET takes
+    them ("a=1,b=2"), and may be secret.
     """
 
-    session_variables: str = field(default="", repr=False)
-    connect_timeout: float | None = None
-    answer_timeout: float | None = None
-
-
-@dataclass(frozen=True)
-class MysqlOptions:
-    """The options of one table, resolved and parsed."""
-
     server: ServerOptions
+    snapshot_server: ServerOptions
     database: str
     table: str
     startup: Startup
-    time_zone: str = "UTC"
-    chunk_rows: int = DEFAULT_CHUNK_ROWS
-    snapshot: SnapshotOptions = SnapshotOptions()
+    time_zone: str
+    chunk_rows: int
+    session_variables: str = field(repr=False)
 
     @property
     def where(self) -> str:
@@ -176,20 +172,23 @@ def parse(options: Mapping[str, str]) -> MysqlOptions:
     )
     return MysqlOptions(
         server=server,
+        snapshot_server=replace(
+            server,
+            connect_timeout=_seconds(jdbc.get("connectTimeout")) or server.connect_timeout,
+            read_timeout=_seconds(jdbc.get("socketTimeout")) or ANSWER_TIMEOUT_S,
+        ),
         database=values["database-name"],
         table=values["table-name"],
         startup=_startup(values),
         time_zone=values["server-time-zone"],
         chunk_rows=int(values["scan.incremental.snapshot.chunk.size"]),
-        snapshot=SnapshotOptions(
-            jdbc.get("sessionVariables", ""), _seconds(jdbc.get("connectTimeout")), _seconds(jdbc.get("socketTimeout"))
-        ),
+        session_variables=jdbc.get("sessionVariables", ""),
     )
 
 
-def _seconds(milliseconds: str | None) -> float | None:
+def _seconds(milliseconds: str | None) -> float:
     """A JDBC driver's time limit, where 0 is none."""
-    return int(milliseconds) / 1000 if milliseconds and int(milliseconds) else None
+    return int(milliseconds or 0) / 1000
 
 
 def check_table(table: Table) -> Sequence[str]:

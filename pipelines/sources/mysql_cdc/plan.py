@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from pymysql.cursors import Cursor
 
-from tidegate.pipelines.connectors.protocol import Json
+from tidegate.pipelines.connectors.protocol import Json, PlanRequest
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH
 from tidegate.pipelines.sources.cdc.database import SnapshotStep
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, end_of_piece, scan_borders
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import MysqlKey
@@ -137,59 +137,28 @@ STEP_BYTES = 2 << 30
 so that no border has to be looked for. Rows are streamed: memory does not depend on it."""
 
 
-def first_piece(
-    start: BinlogPosition,
-    born: Birth,
-    columns: tuple[SourceColumn, ...],
-    flip_at: BinlogPosition,
-    server_end: BinlogPosition,
-    seen_at: int,
-) -> BinlogStep:
-    """Where the binlog begins, in a file that was `born` then: nothing read yet, the flip at `flip_at`. `server_end` is
-    the server's end as of `seen_at` (ms, UTC)."""
-    return BinlogStep(
-        span=BinlogRange(LOG_EPOCH, start, start),
-        files=(),
-        birth=born,
-        columns=columns,
-        flip_at=flip_at,
-        server_end=server_end,
-        seen_at=seen_at,
-    )
-
-
-@dataclass(frozen=True)
-class Piece:
-    """`step` is what follows, None where that is nothing. `late` (ms, UTC): when the table's next transaction behind it
-    committed, where it was left out for that."""
-
-    step: BinlogStep | None
-    late: int | None = None
-
-
 def next_piece(
     cursor: Cursor,
     options: MysqlOptions,
     table: str,
     before: BinlogStep,
     end: BinlogPosition,
-    seen_at: int,
-    spool: Spool | None = None,
-    latest: int | None = None,
-    most: int | None = None,
-    least: bool = True,
-) -> Piece:
-    """What follows `before`, up to `end` and at least to the flip.
+    request: PlanRequest,
+    spool: Spool | None,
+    latest: int | None,
+) -> tuple[BinlogStep | None, int | None]:
+    """What follows `before`, up to `end` and at least to the flip; None where that is nothing. Also when the table's
+    next transaction behind it committed (ms, UTC), where it was left out for that.
 
     A table of scan.startup.mode snapshot ends at its flip. With a `spool`, a piece ends where those of the other tables
-    do. It also ends before the first transaction of the table that committed after `latest` (ms, UTC), or after `most`
-    row events of the table, but has one transaction of the table at least, if there is one; without `least` none that
-    committed after `latest`.
+    do. It also ends before the first transaction of the table that committed after `latest` (ms, UTC), or after as many
+    row events of the table as the request allows, but has one transaction of the table at least, if there is one; of a
+    table that is ahead none that committed after `latest`.
     """
     start, flip_at = before.span.end, before.flip_at
     if options.startup.mode == "snapshot":
         if flip_at is None:
-            return Piece(None)
+            return None, None
         end = flip_at
     files = log_files(cursor)
     check_reachable(start, files, table, options.where)
@@ -197,6 +166,8 @@ def next_piece(
     if spool is not None:
         goal = spool.meeting(start, goal)
     late = None
+    most = request.max_rows
+    least = latest is None or SPLIT not in request.ahead
     if latest is not None or most is not None:
         name, instant = TableName(options.database, options.table), None if latest is None else latest * 1000 + 999
         found = end_of_piece(options.server, start, goal, name, instant=instant, most=most, least=least)
@@ -205,17 +176,17 @@ def next_piece(
     step = replace(
         before,
         start_birth=before.birth,
-        span=BinlogRange(LOG_EPOCH, start, goal),
+        span=BinlogRange(start, goal),
         files=tuple(files.crossed(start, goal)),
         server_end=end,
-        seen_at=seen_at,
+        seen_at=request.instant,
         known_at=before.reached_at,
     )
     if step.empty and not step.flips:
-        return Piece(None, late)
+        return None, late
     if goal.file != start.file:
         step = replace(step, birth=birth(options.server, goal))
-    return Piece(step, late)
+    return step, late
 
 
 def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
@@ -229,9 +200,6 @@ def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> Bin
             break
         best = border
     return best or goal
-
-
-_NOTHING = "nothing was read"
 
 
 def start_position(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -> BinlogPosition:
@@ -267,28 +235,20 @@ def _first_at(server: ServerOptions, files: LogFiles, timestamp: int, end: Binlo
 
 
 def _specific(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -> BinlogPosition:
+    def refused(what: str, option: str, choose: str) -> SourceError:
+        where = f"scan.startup.specific-offset.{option} of {options.where}"
+        return SourceError(what, where=where, state="nothing was read", next_command=f"choose {choose}")
+
     position = BinlogPosition(options.startup.file or "", options.startup.position or 0)
     files = log_files(cursor)
     size = files.sizes.get(position.file)
+    shown = f"(SHOW BINLOG EVENTS IN '{position.file}')"
     if size is None:
-        raise SourceError(
-            f"the server has no binlog {position.file}",
-            where=f"scan.startup.specific-offset.file of {options.where}",
-            state=_NOTHING,
-            next_command=f"choose one of {', '.join(files.names[:1])} to {files.names[-1]} (SHOW BINARY LOGS)",
-        )
+        names = f"one of {', '.join(files.names[:1])} to {files.names[-1]} (SHOW BINARY LOGS)"
+        raise refused(f"the server has no binlog {position.file}", "file", names)
     if position.position > size or position.order > end.order:
-        raise SourceError(
-            f"{position.file} is {size} bytes long, and {position.position} is after its end",
-            where=f"scan.startup.specific-offset.pos of {options.where}",
-            state=_NOTHING,
-            next_command=f"choose a transaction's first byte (SHOW BINLOG EVENTS IN '{position.file}')",
-        )
+        what = f"{position.file} is {size} bytes long, and {position.position} is after its end"
+        raise refused(what, "pos", f"a transaction's first byte {shown}")
     if not is_border(options.server, position):
-        raise SourceError(
-            f"no transaction begins at {position}",
-            where=f"scan.startup.specific-offset.pos of {options.where}",
-            state=_NOTHING,
-            next_command=f"choose the Pos of a Gtid event (SHOW BINLOG EVENTS IN '{position.file}')",
-        )
+        raise refused(f"no transaction begins at {position}", "pos", f"the Pos of a Gtid event {shown}")
     return position

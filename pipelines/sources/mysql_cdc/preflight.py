@@ -26,7 +26,7 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     table_names,
 )
 from tidegate.pipelines.sources.mysql_cdc.connection import Client
-from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused
+from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import quote
@@ -183,9 +183,9 @@ def _denied(cursor: Cursor, statement: str) -> str | None:
         cursor.execute(statement)
         cursor.fetchall()
     except pymysql.err.MySQLError as error:
-        code, message = error.args[:2] if len(error.args) > 1 else (0, str(error))
+        code, message = code_and_text(error)
         if code in _DENIED:
-            return str(message)
+            return message
         if code not in _NOT_THERE:
             raise
     return None
@@ -196,7 +196,7 @@ def _dump_denied(options: MysqlOptions) -> str | None:
     try:
         birth(options.server, BinlogPosition("-"))
     except BinlogRefused as error:
-        return str(error.__cause__ or error.what)
+        return code_and_text(error.__cause__ or error)[1]
     except BinlogPurged:
         return None
     return None

@@ -42,9 +42,6 @@ _WATCHDOG = 'read -r _; kill -"$1" "$2" 2>/dev/null; [ -z "$3" ] || rm -rf -- "$
 class WatchedProcess:
     """A child process in a session of its own, so that a Ctrl-C for its owner does not end it.
 
-    A watchdog waits at the end of a pipe that only the owner holds. When the owner is gone it sends `farewell` to the
-    process, and deletes the folder `temporary`.
-
     A watchdog waits at the end of a pipe that only the owner holds. When the owner has gone it sends `farewell` to the
     process, and takes the folder `temporary` away.
 
@@ -164,7 +161,6 @@ class EmbeddedMariaDb:
         *,
         options: Mapping[str, Option] | None = None,
         port: int | None = None,
-        installation: Installation | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.directory = Path(directory).absolute()
@@ -173,7 +169,7 @@ class EmbeddedMariaDb:
         self._options = {**DEFAULT_OPTIONS, **(options or {})}
         self._wanted_port = port
         self._port: int | None = None
-        self._installation = installation
+        self._installation: Installation | None = None
         self._progress = progress
         self._process: WatchedProcess | None = None
         self._run: Path | None = None
@@ -276,9 +272,9 @@ class EmbeddedMariaDb:
                 cursor.execute(statement)
             return tuple(cursor.fetchall())
 
-    def create_database(self, name: str, *, characters: str = "utf8mb4") -> None:
+    def create_database(self, name: str) -> None:
         """An empty database. One of that name must not exist."""
-        self.execute(f"CREATE DATABASE {_quoted(name)} CHARACTER SET {characters}")
+        self.execute(f"CREATE DATABASE {_quoted(name)} CHARACTER SET utf8mb4")
 
     def create_user(self, name: str, password: str, *, database: str | None = None, replication: bool = True) -> None:
         """A user that comes in over TCP and has what the connector needs: reading `database` (all), and the binlog."""

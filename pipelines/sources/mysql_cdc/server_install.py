@@ -65,14 +65,6 @@ class Installation:
         # mariadbd refuses to run as root unless it is asked to.
         return [*line, "--user=root"] if os.geteuid() == 0 else line
 
-    def program(self, name: str) -> Path | None:
-        """A client program that came with the server ("mariadb", "mariadb-dump"), else one on PATH."""
-        beside = self.base / "bin" / name
-        if beside.exists():
-            return beside
-        found = shutil.which(name)
-        return Path(found) if found else None
-
     @property
     def version(self) -> str:
         """The server's version line. Raises ServerUnavailable if the program does not run."""

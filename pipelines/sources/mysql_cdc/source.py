@@ -61,7 +61,6 @@ from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.plan import (
     BinlogStep,
     MysqlSnapshotStep,
-    first_piece,
     next_piece,
     start_position,
     step_of,
@@ -69,10 +68,10 @@ from tidegate.pipelines.sources.mysql_cdc.plan import (
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, preflight, refused
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     MysqlCutRule,
+    Reader,
     SnapshotQuery,
     Work,
     cut_rule,
-    reader,
     status_position,
 )
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
@@ -188,29 +187,20 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         self._log_checked = True
         columns = declared_columns(self.source_table(None), self.context.table)
         start = start_position(cursor, self.options, end)
-        return first_piece(start, birth(self.options.server, start), columns, end, end, instant)
+        born = birth(self.options.server, start)
+        return BinlogStep(BinlogRange(start, start), (), born, columns, end, end, instant)
 
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
         start = snapshot.start  # the server's end was asked for just after the snapshot was planned
-        return first_piece(start, snapshot.birth, snapshot.columns, flip_at, start, began_at)
+        span = BinlogRange(start, start)
+        return BinlogStep(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at)
 
     def next_piece(
         self, cursor: Cursor, before: BinlogStep, end: BinlogPosition, request: PlanRequest
     ) -> tuple[BinlogStep | None, int | None]:
         latest = request.limit if self._commit_time_is_rowtime else None
-        piece = next_piece(
-            cursor,
-            self.options,
-            self.context.table.name,
-            before,
-            end,
-            request.instant,
-            self._spool(before.birth),
-            latest,
-            request.max_rows,
-            least=latest is None or SPLIT not in request.ahead,
-        )
-        return piece.step, piece.late
+        spool, name = self._spool(before.birth), self.context.table.name
+        return next_piece(cursor, self.options, name, before, end, request, spool, latest)
 
     def reads_alone(self, step: StoredStep) -> bool:
         """`protocol.ReadsAlone`: true while other tables of the server read the same range, which this one stores for
@@ -241,7 +231,9 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             cut_columns=cut_columns,
             exact=frozenset(self.context.table.primary_key),
         )
-        return Work.of(reader(self.options, self._server_facts().isolation_variable), query, chunks, condition)
+        isolation = self._server_facts().isolation_variable
+        reader = Reader(self.options.snapshot_server, isolation, self.options.session_variables)
+        return Work.of(reader, query, chunks, condition)
 
     def quote(self, name: str) -> str:
         return quote(name)

@@ -247,8 +247,8 @@ class SharedLog:
 
     def advance(self, name: str) -> Advance:
         end = BinlogPosition(FILE, self.log.position)
-        decoder = Decoder([replace(TABLE, name=name)], COLLATIONS, log=1, start=START, end=end)
-        batches = [batch for _, batch in decoder.feed(self.log.chunk())]
+        decoder = Decoder(replace(TABLE, name=name), COLLATIONS, start=START, end=end)
+        batches = list(decoder.feed(self.log.chunk()))
         self.read[name] = [row for batch in batches for row in batch.column("id").to_pylist()]
         return Advance(name, 1, (), None)
 

@@ -1,8 +1,8 @@
-"""Turns chunks of events into batches of changelog rows, each of the table that its id means until the file ends.
+"""Turns chunks of events into batches of changelog rows of one table, which ids stand for until the file ends.
 
-    decoder = Decoder([table], collations, log=0, start=BinlogPosition("binlog.000001"))
-    for chunk in framing.read_file(path):
-        for table, batch in decoder.feed(chunk): ...
+    decoder = Decoder(table, collations, start=BinlogPosition("binlog.000001"))
+    for chunk in transport.dump(server, start):
+        for batch in decoder.feed(chunk): ...
 
 Rows come in binlog order. A batch ends with its chunk, or before a statement that is not just BEGIN or COMMIT. No
 event is passed over but those that `events.PASSED_OVER` lists.
@@ -11,8 +11,7 @@ event is passed over but those that `events.PASSED_OVER` lists.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
+    HEADER_BYTES,
+    KIND_OF,
+    LENGTH_AT,
+    TYPE_AT,
+    Chunk,
+    Event,
+    Offsets,
+    rows_at,
+    unsigned_at,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
@@ -31,7 +41,6 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import (
     TRUNCATE,
-    Origin,
     Rows,
     TableReader,
     batch_of,
@@ -45,17 +54,6 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
     gtid_indices,
     require_known,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
-    HEADER_BYTES,
-    KIND_OF,
-    LENGTH_AT,
-    TYPE_AT,
-    Event,
-    Offsets,
-    rows_at,
-    unsigned_at,
-)
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
 
 Indices = NDArray[np.intp]
@@ -70,7 +68,7 @@ _MARIADB = b"MariaDB"
 
 @dataclass(frozen=True)
 class _Known:
-    """What a table id means. `reader` is None for a table that is not wanted: its columns are not parsed."""
+    """What a table id means. `reader` is None for another table than the wanted one: its columns are not parsed."""
 
     body: bytes
     reader: TableReader | None
@@ -79,7 +77,7 @@ class _Known:
 class TableIds:
     """The table ids of the current file."""
 
-    def __init__(self, wanted: Sequence[WantedTable], collations: Collations, *, fold_case: bool = False) -> None:
+    def __init__(self, wanted: WantedTable, collations: Collations, *, fold_case: bool) -> None:
         self._wanted = wanted
         self._collations = collations
         self._fold = str.casefold if fold_case else str
@@ -92,7 +90,7 @@ class TableIds:
         self._mariadb = _MARIADB in format_description[_SERVER_VERSION]
 
     def row_events(self, events: Events) -> list[tuple[TableReader, Indices]]:
-        """The row events of wanted tables, by reader, in order of each reader's first event.
+        """The row events of the wanted table, by reader, in order of each reader's first event.
 
         Raises BinlogEnded for rows whose TABLE_MAP was not seen: the range does not begin at a border.
         """
@@ -132,12 +130,10 @@ class TableIds:
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
         database, name = map(self._fold, table_name(body))
-        for table in self._wanted:
-            if (self._fold(table.database), self._fold(table.name)) == (database, name):
-                return _Known(
-                    body, TableReader(table, parse(body, place, mariadb=self._mariadb), self._collations, place)
-                )
-        return _Known(body, None)
+        if (database, name) != (self._fold(self._wanted.database), self._fold(self._wanted.name)):
+            return _Known(body, None)
+        seen = parse(body, place, mariadb=self._mariadb)
+        return _Known(body, TableReader(self._wanted, seen, self._collations, place))
 
 
 def _table_ids(events: Events, indices: Indices) -> NDArray[np.int64]:
@@ -154,9 +150,6 @@ def _first_other(events: Events, maps: Indices, body: bytes) -> int:
 
 log = logging.getLogger(__name__)
 
-Batch = tuple[WantedTable, pa.RecordBatch]
-OnChange = Callable[[WantedTable, BinlogPosition, str], None]
-
 _QUIET = (b"BEGIN", b"COMMIT")
 """Statements that only begin or end a transaction; a server may write one for every row."""
 
@@ -164,30 +157,27 @@ _QUIET = (b"BEGIN", b"COMMIT")
 class Decoder:
     """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
 
-    `log` is the log epoch. `fold_case`: the server's table names know no upper case. `on_change` is called,
-    for people, with columns that were added or dropped: (table, position, what happened). `done` once `end` is reached.
+    `fold_case`: the server's table names know no upper case. `done` once `end` is reached.
     """
 
     def __init__(
         self,
-        tables: Sequence[WantedTable],
+        table: WantedTable,
         collations: Collations,
         *,
-        log: int,
         start: BinlogPosition,
         end: BinlogPosition | None = None,
         fold_case: bool = False,
-        on_change: OnChange | None = None,
     ) -> None:
         self._stream = EventStream(start, end)
-        self._tables = tables
+        self._table = table
         self._collations = collations
-        self._ids = TableIds(tables, collations, fold_case=fold_case)
+        self._ids = TableIds(table, collations, fold_case=fold_case)
         self._times = CommitTimes()
-        self._log = log
         self._fold_case = fold_case
-        self._on_change = on_change or _log_change
         self._rows_since_begin = False
+        self._rows_of_event: int | None = None
+        """Rows so far of an event that holds many, which all have its position; None outside of one."""
 
     @property
     def done(self) -> bool:
@@ -199,7 +189,7 @@ class Decoder:
         """The position of the next event."""
         return self._stream.place
 
-    def feed(self, chunk: Chunk) -> Iterator[Batch]:
+    def feed(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The changes in the chunk's events. Raises what `errors` lists, each with its place."""
         for events in self._stream.feed(chunk):
             if events.types[0] == Event.FORMAT_DESCRIPTION:
@@ -207,11 +197,11 @@ class Decoder:
             else:
                 yield from self._changes(events, self._times.of(events))
 
-    def _changes(self, events: Events, times: Offsets, counted: Counter[str] | None = None) -> Iterator[Batch]:
+    def _changes(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
         """Rows of the events between statements, all at once; and what each statement means."""
         first = 0
         for index in [*_statements(events), len(events)]:
-            yield from self._rows(events[first:index], times[first:index], counted)
+            yield from self._rows(events[first:index], times[first:index])
             if index == len(events):
                 return
             if events.types[index] == Event.TRANSACTION_PAYLOAD:
@@ -220,8 +210,7 @@ class Decoder:
                 yield from self._statement(events, index, int(times[index]))
             first = index + 1
 
-    def _rows(self, events: Events, times: Offsets, counted: Counter[str] | None) -> Iterator[Batch]:
-        """`counted`: rows of the same event that came before, by table, when many events have one position."""
+    def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -229,10 +218,19 @@ class Decoder:
             if rows is None:
                 continue
             numbers = rows.row
-            if counted is not None:
-                numbers = counted[str(reader.table)] + np.arange(len(numbers))
-                counted[str(reader.table)] += len(numbers)
-            yield self._batch(reader, rows, numbers, events, indices, times)
+            if self._rows_of_event is not None:
+                numbers = self._rows_of_event + np.arange(len(numbers))
+                self._rows_of_event += len(numbers)
+            chosen = indices[rows.event]
+            yield batch_of(
+                reader.schema,
+                rows.columns,
+                file_number=BinlogPosition(events.file).number,
+                ops=rows.ops,
+                positions=events.positions[chosen],
+                rows=numbers,
+                times=times[chosen],
+            )
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
@@ -247,37 +245,23 @@ class Decoder:
             where = f"{first}, {reader.table}" if first == last else f"{first} to {last.position}, {reader.table}"
             raise type(error)(error.what, where=where, state=error.state, next_command=error.advice) from error
 
-    def _batch(
-        self, reader: TableReader, rows: Rows, numbers: Offsets, events: Events, indices: Indices, times: Offsets
-    ) -> Batch:
-        chosen = indices[rows.event]
-        origin = Origin(
-            log=self._log,
-            file_number=BinlogPosition(events.file).number,
-            ops=rows.ops,
-            positions=events.positions[chosen],
-            rows=numbers,
-            times=times[chosen],
-        )
-        return reader.table, batch_of(reader.schema, rows.columns, origin)
-
-    def _compressed_transaction(self, events: Events, index: int, time: int) -> Iterator[Batch]:
+    def _compressed_transaction(self, events: Events, index: int, time: int) -> Iterator[pa.RecordBatch]:
         """All its rows have the position of the one event that holds them, and are counted through it."""
-        place = events.place(index)
-        counted: Counter[str] = Counter()
+        place, self._rows_of_event = events.place(index), 0
         for chunk in decompress_transaction(events.body(index), place):
             starts = chunk.starts
             ends = starts + unsigned_at(chunk.data, starts + LENGTH_AT, 4)
             types = np.frombuffer(chunk.data, np.uint8)[starts + TYPE_AT]
             inner = Events(events.file, chunk.data, starts, ends, types, np.full(len(starts), place.position))
             require_known(inner)
-            yield from self._changes(inner, np.full(len(inner), time), counted)
+            yield from self._changes(inner, np.full(len(inner), time))
+        self._rows_of_event = None
 
-    def _statement(self, events: Events, index: int, time: int) -> Iterator[Batch]:
+    def _statement(self, events: Events, index: int, time: int) -> Iterator[pa.RecordBatch]:
         place = events.place(index)
         compressed = events.types[index] == Event.QUERY_COMPRESSED
         statement = query.parse(events.body(index), self._collations, place, compressed=compressed)
-        judged = ddl.judge(statement, self._tables, fold_case=self._fold_case, where=place)
+        judged = ddl.judge(statement, self._table, fold_case=self._fold_case, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"
@@ -285,25 +269,23 @@ class Decoder:
                 where=place,
                 next_command=FRESH,
             )
-        if judged.table is None:
-            return
-        if judged.effect is ddl.Effect.COLUMNS and judged.note:
-            self._on_change(judged.table, place, judged.note)
+        if judged.note:
+            log.warning("%s at %s: %s", self._table, place, judged.note)
         if judged.effect is ddl.Effect.TRUNCATE:
-            yield judged.table, self._truncate(judged.table, place, time)
+            yield self._truncate(place, time)
 
-    def _truncate(self, table: WantedTable, place: BinlogPosition, time: int) -> pa.RecordBatch:
-        schema = schema_of(table)
-        columns = [pa.nulls(1, schema.field(column.name).type) for column in table.columns]
-        origin = Origin(
-            log=self._log,
+    def _truncate(self, place: BinlogPosition, time: int) -> pa.RecordBatch:
+        schema = schema_of(self._table)
+        columns = [pa.nulls(1, schema.field(column.name).type) for column in self._table.columns]
+        return batch_of(
+            schema,
+            columns,
             file_number=place.number,
             ops=np.array([TRUNCATE], np.int8),
             positions=np.array([place.position]),
             rows=np.zeros(1, np.int64),
             times=np.array([time]),
         )
-        return batch_of(schema, columns, origin)
 
 
 def _statements(events: Events) -> list[int]:
@@ -329,7 +311,3 @@ def _is_quiet(events: Events, queries: Indices) -> np.ndarray:
             found = rows_at(events.data, texts[same], len(statement)) == np.frombuffer(statement, np.uint8)
             quiet[same] = found.all(axis=1)
     return quiet
-
-
-def _log_change(table: WantedTable, place: BinlogPosition, note: str) -> None:
-    log.warning("%s at %s: %s", table, place, note)

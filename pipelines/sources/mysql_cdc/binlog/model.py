@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FIRST_POSITION = 4
@@ -53,11 +54,9 @@ class BinlogPosition:
 class BinlogRange:
     """Transactions that begin in [start, end). Both must be transaction borders.
 
-    `log` is the log epoch: it goes up when the server's binlog starts over. A range may cross files; `split_by_file`
-    makes one of each file, to be read in parallel.
+    A range may cross files; `split_by_file` makes one of each file, to be read in parallel.
     """
 
-    log: int
     start: BinlogPosition
     end: BinlogPosition
 
@@ -65,13 +64,11 @@ class BinlogRange:
         return f"{self.start} -> {self.end}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"log": self.log, "start": self.start.to_json(), "end": self.end.to_json()}
+        return {"log": LOG_EPOCH, "start": self.start.to_json(), "end": self.end.to_json()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BinlogRange:
-        return cls(
-            int(values["log"]), BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"])
-        )
+        return cls(BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"]))
 
 
 @dataclass(frozen=True)
@@ -93,27 +90,6 @@ class WantedTable:
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "database": self.database,
-            "name": self.name,
-            "columns": [column.to_json() for column in self.columns],
-            "primary_key": list(self.primary_key),
-            "other_key": self.other_key,
-            "cascades_logged": self.cascades_logged,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> WantedTable:
-        return cls(
-            values["database"],
-            values["name"],
-            tuple(SourceColumn.from_json(column) for column in values["columns"]),
-            tuple(values["primary_key"]),
-            other_key=values["other_key"],
-            cascades_logged=values["cascades_logged"],
-        )
 
 
 def split_by_file(span: BinlogRange, files: list[str]) -> list[BinlogRange]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.frames import by_number
-from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder, OnChange
+from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES, Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import spark_schema_of
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES, Chunk
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, SpoolDamaged
 
@@ -32,16 +31,13 @@ def read_binlog(
     Reading happens when the rows are written. An error of the binlog then comes as Spark's, with its whole text inside;
     `errors.find` gets the typed one back.
     """
-    rows = partial(_range_by_number, server, tuple(ranges), table, spool)
-    return by_number(spark, rows, len(ranges), spark_schema_of(table), len(ranges))
-
-
-def _range_by_number(
-    server: ServerOptions, ranges: Sequence[BinlogRange], table: WantedTable, spool: Spool | None, number: int
-) -> Iterator[pa.RecordBatch]:
     ids = server.server_ids
-    server_id = ids[number] if number < len(ids) else 0
-    return read_range(server, ranges[number], table, server_id=server_id, spool=spool)
+
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        server_id = ids[number] if number < len(ids) else 0
+        return read_range(server, ranges[number], table, server_id=server_id, spool=spool)
+
+    return by_number(spark, rows, len(ranges), spark_schema_of(table), len(ranges))
 
 
 def read_range(
@@ -51,10 +47,9 @@ def read_range(
     *,
     server_id: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
-    on_change: OnChange | None = None,
     spool: Spool | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of `table` in the transactions that begin in `span`, in binlog order; see `output.schema_of`.
+    """The changes of `table` in the transactions that begin in `span`, in binlog order; see `table_reader.schema_of`.
 
     Memory holds one chunk and its batch, however long a transaction is. With a `spool` the server is asked for the
     range only if no other table has read it before. Raises what `errors` lists; each error names file and position.
@@ -63,15 +58,7 @@ def read_range(
         return
     connection = connect(server)
     known = facts(connection)
-    decoder = Decoder(
-        [table],
-        known.collations,
-        log=span.log,
-        start=span.start,
-        end=span.end,
-        fold_case=known.fold_case,
-        on_change=on_change,
-    )
+    decoder = Decoder(table, known.collations, start=span.start, end=span.end, fold_case=known.fold_case)
     with ExitStack() as stack:
         stored, recording = spool.stored(span) if spool else None, None
         if stored is not None:
@@ -85,8 +72,7 @@ def read_range(
                 chunks = recording.through(chunks)
         try:
             for chunk in chunks:
-                for _, batch in decoder.feed(chunk):
-                    yield batch
+                yield from decoder.feed(chunk)
                 if decoder.done:
                     if recording is not None:
                         recording.finish()

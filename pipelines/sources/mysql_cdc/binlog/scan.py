@@ -15,28 +15,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TABLE_ID_BYTES
-from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, begin_times, gtid_indices
-from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     HEADER_BYTES,
     KIND_OF,
-    SERVER_ID_AT,
     Event,
     Offsets,
     rows_at,
     unsigned_at,
 )
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TABLE_ID_BYTES
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream, begin_times, gtid_indices
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import dump
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
-
-_MARIADB_NUMBER = slice(HEADER_BYTES, HEADER_BYTES + 8)
-_MARIADB_DOMAIN = slice(HEADER_BYTES + 8, HEADER_BYTES + 12)
-_MYSQL_UUID = slice(HEADER_BYTES + 1, HEADER_BYTES + 17)
-_MYSQL_NUMBER = slice(HEADER_BYTES + 17, HEADER_BYTES + 25)
-_SERVER_ID = slice(SERVER_ID_AT, SERVER_ID_AT + 4)
-_MARIADB_NAME_BYTES, _MYSQL_NAME_BYTES = _MARIADB_DOMAIN.stop, _MYSQL_NUMBER.stop
-"""Header and body of a GTID event as far as they name the transaction."""
 
 
 @dataclass(frozen=True)
@@ -46,31 +37,26 @@ class Borders:
     file: str
     positions: Offsets
     times: Offsets
-    types: NDArray[np.uint8]
-    heads: NDArray[np.uint8]
-    """The first bytes of each GTID event, which name the transaction."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, cut: slice | NDArray[np.int64]) -> Borders:
-        return Borders(self.file, self.positions[cut], self.times[cut], self.types[cut], self.heads[cut])
+        return Borders(self.file, self.positions[cut], self.times[cut])
 
     def place(self, index: int) -> BinlogPosition:
         """Where a transaction begins."""
         return BinlogPosition(self.file, int(self.positions[index]))
 
-    def gtid(self, index: int) -> str | None:
-        """As the server writes it: `0-1-42`, or `3e11fa47-71ca-11e1-9e33-c80aa9429562:23`. None: it has none."""
-        head, kind = self.heads[index].tobytes(), self.types[index]
-        if kind == Event.MARIADB_GTID:
-            domain, server, number = (
-                int.from_bytes(head[part], "little") for part in (_MARIADB_DOMAIN, _SERVER_ID, _MARIADB_NUMBER)
-            )
-            return f"{domain}-{server}-{number}"
-        if kind == Event.GTID:
-            return f"{uuid.UUID(bytes=head[_MYSQL_UUID])}:{int.from_bytes(head[_MYSQL_NUMBER], 'little')}"
-        return None
+
+def _scan(server: ServerOptions, start: BinlogPosition, end: BinlogPosition | None) -> Generator[Events, None, None]:
+    """The events from `start` on, by chunks, until one of these reaches `end`."""
+    stream = EventStream(start, verify=False)
+    with closing(dump(server, start)) as chunks:
+        for chunk in chunks:
+            yield from stream.feed(chunk)
+            if end is not None and stream.place.order >= end.order:
+                return
 
 
 def scan_borders(
@@ -81,26 +67,42 @@ def scan_borders(
     `start` is a border; `end` need not be one. Raises BinlogPurged, BinlogRefused, ConnectionLost, UnknownEvent,
     UnsupportedEvent.
     """
-    stream = EventStream(start, verify=False)
-    with closing(dump(server, start)) as chunks:
-        for chunk in chunks:
-            for events in stream.feed(chunk):
-                borders = borders_before(borders_of(events), end)
-                if len(borders):
-                    yield borders
-            if end is not None and stream.place.order >= end.order:
-                return
+    with closing(_scan(server, start, end)) as found:
+        for events in found:
+            borders = borders_before(borders_of(events), end)
+            if len(borders):
+                yield borders
+
+
+def scan_gtids(
+    server: ServerOptions, start: BinlogPosition, end: BinlogPosition
+) -> Generator[tuple[BinlogPosition, str | None], None, None]:
+    """Where each transaction in [start, end) begins, and its name as MySQL writes it; None where it has none. Raises as
+    `scan_borders` does."""
+    with closing(_scan(server, start, end)) as found:
+        for events in found:
+            for index in gtid_indices(events).tolist():
+                place = events.place(index)
+                if place.order >= end.order:
+                    return
+                yield place, gtid_of(events, index)
+
+
+def gtid_of(events: Events, index: int) -> str | None:
+    """`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`; None where the event that begins a transaction has no such name."""
+    if events.types[index] != Event.GTID:
+        return None
+    body = events.body(index)
+    return f"{uuid.UUID(bytes=body[_UUID])}:{int.from_bytes(body[_NUMBER], 'little')}"
+
+
+_UUID, _NUMBER = slice(1, 17), slice(17, 25)
 
 
 def borders_of(events: Events) -> Borders:
     """The transactions that begin in `events`."""
     begins = gtid_indices(events)
-    types, starts = events.types[begins], events.starts[begins]
-    heads = np.zeros((len(begins), _MYSQL_NAME_BYTES), np.uint8)
-    of_mariadb = types == Event.MARIADB_GTID
-    heads[of_mariadb, :_MARIADB_NAME_BYTES] = rows_at(events.data, starts[of_mariadb], _MARIADB_NAME_BYTES)
-    heads[~of_mariadb] = rows_at(events.data, starts[~of_mariadb], _MYSQL_NAME_BYTES)
-    return Borders(events.file, events.positions[begins], begin_times(events, begins), types, heads)
+    return Borders(events.file, events.positions[begins], begin_times(events, begins))
 
 
 def borders_before(borders: Borders, end: BinlogPosition | None) -> Borders:
@@ -172,15 +174,12 @@ def touching(
 
     A compressed transaction hides its tables, and counts as one row event of this one. Raises as `scan_borders` does.
     """
-    stream, running = EventStream(start, verify=False), Running(name, end)
-    with closing(dump(server, start)) as chunks:
-        for chunk in chunks:
-            for events in stream.feed(chunk):
-                found = running.of(events)
-                if found is not None:
-                    yield found
-            if stream.place.order >= end.order:
-                return
+    running = Running(name, end)
+    with closing(_scan(server, start, end)) as scanned:
+        for events in scanned:
+            found = running.of(events)
+            if found is not None:
+                yield found
 
 
 @dataclass(frozen=True)
@@ -286,6 +285,4 @@ def _joined(first: Borders, then: Borders) -> Borders:
         first.file,
         np.concatenate([first.positions, then.positions]),
         np.concatenate([first.times, then.times]),
-        np.concatenate([first.types, then.types]),
-        np.concatenate([first.heads, then.heads]),
     )

@@ -2,8 +2,7 @@
 
 Tables of one server each have epochs of their own, and each would ask the server for the same bytes. The first that
 reads a range leaves its events here; the others, whose plans end where it ended, take them from here and the server
-sends them once. A spool is a copy and never the truth: what is missing or damaged
-is read from the server again.
+sends them once. A spool is a copy and never the truth: what is missing or damaged is read from the server again.
 
     <folder>/<start>--<end>--<birth>/events        frames of whole events
                                      for-<table>   one for each table that has not read it yet
@@ -19,16 +18,16 @@ import stat
 import struct
 import uuid
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
 from tidegate.pipelines.sources.mysql_cdc.errors import SpoolDamaged
 
 LIMIT_BYTES = 2 << 30
@@ -54,13 +53,6 @@ class Spool:
     readers: tuple[str, ...]
     birth: str
     limit: int = LIMIT_BYTES
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Spool:
-        return cls(**{**values, "readers": tuple(values["readers"])})
 
     def meeting(self, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
         """Where a piece from `start` towards `goal` should end: where the stored ranges that begin at `start` lead to;
@@ -159,9 +151,9 @@ class Recording:
         """The range has been read to its end, and whole."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        others = [name for name in self._spool.readers if name != self._spool.reader]
-        for name in others:
-            (self._folder / f"{_FOR}{name}").touch()
+        for name in self._spool.readers:
+            if name != self._spool.reader:
+                (self._folder / f"{_FOR}{name}").touch()
         # A range that another reader recorded meanwhile is as good.
         with suppress(OSError):
             self._folder.rename(self._place)

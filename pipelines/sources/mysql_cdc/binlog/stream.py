@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire import checksum
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+from tidegate.pipelines.sources.mysql_cdc.binlog import checksum
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     BETWEEN_FILES,
     CHECKSUM_BYTES,
     HEADER_BYTES,
@@ -28,12 +27,13 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     LENGTH_AT,
     REFUSED,
     TYPE_AT,
+    Chunk,
     Cursor,
     Event,
     Offsets,
     unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     ChecksumMismatch,

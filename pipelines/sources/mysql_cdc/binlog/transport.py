@@ -1,4 +1,4 @@
-"""The dump connection: asks a server for its binlog and cuts what arrives into chunks of whole events.
+"""The dump connection: asks a server for its binlog, which arrives in chunks of whole events.
 
 `COM_BINLOG_DUMP` with the non-blocking flag: the server sends what it has and then says EOF, so a read is bounded.
 It is asked for checksums as the file has them, for MariaDB's own GTID events, and for ANNOTATE_ROWS events too: only
@@ -13,29 +13,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymysql
 from pymysql.connections import Connection
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES, HEADER_BYTES, Chunk
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import (
-    CHUNK_BYTES,
-    EOF,
-    MAX_PACKET,
-    Chunk,
-    PacketWalker,
-    join_packets,
-)
-from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions, received
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,
     BinlogPurged,
     BinlogRefused,
     ConnectionLost,
+    MalformedEvent,
+    code_and_text,
 )
+from tidegate.pipelines.sources.mysql_cdc.packets import EOF, ERROR, Packets
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 0x01, 0x02
@@ -47,7 +42,6 @@ _WRITE_TIMEOUT_SECONDS = 3_600
 _FATAL_ERROR_READING_BINLOG = 1236
 _NO_GRANT = frozenset({1045, 1227, 1044})
 _NO_SUCH_COLUMN = 1054
-_LEAST_RECEIVED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ def connect(server: ServerOptions) -> Connection[Any]:
     try:
         return Client(**server.connecting, read_timeout=server.read_timeout, write_timeout=server.read_timeout)
     except pymysql.err.OperationalError as error:
-        code, text = _code_and_text(error)
+        code, text = code_and_text(error)
         kind = BinlogRefused if code in _NO_GRANT else ConnectionLost
         raise kind(f"no connection to the server: {text} ({code})", where=server.where) from error
 
@@ -77,12 +71,12 @@ def facts(connection: Connection[Any]) -> ServerFacts:
             try:
                 cursor.execute(_APPLICABLE_COLLATIONS_QUERY)
             except pymysql.err.OperationalError as error:
-                if _code_and_text(error)[0] != _NO_SUCH_COLUMN:
+                if code_and_text(error)[0] != _NO_SUCH_COLUMN:
                     raise
                 cursor.execute(_COLLATIONS_QUERY)
             collations = {int(number): str(charset) for number, charset in cursor.fetchall()}
     except pymysql.err.MySQLError as error:
-        raise ConnectionLost(f"the server did not answer who it is: {_code_and_text(error)[1]}") from error
+        raise ConnectionLost(f"the server did not answer who it is: {code_and_text(error)[1]}") from error
     return ServerFacts(collations, bool(int(fold_case)))
 
 
@@ -129,67 +123,32 @@ def dump(
             used._execute_command(_COM_BINLOG_DUMP, request)
             yield from _receive(used._sock, chunk_bytes)
         except pymysql.err.MySQLError as error:
-            raise _typed(*_code_and_text(error), start) from error
+            raise _typed(error, start) from error
         except OSError as error:
             raise ConnectionLost(f"the connection to {server.where} broke: {error}", where=start) from error
-        except _ServerError as error:
-            raise _typed(error.code, error.text, start) from error
-
-
-class _ServerError(Exception):
-    """An error packet in the stream."""
-
-    def __init__(self, packet: bytes) -> None:
-        self.code = int.from_bytes(packet[1:3], "little")
-        text = packet[3:].decode(errors="replace")
-        self.text = text[6:] if text.startswith("#") else text
-        super().__init__(self.text)
 
 
 def _receive(sock: Any, chunk_bytes: int) -> Iterator[Chunk]:
     """Chunks of about `chunk_bytes`, or what there is before the stream ends."""
-    buffer = bytearray(max(chunk_bytes, _LEAST_RECEIVED) + MAX_PACKET + _LEAST_RECEIVED)
-    view = memoryview(buffer)
-    size = 0
-    while True:
-        walker = PacketWalker()
-        walker.walk(buffer, size)
-        while walker.end is None and not walker.long_event and not (walker.starts and size >= chunk_bytes):
-            size += received(sock, view[size : max(chunk_bytes, size + _LEAST_RECEIVED)])
-            walker.walk(buffer, size)
-        if walker.starts:
-            yield Chunk(bytes(view[: walker.at]), np.array(walker.starts, np.int64))
-        if walker.end is not None:
-            if walker.end[0] == EOF:
-                return
-            raise _ServerError(walker.end)
-        taken = walker.at
-        if walker.long_event:
-            yield _long_event(sock, view[taken:size], walker.long_event)
-            taken += walker.long_event
-        rest = bytes(view[taken:size])  # nothing, when the long event reached beyond the buffer
-        view[: len(rest)] = rest
-        size = len(rest)
+    packets = Packets(sock, b"", chunk_bytes)
+    for piece in packets:
+        least = int((piece.ends - piece.starts).min())
+        if least < 1 + HEADER_BYTES:
+            raise _no_event(least)
+        yield Chunk(piece.data, piece.starts + 1)
+    if packets.last.startswith(ERROR):
+        pymysql.err.raise_mysql_exception(packets.last)
+    if not packets.last.startswith(EOF):
+        raise _no_event(len(packets.last))
 
 
-def _long_event(sock: Any, begun: memoryview, wire_bytes: int) -> Chunk:
-    """An event of 16 MB or more, of which `begun` is in the buffer: its packets joined, alone in a chunk."""
-    packets = bytearray(wire_bytes)
-    size = min(len(begun), wire_bytes)
-    view = memoryview(packets)
-    view[:size] = begun[:size]
-    while size < wire_bytes:
-        size += received(sock, view[size:])
-    return Chunk(join_packets(packets), np.zeros(1, np.int64))
+def _no_event(length: int) -> MalformedEvent:
+    return MalformedEvent(f"a packet of {length} bytes holds no event", where="the dump connection")
 
 
-def _code_and_text(error: pymysql.err.MySQLError) -> tuple[int, str]:
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    return code, str(error.args[1] if len(error.args) > 1 else error)
-
-
-def _typed(code: int, text: str, start: BinlogPosition) -> BinlogError:
+def _typed(error: pymysql.err.MySQLError, start: BinlogPosition) -> BinlogError:
     """The server's error as ours."""
+    code, text = code_and_text(error)
     if code == _FATAL_ERROR_READING_BINLOG:
         return BinlogPurged(
             f"the server does not have the binlog from {start} on, by purging or because it is another server: {text}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,15 +21,14 @@ from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.database import CutRule
 from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, UnreadableKey
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from tidegate.pipelines.sources.mysql_cdc.binlog.scan import Borders, scan_borders
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import scan_gtids
 from tidegate.pipelines.sources.mysql_cdc.catalog import NoBound, Server
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
-from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
 
-Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[Borders]]
+Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[tuple[BinlogPosition, str | None]]]
 
 SESSION_STATEMENT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 """Opens the read view, under REPEATABLE READ only: READ COMMITTED ignores it silently."""
@@ -107,7 +106,7 @@ class MySqlCut:
 
     exact = False
 
-    def __init__(self, server: Server, options: ServerOptions, scan: Scan = scan_borders) -> None:
+    def __init__(self, server: Server, options: ServerOptions, scan: Scan = scan_gtids) -> None:
         self._server = server
         self._options = options
         self._scan = scan
@@ -128,12 +127,10 @@ class MySqlCut:
         cursor.execute("SELECT @@GLOBAL.gtid_executed")
         executed = GtidSet.parse((cursor.fetchone() or ("",))[0])
         end = status_position(cursor, self._server)
-        for borders in self._scan(self._options, known or BinlogPosition(end.file), end):
-            for index in range(len(borders)):
-                transaction = borders.gtid(index)
-                # One without a readable id is taken as not visible: to begin too early only costs time.
-                if transaction is None or transaction not in executed:
-                    return borders.place(index)
+        for place, transaction in self._scan(self._options, known or BinlogPosition(end.file), end):
+            # One without a readable id is taken as not visible: to begin too early only costs time.
+            if transaction is None or transaction not in executed:
+                return place
         return end
 
 
@@ -264,9 +261,6 @@ class SnapshotQuery:
 WRITE_TIMEOUT_S = 900
 """The server waits this long for a reader that writes Parquet in between."""
 
-ANSWER_TIMEOUT_S = 900.0
-"""And a reader this long for the server, which may have to look for the first row."""
-
 _BEGAN = "@tidegate_began"
 
 
@@ -321,14 +315,3 @@ def read_view(reader: Reader, cut_columns: Sequence[str]) -> Iterator[ReadView]:
         yield ReadView(connection, int(file), int(position), int(began))
     finally:
         connection._force_close()  # type: ignore[attr-defined]
-
-
-def reader(options: MysqlOptions, isolation_variable: str) -> Reader:
-    """How the chunks of a table are read. A time limit of the script's, if there is one, takes the place of ours."""
-    limits = options.snapshot
-    server = replace(
-        options.server,
-        connect_timeout=options.server.connect_timeout if limits.connect_timeout is None else limits.connect_timeout,
-        read_timeout=ANSWER_TIMEOUT_S if limits.answer_timeout is None else limits.answer_timeout,
-    )
-    return Reader(server, isolation_variable, limits.session_variables)

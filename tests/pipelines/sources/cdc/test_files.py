@@ -34,7 +34,7 @@ def found(described: SourceColumn, spark_type: str) -> tuple[FileColumn, ...] | 
         (SourceColumn("c", "decimal", "decimal(12,2)", precision=12, scale=2), "DECIMAL(12, 2)", pa.decimal128(12, 2)),
         (SourceColumn("c", "datetime", "datetime(3)"), "TIMESTAMP_NTZ", pa.timestamp("us")),
         (SourceColumn("c", "timestamp", "timestamp"), "TIMESTAMP", pa.timestamp("us", "UTC")),
-        (SourceColumn("c", "varchar", "varchar(9)"), "VARCHAR(20)", pa.string()),
+        (SourceColumn("c", "varchar", "varchar(9)"), "STRING", pa.string()),
     ],
 )
 def test_what_is_stored_as_it_comes(described: SourceColumn, declared: str, stored: pa.DataType) -> None:

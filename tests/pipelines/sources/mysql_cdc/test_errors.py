@@ -14,8 +14,8 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc import errors as snapshot
 from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, RETRY, STATE, ReadError, explain, find, resnapshot
 from tidegate.pipelines.sources.mysql_cdc import errors as binlog
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import MAX_FILE_NUMBER, offsets
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import MAX_FILE_NUMBER, offsets
 from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, ChecksumMismatch
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep, step_of
@@ -75,7 +75,7 @@ def test_a_file_number_too_great_to_order_rows_by() -> None:
 def test_a_plan_names_the_server_that_it_is_of() -> None:
     """A copy of a server that has the same log, under a server_uuid of its own, is another server."""
     at = BinlogPosition("binlog.000007", 120)
-    step = BinlogStep(BinlogRange(0, at, at), (), Birth(1, 1), (), None, at, 0, server="3e11fa47")
+    step = BinlogStep(BinlogRange(at, at), (), Birth(1, 1), (), None, at, 0, server="3e11fa47")
     again = step_of(step.to_json())
     assert again == step
     check_server(again.server, "3e11fa47", "users", "shop.users on db1:3306")

@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.options import check_options, parse
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import reader
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import Reader
 from tidegate.pipelines.sql import compile_script
 
 GOOD = {
@@ -116,17 +116,18 @@ def test_a_probe_and_an_unknown_metadata_column_are_refused() -> None:
 
 def test_session_variables_of_the_script_can_not_undo_what_exactness_needs() -> None:
     options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1,tx_isolation='READ-COMMITTED'"})
-    settings = reader(options, "tx_isolation").settings
+    reader = Reader(options.snapshot_server, "tx_isolation", options.session_variables)
+    settings = reader.settings
     assert settings.startswith("SET a=1,tx_isolation='READ-COMMITTED', tx_isolation='REPEATABLE-READ', time_zone=")
-    assert "a=1" not in repr(options) + repr(reader(options, "tx_isolation"))
+    assert "a=1" not in repr(options) + repr(reader)
 
 
 def test_time_limits_of_the_script_are_for_those_that_read_chunks() -> None:
-    usual = reader(parse(GOOD), "tx_isolation").server
+    usual = parse(GOOD).snapshot_server
     assert (usual.connect_timeout, usual.read_timeout) == (30.0, 900.0)
     given = {"jdbc.properties.connectTimeout": "1500", "jdbc.properties.socketTimeout": "5000"}
     options = parse(GOOD | given)
-    server = reader(options, "tx_isolation").server
+    server = options.snapshot_server
     assert (server.connect_timeout, server.read_timeout) == (1.5, 5.0)
     assert options.server.connect_timeout == 30.0
 

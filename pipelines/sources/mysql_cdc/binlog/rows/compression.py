@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES, Chunk, split_events
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import lenenc
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES, Chunk, split_events
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 
 _ZLIB = 0

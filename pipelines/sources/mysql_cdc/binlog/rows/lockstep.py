@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Offsets, rows_at
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Width
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, Nulls, VariableValues
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Offsets, rows_at
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 NullBytes = NDArray[np.uint8]
@@ -118,9 +118,7 @@ def locate(data: bytes, layout: RowLayout, starts: Offsets, ends: Offsets) -> Im
         empty = np.empty(0, np.int64)
         return Images(empty, empty, (), (), (), ())
     if len(steps) == 1:  # one image in each event: nothing to sort
-        (step,) = steps
-        found = (tuple(step.nulls), tuple(step.starts), tuple(step.values), tuple(step.lengths))
-        return Images(step.event, np.zeros_like(step.event), *found)
+        return steps[0]
     images_of_event = np.bincount(np.concatenate([step.event for step in steps]), minlength=len(starts))
     first_of_event = np.cumsum(images_of_event) - images_of_event
     count = int(images_of_event.sum())
@@ -140,36 +138,8 @@ def locate(data: bytes, layout: RowLayout, starts: Offsets, ends: Offsets) -> Im
     return Images(event, row, tuple(nulls), tuple(walk.starts), tuple(walk.values), tuple(walk.lengths))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One image of each event that still has one."""
-
-    event: Offsets
-    nulls: list[NullBytes]
-    starts: list[Offsets]
-    values: list[Offsets]
-    lengths: list[Offsets]
-
-
-def _steps(octets: NDArray[np.uint8], layout: RowLayout, at: Offsets, ends: Offsets) -> Iterator[_Step]:
-    event = np.arange(len(at))
-    alive = at < ends
-    if not alive.all():  # an event may hold no image at all
-        event, at, ends = event[alive], at[alive], ends[alive]
-    # Reads past the buffer are clipped: a row that runs over its event is found by its end, once the step is done.
-    while len(at):
-        step, at = _one_image_each(octets, layout, event, at)
-        if (at > ends).any():
-            raise MalformedEvent(f"a row image runs {(at - ends).max()} bytes over the end of its event")
-        yield step
-        alive = at < ends
-        if not alive.all():
-            event, at, ends = event[alive], at[alive], ends[alive]
-
-
-def _one_image_each(octets: NDArray[np.uint8], layout: RowLayout, event: Offsets, at: Offsets) -> tuple[_Step, Offsets]:
-    nulls = [octets.take(at + index, mode="clip") for index in range(layout.null_bytes)]
-    nulls[-1] &= layout.last_null_mask
+def _steps(octets: NDArray[np.uint8], layout: RowLayout, at: Offsets, ends: Offsets) -> Iterator[Images]:
+    """The first image of each event that has one, then the second of each, and so on; `row` is 0 in all."""
 
     def length_at(segment: Segment, place: Offsets) -> Offsets:
         length = octets.take(place, mode="clip").astype(np.int64)
@@ -177,8 +147,22 @@ def _one_image_each(octets: NDArray[np.uint8], layout: RowLayout, event: Offsets
             length |= octets.take(place + index, mode="clip").astype(np.int64) << (8 * index)
         return length
 
-    walk = _walk(layout, nulls, at, length_at)
-    return _Step(event, nulls, walk.starts, walk.values, walk.lengths), walk.end
+    event = np.arange(len(at))
+    while True:
+        alive = at < ends  # an event may hold no image at all
+        if not alive.all():
+            event, at, ends = event[alive], at[alive], ends[alive]
+        if not len(at):
+            return
+        # Reads past the buffer are clipped: a row that runs over its event is found by its end, once the step is done.
+        nulls = [octets.take(at + index, mode="clip") for index in range(layout.null_bytes)]
+        nulls[-1] &= layout.last_null_mask
+        walk = _walk(layout, nulls, at, length_at)
+        at = walk.end
+        if (at > ends).any():
+            raise MalformedEvent(f"a row image runs {(at - ends).max()} bytes over the end of its event")
+        places = (tuple(walk.starts), tuple(walk.values), tuple(walk.lengths))
+        yield Images(event, np.zeros_like(event), tuple(nulls), *places)
 
 
 @dataclass(frozen=True)

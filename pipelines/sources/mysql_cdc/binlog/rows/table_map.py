@@ -179,58 +179,21 @@ def lenenc(raw: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(raw[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-METADATA_BYTES = {
-    Type.TINY: 0,
-    Type.SHORT: 0,
-    Type.LONG: 0,
-    Type.LONGLONG: 0,
-    Type.INT24: 0,
-    Type.NULL: 0,
-    Type.DATE: 0,
-    Type.NEWDATE: 0,
-    Type.YEAR: 0,
-    Type.TIMESTAMP: 0,
-    Type.TIME: 0,
-    Type.DATETIME: 0,
-    Type.FLOAT: 1,
-    Type.DOUBLE: 1,
-    Type.TIMESTAMP2: 1,
-    Type.DATETIME2: 1,
-    Type.TIME2: 1,
-    Type.BLOB: 1,
-    Type.TINY_BLOB: 1,
-    Type.MEDIUM_BLOB: 1,
-    Type.LONG_BLOB: 1,
-    Type.BLOB_COMPRESSED: 1,
-    Type.JSON: 1,
-    Type.GEOMETRY: 1,
-    Type.VECTOR: 1,
-    Type.VARCHAR: 2,
-    Type.VARCHAR_COMPRESSED: 2,
-    Type.BIT: 2,
-    Type.NEWDECIMAL: 2,
-    Type.VAR_STRING: 2,
-    Type.STRING: 2,
-    Type.ENUM: 2,
-    Type.SET: 2,
-}
-NUMERIC = frozenset(
-    {
-        Type.TINY,
-        Type.SHORT,
-        Type.INT24,
-        Type.LONG,
-        Type.LONGLONG,
-        Type.YEAR,
-        Type.FLOAT,
-        Type.DOUBLE,
-        Type.NEWDECIMAL,
-    }
-)
-_BLOBS = frozenset({Type.BLOB, Type.TINY_BLOB, Type.MEDIUM_BLOB, Type.LONG_BLOB, Type.BLOB_COMPRESSED})
+BLOBS = frozenset({Type.BLOB, Type.TINY_BLOB, Type.MEDIUM_BLOB, Type.LONG_BLOB, Type.BLOB_COMPRESSED})
 _STRINGS = frozenset({Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED})
+_INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR})
+_FLOATS = frozenset({Type.FLOAT, Type.DOUBLE})
+_OLD_TIMES = frozenset({Type.TIMESTAMP, Type.TIME, Type.DATETIME})
+_TIMES = frozenset({Type.TIMESTAMP2, Type.TIME2, Type.DATETIME2})
 ENUM_OR_SET = frozenset({Type.ENUM, Type.SET})
-TEXT_OF_MYSQL = _STRINGS | _BLOBS
+
+METADATA_BYTES = {
+    **dict.fromkeys(_INTEGERS | _OLD_TIMES | {Type.NULL, Type.DATE, Type.NEWDATE}, 0),
+    **dict.fromkeys(_FLOATS | _TIMES | BLOBS | {Type.JSON, Type.GEOMETRY, Type.VECTOR}, 1),
+    **dict.fromkeys(_STRINGS | ENUM_OR_SET | {Type.BIT, Type.NEWDECIMAL}, 2),
+}
+NUMERIC = _INTEGERS | _FLOATS | {Type.NEWDECIMAL}
+TEXT_OF_MYSQL = _STRINGS | BLOBS
 TEXT_OF_MARIADB = TEXT_OF_MYSQL | {Type.GEOMETRY}
 """Which columns have a character set in the optional metadata: of MariaDB a GEOMETRY is one (binary)."""
 

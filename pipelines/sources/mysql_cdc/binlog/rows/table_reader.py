@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 
 from tidegate.pipelines.commands import then
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
-from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_PHASE, SEQ, SOURCE_FIELDS
+from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_EPOCH, LOG_PHASE, SEQ, SOURCE_FIELDS
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     FIRST_COMPRESSED,
     HEADER_BYTES,
     KIND_OF,
@@ -32,6 +26,12 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
     offsets,
     unsigned_at,
 )
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations, Decode, decoder_of, exact, width_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     MEND_DATES,
     MalformedEvent,
@@ -60,37 +60,35 @@ def spark_schema_of(table: WantedTable) -> str:
     return ", ".join([*columns, *(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items())])
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where rows come from: one entry per row but for the file. `times` are microseconds, UTC."""
-
-    log: int
-    file_number: int
-    ops: NDArray[np.int8]
-    positions: Offsets
-    rows: Offsets
-    times: Offsets
-
-
-def batch_of(schema: pa.Schema, columns: Sequence[pa.Array], origin: Origin) -> pa.RecordBatch:
-    """The table's `columns` and the source columns of `origin`, as one batch of `schema`."""
-    count = len(origin.ops)
+def batch_of(
+    schema: pa.Schema,
+    columns: Sequence[pa.Array],
+    *,
+    file_number: int,
+    ops: NDArray[np.int8],
+    positions: Offsets,
+    rows: Offsets,
+    times: Offsets,
+) -> pa.RecordBatch:
+    """The table's `columns` and the source columns, as one batch of `schema`. `ops`, `positions` in the file, `rows`
+    (numbers in the event) and `times` (microseconds, UTC) are of each row."""
+    count = len(ops)
     seq = pa.StructArray.from_arrays(
         [
             array_of(pa.int32(), np.full(count, LOG_PHASE, np.int32), None),
-            array_of(pa.int32(), np.full(count, origin.log, np.int32), None),
-            array_of(pa.int64(), np.full(count, origin.file_number, np.int64), None),
-            array_of(pa.int64(), origin.positions, None),
-            array_of(pa.int32(), origin.rows.astype(np.int32), None),
+            array_of(pa.int32(), np.full(count, LOG_EPOCH, np.int32), None),
+            array_of(pa.int64(), np.full(count, file_number, np.int64), None),
+            array_of(pa.int64(), positions, None),
+            array_of(pa.int32(), rows.astype(np.int32), None),
         ],
         fields=list(SEQ),
     )
     source = [
-        _OPS.take(pa.array(origin.ops)),
+        _OPS.take(pa.array(ops)),
         seq,
-        array_of(ARROW["_rowtime"], origin.times, None),
+        array_of(ARROW["_rowtime"], times, None),
         pa.repeat(SPLIT, count),
-        array_of(pa.int64(), offsets(origin.file_number, origin.positions, origin.rows), None),
+        array_of(pa.int64(), offsets(file_number, positions, rows), None),
     ]
     return pa.RecordBatch.from_arrays([*columns, *source], schema=schema)
 

@@ -1,14 +1,14 @@
-"""What a statement in the binlog means for the wanted tables: nothing, a truncate, other columns, or a full stop.
+"""What a statement in the binlog means for the wanted table: nothing, a truncate, other columns, or a full stop.
 
-ALTERs that leave every row and column as it was are followed, as are added and dropped columns. Any other change of a
+ALTERs that leave every row and column as it was are followed, as are added and dropped columns. Any other change of the
 wanted table rewrites rows that the binlog does not show, so it stops the reader. So does DDL whose targets are not
-wholly understood, whichever table it seems to be about, and DDL of another table that takes a wanted one's rows or
+wholly understood, whichever table it seems to be about, and DDL of another table that takes the wanted one's rows or
 name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, Statement
 
 
 class Effect(Enum):
-    """What a statement does to a wanted table."""
+    """What a statement does to the wanted table."""
 
     NONE = "none"
     TRUNCATE = "truncate"
@@ -39,10 +39,9 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """`table` is the wanted table concerned; `note` is a sentence for people about its columns."""
+    """`note`: a sentence for people about the table's columns that came or went."""
 
     effect: Effect
-    table: WantedTable | None = None
     note: str = ""
 
 
@@ -68,25 +67,25 @@ _ATTRIBUTES = frozenset(
 """TokenReader that may stand before the kind."""
 
 
-def judge(query: Query, wanted: Sequence[WantedTable], *, fold_case: bool = False, where: object = "") -> Judgement:
-    """What `query` means. `fold_case` when the server's table names know no upper case (lower_case_table_names).
+def judge(query: Query, table: WantedTable, *, fold_case: bool = False, where: object = "") -> Judgement:
+    """What `query` means for `table`. `fold_case`: the server's table names know no upper case.
 
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
     UnsupportedEvent for XA.
     """
-    judged = _Judge(query, wanted, fold_case, where)
+    judged = _Judge(query, table, fold_case, where)
     found = [*tokens(query.text, query.sql_mode)]
     on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
     # Which server it is, is not known here. A statement of which nothing is left was run, for it was logged.
     if on_mysql and on_mysql != found and judged.statement(on_mysql) != meaning:
-        raise judged.not_understood(wanted[0], found[0])
+        raise judged.not_understood(found[0])
     return meaning
 
 
 class _Judge:
-    def __init__(self, query: Query, wanted: Sequence[WantedTable], fold_case: bool, where: object) -> None:
-        self._query, self._wanted, self._where = query, wanted, where
+    def __init__(self, query: Query, table: WantedTable, fold_case: bool, where: object) -> None:
+        self._query, self._table, self._where = query, table, where
         self._fold = str.casefold if fold_case else str
 
     def statement(self, found: Sequence[Token]) -> Judgement:
@@ -103,7 +102,7 @@ class _Judge:
                 return parse(self, reader)
             except Unparsed:
                 # Such a statement may be about any table, by whatever name: none goes on.
-                raise self.not_understood(self._wanted[0], first) from None
+                raise self.not_understood(first) from None
         if first.matches("ROLLBACK"):
             return Judgement(Effect.UNDO)
         if first.matches("XA"):
@@ -119,22 +118,21 @@ class _Judge:
         return self._unknown(found)
 
     def _unknown(self, statement: Sequence[Token]) -> Judgement:
-        """A statement that is not understood, and no DDL of tables, matters only if it names a wanted table."""
-        for table in self._wanted:
-            if any(self._fold(token.text) == self._fold(table.name) for token in statement):
-                raise self.not_understood(table, statement[0])
+        """A statement that is not understood, and no DDL of tables, matters only if it names the wanted table."""
+        if any(self._fold(token.text) == self._fold(self._table.name) for token in statement):
+            raise self.not_understood(statement[0])
         return _NOTHING
 
     # --- statements about tables, by their first word; each raises Unparsed for what it does not know ---------------
 
     def _truncate(self, reader: TokenReader) -> Judgement:
         reader.accept("TABLE")
-        table = self._table(reader)
+        wanted = self._names_it(reader)
         reader.past_wait()
         if reader.accept("DROP", "REUSE"):
             reader.expect("STORAGE")
         reader.end()
-        return Judgement(Effect.TRUNCATE, table) if table else _NOTHING
+        return Judgement(Effect.TRUNCATE) if wanted else _NOTHING
 
     def _analyze(self, reader: TokenReader) -> Judgement:
         """ANALYZE TABLE reads only; MariaDB's ANALYZE UPDATE … runs the UPDATE."""
@@ -157,9 +155,11 @@ class _Judge:
             reader.end()
         elif reader.accept("TABLE", "TABLES"):
             reader.past_if()
-            for table in self._tables(reader):
-                if table:
-                    raise self._stop(table, "the table was dropped")
+            while True:
+                if self._names_it(reader):
+                    raise self._stop("the table was dropped")
+                if not reader.accept(","):
+                    break
             reader.past_wait()
             reader.accept("RESTRICT", "CASCADE")
             reader.end()
@@ -167,10 +167,10 @@ class _Judge:
             reader.past_if()
             primary = reader.name().upper() == "PRIMARY"
             reader.expect("ON")
-            table = self._table(reader)
-            if table and primary:
-                raise self._stop(table, "its primary key was dropped")
-            self._index_dropped(table)
+            if self._names_it(reader):
+                if primary:
+                    raise self._stop("its primary key was dropped")
+                self._index_dropped()
         elif not reader.matches(*_NO_TABLES):
             raise Unparsed
         return _NOTHING
@@ -182,12 +182,11 @@ class _Judge:
             raise Unparsed
         reader.past_if()
         while True:
-            old = self._table(reader)
+            old = self._names_it(reader)
             reader.past_wait()
             reader.expect("TO")
-            for table in (old, self._table(reader)):
-                if table:
-                    raise self._stop(table, "the table was renamed, or another was given its name")
+            if self._names_it(reader) or old:
+                raise self._stop("the table was renamed, or another was given its name")
             if not reader.accept(","):
                 reader.end()
                 return _NOTHING
@@ -201,9 +200,8 @@ class _Judge:
             return _NOTHING
         if reader.accept("TABLE") or (replaces and reader.accept("SEQUENCE")):
             reader.past_if()
-            table = self._table(reader)
-            if table and replaces:
-                raise self._stop(table, "the table was dropped and created anew")
+            if self._names_it(reader) and replaces:
+                raise self._stop("the table was dropped and created anew")
             self._attached(reader)
         elif reader.accept("DATABASE", "SCHEMA"):
             if replaces:
@@ -211,9 +209,8 @@ class _Judge:
         elif reader.accept("INDEX"):
             while not reader.accept("ON"):
                 reader.take()
-            table = self._table(reader)
-            if replaces:
-                self._index_dropped(table)
+            if self._names_it(reader) and replaces:
+                self._index_dropped()
         elif not reader.matches(*_NO_TABLES):
             raise Unparsed
         return _NOTHING
@@ -226,13 +223,11 @@ class _Judge:
         self._others(read_options(reader), "CREATE TABLE")
 
     def _others(self, done: Alteration, first: str) -> None:
-        """Stop for a wanted table that the definition of another one takes part of, or may."""
-        for named in done.tables:
-            if table := self._wanted_table(*named):
-                raise self._stop(table, f"{first} of another table took its rows or its name, or gave it others")
-        for table in self._wanted:
-            if any(token.names and self._fold(token.text) == self._fold(table.name) for token in done.unknown):
-                raise self.not_understood(table, first)
+        """Stop where the definition of another table takes part of the wanted one, or may."""
+        if any(self._is_it(*named) for named in done.tables):
+            raise self._stop(f"{first} of another table took its rows or its name, or gave it others")
+        if any(token.names and self._fold(token.text) == self._fold(self._table.name) for token in done.unknown):
+            raise self.not_understood(first)
 
     def _alter(self, reader: TokenReader) -> Judgement:
         ignore = False
@@ -250,41 +245,42 @@ class _Judge:
                 raise Unparsed
             return _NOTHING
         reader.past_if()
-        table = self._table(reader)
+        wanted = self._names_it(reader)
         reader.past_wait()
         done = read_alteration(reader)
-        if table is None:
+        if not wanted:
             self._others(done, "ALTER TABLE")
             return _NOTHING
         if ignore:
-            raise self._stop(table, "ALTER IGNORE may have deleted rows")
-        return self._altered(table, done)
+            raise self._stop("ALTER IGNORE may have deleted rows")
+        return self._altered(done)
 
-    def _altered(self, table: WantedTable, done: Alteration) -> Judgement:
+    def _altered(self, done: Alteration) -> Judgement:
+        table = self._table
         if done.unknown:
-            raise self._stop(table, f"ALTER TABLE … {' '.join(token.text for token in done.unknown[:3])} …")
+            raise self._stop(f"ALTER TABLE … {' '.join(token.text for token in done.unknown[:3])} …")
         if done.rewrites:
-            raise self._stop(table, done.rewrites)
+            raise self._stop(done.rewrites)
         if done.adds_cascade and not table.cascades_logged:
-            raise self._stop(table, "a foreign key was added whose cascades the binlog does not show")
+            raise self._stop("a foreign key was added whose cascades the binlog does not show")
         if done.drops_index:
-            self._index_dropped(table)
+            self._index_dropped()
         declared = {column.name.casefold(): column.name for column in table.columns}
         for name in done.added:
             if name.casefold() in declared:
-                raise self._stop(table, f"the declared column {name} was added; rows from before have its default")
+                raise self._stop(f"the declared column {name} was added; rows from before have its default")
         lost = [declared[name.casefold()] for name in done.dropped if name.casefold() in declared]
         keys = {name.casefold() for name in table.primary_key}
         for name in lost:
             if name.casefold() in keys:
-                raise self._stop(table, f"the column {name} was dropped, which is declared as its primary key")
+                raise self._stop(f"the column {name} was dropped, which is declared as its primary key")
         if not done.added and not done.dropped:
             return _NOTHING
         note = "; ".join(
             [f"column {name} was added and is not declared: passed over" for name in done.added]
             + [f"column {name} was dropped: it reads NULL from here on" for name in lost]
         )
-        return Judgement(Effect.COLUMNS, table, note)
+        return Judgement(Effect.COLUMNS, note)
 
     _parsers: ClassVar[dict[str, Callable[[_Judge, TokenReader], Judgement]]] = {
         "TRUNCATE": _truncate,
@@ -320,35 +316,27 @@ class _Judge:
 
     def _drop_database(self, reader: TokenReader, what: str) -> None:
         reader.past_if()
-        name = reader.name()
-        for table in self._wanted:
-            if self._fold(table.database) == self._fold(name):
-                raise self._stop(table, what)
+        if self._fold(reader.name()) == self._fold(self._table.database):
+            raise self._stop(what)
 
-    def _index_dropped(self, table: WantedTable | None) -> None:
-        if table and table.other_key:
+    def _index_dropped(self) -> None:
+        if self._table.other_key:
             raise self._stop(
-                table,
-                f"an index was dropped, and the declared key ({', '.join(table.primary_key)}) is not its primary key:"
-                " without a unique index over it two rows may have had one key",
+                f"an index was dropped, and the declared key ({', '.join(self._table.primary_key)}) is not its primary"
+                " key: without a unique index over it two rows may have had one key"
             )
 
-    def _tables(self, reader: TokenReader) -> Iterator[WantedTable | None]:
-        yield self._table(reader)
-        while reader.accept(","):
-            yield self._table(reader)
+    def _names_it(self, reader: TokenReader) -> bool:
+        """Whether the table that is named next is the wanted one."""
+        return self._is_it(*reader.table())
 
-    def _table(self, reader: TokenReader) -> WantedTable | None:
-        """The wanted table that is named next; None for any other."""
-        return self._wanted_table(*reader.table())
-
-    def _wanted_table(self, database: str | None, name: str) -> WantedTable | None:
+    def _is_it(self, database: str | None, name: str) -> bool:
         named = self._fold(database or self._query.database), self._fold(name)
-        return next((t for t in self._wanted if (self._fold(t.database), self._fold(t.name)) == named), None)
+        return named == (self._fold(self._table.database), self._fold(self._table.name))
 
-    def not_understood(self, table: WantedTable, first: Token | str) -> SchemaChanged:
+    def not_understood(self, first: Token | str) -> SchemaChanged:
         text = first if isinstance(first, str) else first.text.upper()
-        return self._stop(table, f"a statement that is not understood: {text} …")
+        return self._stop(f"a statement that is not understood: {text} …")
 
     def _logged_as_text(self, first: str) -> StatementEvent:
         return StatementEvent(
@@ -358,5 +346,5 @@ class _Judge:
             next_command=FRESH,
         )
 
-    def _stop(self, table: WantedTable, what: str) -> SchemaChanged:
-        return SchemaChanged(f"{table} cannot be followed further: {what}", where=self._where, next_command=FRESH)
+    def _stop(self, what: str) -> SchemaChanged:
+        return SchemaChanged(f"{self._table} cannot be followed further: {what}", where=self._where, next_command=FRESH)

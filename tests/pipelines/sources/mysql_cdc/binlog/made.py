@@ -5,17 +5,21 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-import numpy as np
-
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, Chunk, Event, split_events
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import HEADER_BYTES, Event
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FILE = "binlog.000007"
 START = BinlogPosition(FILE)
 COLLATIONS = {45: "utf8mb4", 46: "utf8mb4", 255: "utf8mb4", 224: "utf8mb4", 63: "binary", 8: "latin1", 28: "gbk"}
 TABLE = WantedTable("d", "t", (SourceColumn("id", "int", "int(11)"),), ("id",))
+
+
+def whole(data: bytes) -> Chunk:
+    """Events, with nothing after them, in one chunk."""
+    starts, end = split_events(data)
+    assert end == len(data)
+    return Chunk(data, starts)
 
 
 class Log:
@@ -81,9 +85,7 @@ class Log:
 
     def chunk(self) -> Chunk:
         """All of it, in one chunk."""
-        starts, end = split_events(self.data)
-        assert end == len(self.data)
-        return Chunk(self.data, np.asarray(starts))
+        return whole(self.data)
 
 
 def _table_id(number: int) -> bytes:

@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from tests.conftest import Database
-from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import OnChange
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import CHUNK_BYTES
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
@@ -59,11 +58,10 @@ def read(
     start: BinlogPosition,
     end: BinlogPosition | None = None,
     chunk_bytes: int = CHUNK_BYTES,
-    on_change: OnChange | None = None,
 ) -> pa.Table:
     """The changes of `table` since `start`."""
-    span = BinlogRange(0, start, end or position(database))
-    batches = read_range(server_of(database), span, table, chunk_bytes=chunk_bytes, on_change=on_change)
+    span = BinlogRange(start, end or position(database))
+    batches = read_range(server_of(database), span, table, chunk_bytes=chunk_bytes)
     return pa.Table.from_batches(list(batches), schema_of(table))
 
 

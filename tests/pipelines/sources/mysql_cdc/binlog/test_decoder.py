@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log
+from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, START, TABLE, Log, whole
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, PASSED_OVER, REFUSED, Chunk, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import ARTIFICIAL, PASSED_OVER, REFUSED, Event
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file, split_events
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
     BinlogError,
@@ -36,8 +35,8 @@ from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 def decode(
     *chunks: Chunk, table: WantedTable = TABLE, start: BinlogPosition = START, end: BinlogPosition | None = None
 ) -> list[dict[str, Any]]:
-    decoder = Decoder([table], COLLATIONS, log=3, start=start, end=end)
-    batches = [batch for chunk in chunks for _, batch in decoder.feed(chunk)]
+    decoder = Decoder(table, COLLATIONS, start=start, end=end)
+    batches = [batch for chunk in chunks for batch in decoder.feed(chunk)]
     return pa.Table.from_batches(batches, schema_of(table)).to_pylist()
 
 
@@ -57,7 +56,7 @@ def test_a_row_says_where_and_when_it_came_from() -> None:
     log.xid()
     first, second = decode(log.chunk())
     assert (first["_op"], first["id"], second["id"]) == ("c", 41, 42)
-    assert first["_seq"] == {"phase": 1, "log": 3, "file": 7, "position": before, "row": 0}
+    assert first["_seq"] == {"phase": 1, "log": 0, "file": 7, "position": before, "row": 0}
     assert second["_seq"] == {**first["_seq"], "row": 1}
     assert first["_rowtime"].timestamp() == 1_700_000_123
     assert first["_split"] == "binlog"
@@ -199,7 +198,7 @@ def test_a_truncate_is_a_row_in_its_place() -> None:
     log.transaction(2)
     rows = decode(log.chunk())
     assert [(row["_op"], row["id"]) for row in rows] == [("c", 1), ("t", None), ("c", 2)]
-    assert rows[1]["_seq"] == {"phase": 1, "log": 3, "file": 7, "position": place, "row": 0}
+    assert rows[1]["_seq"] == {"phase": 1, "log": 0, "file": 7, "position": place, "row": 0}
     assert rows[1]["_rowtime"].timestamp() == 1_700_000_050
     assert [row["_offset"] for row in rows] == sorted(row["_offset"] for row in rows)
 
@@ -325,8 +324,7 @@ def test_a_dump_begins_with_two_events_that_are_in_no_file(with_checksum: bool) 
     again[13:17] = bytes(4)
     again[-4:] = struct.pack("<I", crc32(again[:-4]))
     wire = artificial + bytes(again) + data[begun - 4 :]
-    starts, _ = split_events(wire)
-    rows = decode(Chunk(wire, starts), start=BinlogPosition("binlog.000012", begun))
+    rows = decode(whole(wire), start=BinlogPosition("binlog.000012", begun))
     assert [row["id"] for row in rows] == [2]
     assert rows[0]["_seq"]["file"] == 12
     assert begun < rows[0]["_seq"]["position"] < position
@@ -337,8 +335,8 @@ def test_a_range_ends_at_a_border() -> None:
     log.transaction(1)
     border = BinlogPosition(FILE, log.position)
     log.transaction(2)
-    decoder = Decoder([TABLE], COLLATIONS, log=0, start=START, end=border)
-    rows = [row for _, batch in decoder.feed(log.chunk()) for row in batch.to_pylist()]
+    decoder = Decoder(TABLE, COLLATIONS, start=START, end=border)
+    rows = [row for batch in decoder.feed(log.chunk()) for row in batch.to_pylist()]
     assert [row["id"] for row in rows] == [1]
     assert decoder.done
     assert decoder.place == border
@@ -348,8 +346,8 @@ def test_a_range_ends_where_the_next_file_begins() -> None:
     first = Log()
     first.transaction(1)
     rotate(first, b"binlog.000008")
-    decoder = Decoder([TABLE], COLLATIONS, log=0, start=START, end=BinlogPosition("binlog.000008"))
-    assert sum(batch.num_rows for _, batch in decoder.feed(first.chunk())) == 1
+    decoder = Decoder(TABLE, COLLATIONS, start=START, end=BinlogPosition("binlog.000008"))
+    assert sum(batch.num_rows for batch in decoder.feed(first.chunk())) == 1
     assert decoder.done
 
 
@@ -409,8 +407,7 @@ def test_positions_beyond_4_gb() -> None:
     begun = len(log.data)
     for number in range(30):
         log.transaction(number)
-    starts, _ = split_events(log.data, begun)
-    rows = decode(Chunk(log.data, starts), start=BinlogPosition(FILE, place))
+    rows = decode(whole(log.data[begun:]), start=BinlogPosition(FILE, place))
     positions = [row["_seq"]["position"] for row in rows]
     assert positions == sorted(positions)
     assert positions[-1] > 2**32
@@ -468,9 +465,9 @@ def test_mysql_json_is_text() -> None:
 
 def test_a_compressed_transaction_of_mysql_8() -> None:
     """The whole file, as MySQL 8.0.28 wrote it. Its TABLE_MAP has no names, which were off: the reader says so."""
-    chunks = list(read_file(FIXTURES / "mysql-8.0.28-compressed-transaction.bin"))
-    assert decode(*chunks) == []  # another table's
+    chunk = whole((FIXTURES / "mysql-8.0.28-compressed-transaction.bin").read_bytes()[4:])
+    assert decode(chunk) == []  # another table's
     movies = WantedTable("demo", "movies", (SourceColumn("id", "int", "int"),), ())
     with pytest.raises(UnsupportedEvent, match="binlog_row_metadata = 'FULL'") as caught:
-        decode(*chunks, table=movies)
+        decode(chunk, table=movies)
     assert caught.value.where.startswith(f"{FILE}:236")

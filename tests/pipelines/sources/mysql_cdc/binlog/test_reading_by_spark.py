@@ -5,11 +5,10 @@ A long transaction is read in memory that does not depend on it: 400,000 rows, i
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import subprocess
 import sys
-from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -36,7 +35,7 @@ def test_ranges_are_partitions_and_rows_are_those_of_the_reader(spark: SparkSess
             "FLUSH BINARY LOGS",
         )
     database.execute("TRUNCATE TABLE t")
-    span = BinlogRange(0, start, position(database))
+    span = BinlogRange(start, position(database))
     pieces = split_by_file(span, [name for name, *_ in database.execute("SHOW BINARY LOGS")])
     rows = read_binlog(spark, server_of(database), pieces, table)
     assert rows.rdd.getNumPartitions() == len(pieces) == 4
@@ -54,7 +53,7 @@ def test_an_error_keeps_its_type_its_place_and_what_to_do(spark: SparkSession, d
     table = wanted(database, "t")
     start = position(database)
     database.execute("INSERT INTO t VALUES (1)", "ALTER TABLE t MODIFY id BIGINT")
-    rows = read_binlog(spark, server_of(database), [BinlogRange(0, start, position(database))], table)
+    rows = read_binlog(spark, server_of(database), [BinlogRange(start, position(database))], table)
     with pytest.raises(PySparkException) as caught:
         rows.collect()
     error = find(caught.value)
@@ -73,16 +72,13 @@ def test_no_ranges_no_rows(spark: SparkSession, database: Database) -> None:
 
 ROWS = 5_000_000 if os.environ.get("TIDEGATE_SOAK") else 400_000
 READ = """
-import json, sys
+import pickle, sys
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogRange, WantedTable
-from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tests.memory import peak_rss
 
-server, spans, table = json.load(sys.stdin)
+server, spans, table = pickle.load(sys.stdin.buffer)
 for span in spans:
-    batches = read_range(ServerOptions(**server), BinlogRange.from_json(span), WantedTable.from_json(table))
-    sizes = [batch.num_rows for batch in batches]
+    sizes = [batch.num_rows for batch in read_range(server, span, table)]
     print(sum(sizes), max(sizes), peak_rss(), flush=True)
 """
 
@@ -96,12 +92,12 @@ def test_a_long_transaction_takes_no_more_memory_than_a_short_one(database: Data
     for first, last in ((1, ROWS // 4), (ROWS // 4 + 1, ROWS // 4 + ROWS)):
         database.execute(f"INSERT INTO a SELECT seq, NOW(6), seq, REPEAT(MD5(seq), 6) FROM seq_{first}_to_{last}")
         places.append(position(database))
-    spans = [BinlogRange(0, start, end).to_json() for start, end in pairwise(places)]
-    given = json.dumps([asdict(server_of(database)), spans, wanted(database, "a").to_json()])
+    spans = [BinlogRange(start, end) for start, end in pairwise(places)]
+    given = pickle.dumps([server_of(database), spans, wanted(database, "a")])
     done = subprocess.run(
-        [sys.executable, "-c", READ], input=given, capture_output=True, text=True, check=False, env=dict(os.environ)
+        [sys.executable, "-c", READ], input=given, capture_output=True, check=False, env=dict(os.environ)
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr.decode()
     short, long = (list(map(int, line.split())) for line in done.stdout.splitlines())
     print(f"{long[0]:,} rows: peak RSS {long[2] >> 20:,} MiB, {short[0]:,} rows: {short[2] >> 20:,} MiB")
     assert (short[0], long[0]) == (ROWS // 4, ROWS)

@@ -11,15 +11,16 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import RECORDED
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import (
-    Borders,
     borders_of,
     commit_time,
+    gtid_of,
     scan_borders,
+    scan_gtids,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
+from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream
 
 
 @pytest.fixture
@@ -40,12 +41,11 @@ def start(database: Database) -> BinlogPosition:
 
 def test_borders_are_where_the_server_begins_transactions(database: Database, start: BinlogPosition) -> None:
     found = [
-        (borders.place(index), borders.gtid(index))
-        for borders in scan_borders(server_of(database), start)
-        for index in range(len(borders))
+        borders.place(index) for borders in scan_borders(server_of(database), start) for index in range(len(borders))
     ]
-    assert found == gtid_events(database, start)
+    assert found == [place for place, _ in gtid_events(database, start)]
     assert len(found) == 3
+    assert list(scan_gtids(server_of(database), start, found[2])) == [(place, None) for place in found[:2]]
 
 
 def test_borders_before_an_end(database: Database, start: BinlogPosition) -> None:
@@ -65,8 +65,9 @@ def test_commit_times(database: Database, start: BinlogPosition) -> None:
     assert commit_time(server, start, position(database)) == 1_700_000_002_000_000
 
 
-def scanned(log: Log) -> list[Borders]:
-    return [borders_of(events) for events in EventStream(START).feed(log.chunk()) if len(events) > 1]
+def scanned(log: Log) -> Events:
+    (found,) = [events for events in EventStream(START).feed(log.chunk()) if len(events) > 1]
+    return found
 
 
 def test_gtids_of_mysql() -> None:
@@ -78,8 +79,9 @@ def test_gtids_of_mysql() -> None:
         (Event.GTID, "gtid_mysql_5_7"),
     ):
         log.add(kind, RECORDED[name], time=1_600_000_000)
-    (borders,) = scanned(log)
-    assert [borders.gtid(index) for index in range(4)] == [
+    events = scanned(log)
+    borders = borders_of(events)
+    assert [gtid_of(events, index) for index in range(4)] == [
         "5ccc1033-44a8-11ea-bd59-0242ac190003:119",
         None,
         "5aa72a7f-44a8-11ea-947f-0242ac190002:258",
@@ -99,6 +101,4 @@ def test_a_gtid_at_the_very_end_of_a_chunk() -> None:
     log = Log(checksums=False)
     log.xid()
     log.add(Event.MARIADB_GTID, struct.pack("<QI", 7, 3))
-    (borders,) = scanned(log)
-    assert borders.gtid(0) == "3-1-7"
-    assert np.array_equal(borders.positions, [log.position - 31])
+    assert np.array_equal(borders_of(scanned(log)).positions, [log.position - 31])

@@ -32,7 +32,7 @@ def spool_of(folder: Path, reader: str, readers: tuple[str, ...] = TABLES, birth
 def kept(spool: Spool, *ends: int) -> None:
     """Ranges between the ends, recorded by the spool's reader, without an event."""
     for start, end in pairwise(ends):
-        with spool.recording(BinlogRange(0, at(start), at(end))) as recording:
+        with spool.recording(BinlogRange(at(start), at(end))) as recording:
             assert list(recording.through([])) == []
             recording.finish()
 
@@ -68,7 +68,7 @@ def test_a_range_goes_when_the_last_reader_has_left_it(tmp_path: Path) -> None:
 
 
 def _span(start: int, end: int) -> BinlogRange:
-    return BinlogRange(0, at(start), at(end))
+    return BinlogRange(at(start), at(end))
 
 
 def test_an_unfinished_recording_leaves_nothing(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_oldest_ranges_go_beyond_the_limit(database: Database, tmp_path: Pat
     for number in (1, 2, 3):
         database.execute(f"INSERT INTO a VALUES ({number}, REPEAT('x', 100000))")
         end = position(database)
-        _read(database, table, BinlogRange(0, start, end), replace(spool, limit=250_000))
+        _read(database, table, BinlogRange(start, end), replace(spool, limit=250_000))
         start = end
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -107,7 +107,7 @@ def test_the_second_table_gets_the_same_rows_and_the_server_sends_them_once(data
             f"INSERT INTO {table} SELECT seq, REPEAT('{table}', 400) FROM seq_1_to_20000",
             f"INSERT INTO {table} VALUES (0, REPEAT('{table}', 17000000))",  # an event of several packets
         )
-    span = BinlogRange(0, start, position(database))
+    span = BinlogRange(start, position(database))
     before = _sent(database)
     first = _read(database, wanted(database, "a"), span, spool_of(tmp_path, "a", ("a", "b")))
     size = _sent(database) - before
@@ -134,7 +134,7 @@ def test_a_spool_that_rotted_is_found_out_and_read_anew(database: Database, tmp_
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, s LONGTEXT)")
     start = position(database)
     database.execute("INSERT INTO a VALUES (1, REPEAT('x', 1000))")
-    span, table = BinlogRange(0, start, position(database)), wanted(database, "a")
+    span, table = BinlogRange(start, position(database)), wanted(database, "a")
     spool = spool_of(tmp_path, "a")
     _read(database, table, span, spool)
     events = spool.place(span) / "events"
@@ -159,7 +159,7 @@ def test_a_read_that_is_cut_off_is_not_taken_for_whole(
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, s LONGTEXT)")
     start = position(database)
     database.execute("INSERT INTO a SELECT seq, REPEAT('x', 1000) FROM seq_1_to_2000")
-    span, table = BinlogRange(0, start, position(database)), wanted(database, "a")
+    span, table = BinlogRange(start, position(database)), wanted(database, "a")
     whole = reading.dump
 
     def cut_off(*args: object, **more: object) -> object:

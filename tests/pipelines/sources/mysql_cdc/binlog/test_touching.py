@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log
+from tests.pipelines.sources.mysql_cdc.binlog.made import FILE, START, Log, whole
 from tests.pipelines.sources.mysql_cdc.binlog.recording import gtid_events, position, server_of
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Chunk, Event
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import PieceEnd, Running, TableName, end_of_piece, touching
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import EventStream
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Event
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, split_events
 
 T = TableName("d", "t")
 FAR = BinlogPosition("binlog.000009")
@@ -72,12 +70,10 @@ def test_a_transaction_that_several_tables_share_counts_the_events_of_its_own() 
 def test_a_transaction_may_reach_over_chunks(every: int) -> None:
     log = Log()
     begins = [transaction(log, name, number) for number, name in enumerate((b"u", b"t", b"u", b"t"), 1)]
-    starts, _ = split_events(log.data)
-    cuts = [*starts[::every], len(log.data)]
+    cuts = [*log.chunk().starts[::every], len(log.data)]
     chunks = []
     for first, last in pairwise(cuts):
-        data = log.data[first:last]
-        chunks.append(Chunk(data, np.asarray(split_events(data)[0])))
+        chunks.append(whole(log.data[first:last]))
     sums: dict[int, int] = {}
     for place, events in found(chunks):
         sums[place] = sums.get(place, 0) + events

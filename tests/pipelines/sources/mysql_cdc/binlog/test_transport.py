@@ -105,7 +105,7 @@ def test_a_killed_connection(database: Database, table: WantedTable) -> None:
     with pytest.raises(ConnectionLost) as caught:
         killed(database, dump(server_of(database), start, chunk_bytes=1))
     assert caught.value.where == str(start)
-    span = BinlogRange(0, start, position(database))
+    span = BinlogRange(start, position(database))
     batches = read_range(server_of(database), span, table, chunk_bytes=1)
     with pytest.raises(ConnectionLost) as caught:
         killed(database, batches)
@@ -116,7 +116,7 @@ def test_a_killed_connection(database: Database, table: WantedTable) -> None:
 def test_two_readers_at_once_do_not_disturb_each_other(database: Database, table: WantedTable) -> None:
     start = position(database)
     database.execute("INSERT INTO t SELECT seq, '' FROM seq_1_to_5000")
-    span = BinlogRange(0, start, position(database))
+    span = BinlogRange(start, position(database))
     readers = [read_range(server_of(database), span, table, chunk_bytes=1_000) for _ in range(3)]
     counts = [0, 0, 0]
     while any(batches := [next(reader, None) for reader in readers]):

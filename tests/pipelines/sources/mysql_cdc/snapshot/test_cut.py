@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -43,23 +42,6 @@ def test_a_text_that_is_no_set() -> None:
         GtidSet.parse("0-1-42")
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What a scan finds, as binlog.scan.Borders has it."""
-
-    file: str
-    found: Sequence[tuple[int, str | None]]
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def place(self, index: int) -> BinlogPosition:
-        return BinlogPosition(self.file, self.found[index][0])
-
-    def gtid(self, index: int) -> str | None:
-        return self.found[index][1]
-
-
 class Answers:
     """A cursor that knows two questions."""
 
@@ -75,20 +57,26 @@ class Answers:
         return (self.executed,) if "gtid_executed" in self.asked[-1] else self.status
 
 
-def rule(log: Sequence[Piece], scanned: list[BinlogPosition]) -> MySqlCut:
-    def scan(_: ServerOptions, start: BinlogPosition, end: BinlogPosition) -> Iterator[Any]:
+Log = Sequence[tuple[str, int, str | None]]
+"""Where a transaction begins (file, position), and its name."""
+
+
+def rule(log: Log, scanned: list[BinlogPosition]) -> MySqlCut:
+    def scan(
+        _: ServerOptions, start: BinlogPosition, end: BinlogPosition
+    ) -> Iterator[tuple[BinlogPosition, str | None]]:
         scanned.append(start)
-        for piece in log:
-            whole = Piece(piece.file, piece.found)
-            inside = [n for n in range(len(whole)) if start.order <= whole.place(n).order < end.order]
-            yield Piece(piece.file, [piece.found[n] for n in inside])
+        for file, position, gtid in log:
+            place = BinlogPosition(file, position)
+            if start.order <= place.order < end.order:
+                yield place, gtid
 
     return MySqlCut(SERVER, OPTIONS, scan)
 
 
-LOG = [
-    Piece("b.000001", [(150, f"{ONE}:1"), (300, f"{ONE}:2")]),
-    Piece("b.000002", [(150, f"{ONE}:3"), (300, f"{TWO}:1"), (450, f"{ONE}:4")]),
+LOG: Log = [
+    *(("b.000001", 150, f"{ONE}:1"), ("b.000001", 300, f"{ONE}:2")),
+    *(("b.000002", 150, f"{ONE}:3"), ("b.000002", 300, f"{TWO}:1"), ("b.000002", 450, f"{ONE}:4")),
 ]
 
 
@@ -122,7 +110,7 @@ def test_mysql_looks_on_from_the_start_of_the_snapshot() -> None:
 
 
 def test_mysql_takes_a_transaction_without_a_readable_id_as_not_visible() -> None:
-    log = [Piece("b.000001", [(150, f"{ONE}:1"), (300, None), (450, f"{ONE}:2")])]
+    log = [("b.000001", 150, f"{ONE}:1"), ("b.000001", 300, None), ("b.000001", 450, f"{ONE}:2")]
     answers: Any = Answers(f"{ONE}:1-2", ("b.000001", 600))
     assert str(rule(log, []).start(answers)) == "b.000001:300"
 
@@ -136,7 +124,7 @@ def test_mysql_cuts_are_bounds() -> None:
 
 @given(st.lists(st.booleans(), max_size=12))
 def test_mysql_never_passes_an_invisible_transaction(visible: list[bool]) -> None:
-    log = [Piece("b.000001", [(100 * n, f"{ONE}:{n}") for n in range(1, len(visible) + 1)])]
+    log = [("b.000001", 100 * n, f"{ONE}:{n}") for n in range(1, len(visible) + 1)]
     executed = ",".join(f"{ONE}:{n}" for n, seen in enumerate(visible, 1) if seen)
     found = rule(log, []).start(Answers(executed, ("b.000001", 9999)))  # type: ignore[arg-type]
     first = next((n for n, seen in enumerate(visible, 1) if not seen), None)

@@ -33,8 +33,8 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
     decompress_column,
     to_utf8,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, array_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import VariableValues, binary_rows
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import BLOBS, MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
@@ -73,18 +73,7 @@ _WITH_FRACTION = {
     Type.DATETIME2: DATETIME_BYTES,
     Type.TIME2: TIME_BYTES,
 }
-_LENGTH_IN_METADATA = frozenset(
-    {
-        Type.BLOB,
-        Type.TINY_BLOB,
-        Type.MEDIUM_BLOB,
-        Type.LONG_BLOB,
-        Type.BLOB_COMPRESSED,
-        Type.JSON,
-        Type.GEOMETRY,
-        Type.VECTOR,
-    }
-)
+_LENGTH_IN_METADATA = BLOBS | {Type.JSON, Type.GEOMETRY, Type.VECTOR}
 _SHORT_STRING = 255
 _OLD = {Type.TIMESTAMP: "TIMESTAMP", Type.TIME: "TIME", Type.DATETIME: "DATETIME", Type.DECIMAL: "DECIMAL"}
 
@@ -97,7 +86,7 @@ def width_of(column: MapColumn, table: str, where: object = "") -> Width:
     if kind in _WITH_FRACTION:
         return Width(_WITH_FRACTION[kind] + fraction_bytes(column.metadata[0]))
     if kind == Type.NEWDECIMAL:
-        return Width(decimal_shape(column).width)
+        return Width(DecimalShape(*column.metadata).width)
     if kind == Type.BIT:
         bits, whole_bytes = column.metadata
         return Width(whole_bytes + (bits > 0))
@@ -113,11 +102,6 @@ def width_of(column: MapColumn, table: str, where: object = "") -> Width:
             next_command=f"ALTER TABLE {table} FORCE   (on the server: rewrites it in today's format)",
         )
     return Width(length_bytes=1 if column.max_bytes <= _SHORT_STRING else 2)
-
-
-def decimal_shape(column: MapColumn) -> DecimalShape:
-    """Precision and scale of a DECIMAL column."""
-    return DecimalShape(column.metadata[0], column.metadata[1])
 
 
 Collations = Mapping[int, str]
@@ -208,10 +192,10 @@ def _simple_decoder(column: MapColumn, known: SourceColumn, collations: Collatio
     if kind == Type.TIME2:
         return partial(temporal.decode_time, digits=column.metadata[0])
     if kind == Type.NEWDECIMAL:
-        shape = decimal_shape(column)
+        shape = DecimalShape(*column.metadata)
         return partial(decode_decimal if shape.precision <= MAX_DECIMAL_DIGITS else decode_wide_decimal, shape=shape)
     if kind == Type.BIT:
-        return numbers.decode_boolean if known.precision == 1 else numbers.decode_bits
+        return numbers.decode_boolean if known.precision == 1 else binary_rows  # the most significant byte first
     if kind in (Type.ENUM, Type.SET):
         charset = _charset(column, known, collations, where)
         members = [decode_text(charset, raw, known.name, where) for raw in column.members]
@@ -254,7 +238,7 @@ def _unpacked(column: MapColumn) -> Callable[[VariableValues], pa.Array]:
 def _padded_binary(values: VariableValues, width: int) -> pa.Array:
     if values.nulls is None and (values.lengths == width).all():
         return values.binary()
-    return numbers.decode_bits(values.padded(width))
+    return binary_rows(values.padded(width))
 
 
 def _charset(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> str:
@@ -265,16 +249,3 @@ def _charset(column: MapColumn, known: SourceColumn, collations: Collations, whe
         where=where,
         next_command="SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS   (on the server)",
     )
-
-
-__all__ = [
-    "Collations",
-    "Decode",
-    "FixedValues",
-    "VariableValues",
-    "Width",
-    "array_of",
-    "decoder_of",
-    "exact",
-    "width_of",
-]

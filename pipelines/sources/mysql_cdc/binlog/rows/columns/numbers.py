@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, binary_rows, text_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Bytes2D, big_endian, little_endian, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Bytes2D, big_endian, little_endian, unsigned_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, text_of
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
 
 _FIRST_YEAR = 1900
@@ -137,11 +137,6 @@ def _digits(numbers: NDArray[np.int64], size: int) -> Bytes2D:
 def decode_boolean(values: FixedValues) -> pa.Array:
     """BIT(1)."""
     return pa.array(values.rows[:, 0] & 1 == 1, mask=values.nulls)
-
-
-def decode_bits(values: FixedValues) -> pa.Array:
-    """BIT(n) as its bytes, the most significant first."""
-    return binary_rows(values)
 
 
 def decode_enum(values: FixedValues, members: Sequence[str], column: str) -> pa.Array:

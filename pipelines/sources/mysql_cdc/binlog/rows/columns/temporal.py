@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Bytes2D, big_endian, little_endian
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, array_of, merged, text_of
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Bytes2D, big_endian, little_endian
 
 _SECOND = 1_000_000
 _FRACTION_UNITS = (0, 10_000, 100, 1)

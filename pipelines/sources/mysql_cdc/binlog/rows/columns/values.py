@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import Bytes2D, Offsets, rows_at
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import Bytes2D, Offsets, rows_at
 
 Nulls = NDArray[np.bool_] | None
 """True where the value is NULL; None when no value is."""
@@ -64,28 +64,29 @@ class VariableValues:
         return FixedValues(rows, self.nulls)
 
 
+def _validity(nulls: Nulls) -> pa.Buffer | None:
+    return None if nulls is None else pa.array(~nulls).buffers()[1]
+
+
 def array_of(kind: pa.DataType, values: NDArray[np.generic], nulls: Nulls) -> pa.Array:
     """An Arrow array of a fixed-width type over `values`, whose bits are already those of `kind`."""
-    validity = None if nulls is None else pa.array(~nulls).buffers()[1]
-    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(kind, len(values), [_validity(nulls), pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def binary_rows(values: FixedValues) -> pa.Array:
     """Each row of bytes as one binary value."""
     count, width = values.rows.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    validity = None if values.nulls is None else pa.array(~values.nulls).buffers()[1]
     data = pa.py_buffer(np.ascontiguousarray(values.rows))
-    return pa.Array.from_buffers(pa.binary(), count, [validity, pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(pa.binary(), count, [_validity(values.nulls), pa.py_buffer(offsets), data])
 
 
 def text_of(characters: Bytes2D, shown: NDArray[np.bool_], nulls: Nulls) -> pa.Array:
     """A string array of ASCII: of each row of `characters` those that `shown` marks."""
     offsets = np.zeros(len(characters) + 1, np.int32)
     np.cumsum(shown.sum(axis=1), out=offsets[1:])
-    validity = None if nulls is None else pa.array(~nulls).buffers()[1]
     data = pa.py_buffer(np.ascontiguousarray(characters[shown]))
-    return pa.Array.from_buffers(pa.string(), len(characters), [validity, pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(pa.string(), len(characters), [_validity(nulls), pa.py_buffer(offsets), data])
 
 
 def merged(nulls: Nulls, also: NDArray[np.bool_]) -> Nulls:

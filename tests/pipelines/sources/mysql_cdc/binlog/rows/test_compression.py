@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS
+from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, Log, whole
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
+    CHECKSUM_BYTES,
+    HEADER_BYTES,
+    Chunk,
+    Event,
+    unsigned_at,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows, decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, parse
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import TableReader
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import CHECKSUM_BYTES, HEADER_BYTES, Event, unsigned_at
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.framing import Chunk, read_file
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
@@ -22,7 +28,7 @@ NAMES = ["id", "title", "year", "country", "genre", "cast", "director", "music",
 
 
 def payload() -> bytes:
-    (chunk,) = read_file(FIXTURES / "mysql-8.0.28-compressed-transaction.bin")
+    chunk = whole((FIXTURES / "mysql-8.0.28-compressed-transaction.bin").read_bytes()[4:])
     start, end = events(chunk)[Event.TRANSACTION_PAYLOAD]
     return chunk.data[start + HEADER_BYTES : end - CHECKSUM_BYTES]
 
@@ -75,6 +81,13 @@ def test_a_broken_payload_is_an_error() -> None:
 def test_a_payload_cut_short_is_an_error() -> None:
     with pytest.raises(MalformedEvent):
         list(decompress_transaction(payload()[:-20]))
+
+
+def test_an_event_shorter_than_its_header_is_an_error() -> None:
+    log = Log()
+    log.data += struct.pack("<IBIIIH", 0, 2, 1, 18, 0, 0)
+    with pytest.raises(MalformedEvent, match="18 bytes long"):
+        log.chunk()
 
 
 def test_an_unknown_method_is_an_error() -> None:

@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
     decompress_column,
     to_utf8,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, binary_rows
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
@@ -185,7 +185,7 @@ def test_times(raw: str, digits: int, expected: str) -> None:
 
 def test_bits() -> None:
     assert numbers.decode_boolean(fixed("01", "00", None)).to_pylist() == [True, False, None]
-    assert numbers.decode_bits(fixed("0105", None)).to_pylist() == [b"\x01\x05", None]
+    assert binary_rows(fixed("0105", None)).to_pylist() == [b"\x01\x05", None]
 
 
 def test_enums() -> None:

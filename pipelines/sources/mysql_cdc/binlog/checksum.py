@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.wire.events import (
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     CHECKSUM_BYTES,
     FLAGS_AT,
     IN_USE,

@@ -1,1 +1,0 @@
-"""Bytes of a binlog as whole, checked events, each with its place."""
