@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -48,7 +48,7 @@ MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
 
 
-class DeltaSource:
+class DeltaSource(Source):
     """One Delta table."""
 
     asks_rows = False
@@ -104,8 +104,6 @@ class DeltaSource:
             columns = self._columns(self._log.schema(latest))
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
             return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
-        if SPLIT in request.blocked:
-            return Planned()
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"] or latest < start:
             raise self._another(start)
@@ -254,13 +252,6 @@ class DeltaSource:
                 "delta.deletedFileRetentionDuration longer than the time between two runs",
             ),
         )
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits, from the flip on."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _timestamp(self, version: int) -> int | None:
         """When `version` was committed; None if its entry in the log is gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -49,7 +49,7 @@ MAX_STEP_BYTES = 2 << 30
 SAMPLE_BYTES = 1 << 16
 
 
-class FilesystemSource:
+class FilesystemSource(Source):
     """One folder."""
 
     asks_rows = False
@@ -82,8 +82,6 @@ class FilesystemSource:
         return {"files": len(self._catalog), "waiting": waiting}
 
     def plan(self, request: PlanRequest) -> Planned:
-        if SPLIT in request.blocked:
-            return Planned()
         first_ends = planning.first_ends(request)
         start = request.previous.step.ranges["to"] if request.previous else 0
         end = request.ends["files"]
@@ -219,13 +217,6 @@ class FilesystemSource:
                 name=name,
             )
         return None
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _rowtime(file: File) -> int:

@@ -6,7 +6,7 @@ format may have a snapshot first (snapshot_end.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tidegate.pipelines.connectors.protocol import (
     Planned,
     PlanRequest,
     RetainedUntil,
+    Source,
     SourceContext,
     SourcePosition,
     Step,
@@ -61,8 +62,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class KafkaSource:
-    """`tidegate.pipelines.connectors.protocol.Source` of one table. Connects when it is first needed."""
+class KafkaSource(Source):
+    """One table. Connects when it is first needed."""
 
     def __init__(self, context: SourceContext, kind: Kind) -> None:
         self._context = context
@@ -313,10 +314,6 @@ class KafkaSource:
         return {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
 
     # --- the rest ------------------------------------------------------------------------------------------------
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits, from the flip on."""
-        return False
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""

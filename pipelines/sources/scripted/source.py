@@ -179,7 +179,7 @@ _SEQ = pa.struct(
 )
 
 
-class ScriptedSource:
+class ScriptedSource(Source):
     """One scripted table."""
 
     asks_rows = False
@@ -197,8 +197,6 @@ class ScriptedSource:
         return {"to": len(self._log)}
 
     def plan(self, request: PlanRequest) -> Planned:
-        if SPLIT in request.blocked:
-            return Planned()
         start = request.previous.step.ranges["to"] if request.previous else 0
         stop = request.ends["to"]
         if start >= stop:
@@ -246,9 +244,6 @@ class ScriptedSource:
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """Watermarks move by the script only, or by the rows."""
         return self._emits_watermarks
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _flips(self, event: WatermarkEvent) -> bool:
         event_time = self._table.watermark is not None

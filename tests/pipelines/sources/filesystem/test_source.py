@@ -137,17 +137,6 @@ def test_max_rows_takes_whole_files_one_at_least(files: Files, kind: str) -> Non
     assert spans(bench) == [(0, 1, False), (1, 3, False), (3, 4, True)]
 
 
-def test_alignment_holds_it_back(files: Files) -> None:
-    files.write("a.json", ROW)
-    bench = files.bench()
-    bench.plan()
-    files.write("b.json", ROW)
-    bench.blocked = frozenset({"0"})
-    assert bench.plan() is None
-    bench.blocked = frozenset()
-    assert bench.plan() is not None
-
-
 AT = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
 MODIFIED = Column("modified", "TIMESTAMP_LTZ(3)", "TIMESTAMP", metadata="file.modification-time")
 
