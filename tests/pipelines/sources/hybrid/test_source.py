@@ -122,7 +122,7 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     live.plan()
     assert live.source().unread(live.position) == Unread()  # type: ignore[attr-defined]
     of_now: Any = live.source()
-    monkeypatch.setattr("tidegate.pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
+    monkeypatch.setattr("tidegate.pipelines.sources.hybrid.KnowsItsEnd", KeepsALog)
     assert of_now.unread(live.position) is None, "nobody knows of a part that cannot be asked"
 
 

@@ -1,4 +1,4 @@
-"""Reads several tables one after another: each up to its flip, the last one for ever (FLIP-326).
+"""The connector `hybrid`: several tables one after another, each up to its flip, the last one for ever (FLIP-326).
 
 The switch to the last one is the flip of the hybrid table. A step's stored ranges alone decide which part it belongs
 to, so that a restart goes on in the same part. A part is its own source, which sees only its own steps, splits and
