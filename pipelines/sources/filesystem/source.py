@@ -6,7 +6,6 @@ that were not finished then, if they are waited for.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,7 @@ from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
+from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.secrets import needs_variables
 
@@ -144,12 +144,12 @@ class FilesystemSource(Source):
         files = self._catalog.checked(start, stop)
         chosen = rows.Chosen(self._folder, start, files)
         if not files:
-            return rows.nothing(spark, self._table)
+            return no_rows(spark, self._table)
         if self._format != PARQUET:
             return rows.of_lines(spark, chosen, self._table, self._context.options)
         options, columns = self._context.options, self._table.message_columns
         misfits: dict[str, str] = {}
-        if rows.keeps_misfits(options):
+        if quarantines(options):
             misfits = rows.misfits(self._folder, files, columns)
         else:
             rows.check(self._folder, files, columns)
@@ -179,22 +179,12 @@ class FilesystemSource(Source):
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""
         from tidegate.pipelines.sources.filesystem.lines import BROKEN, CHANGED
-        from tidegate.pipelines.sources.filesystem.rows import POISON
 
         text = str(error)
-        for mark in (POISON, BROKEN):
-            if mark not in text:
-                continue
-            poison, _ = json.JSONDecoder().raw_decode(text[text.index(mark) + len(mark) :])
-            what = poison.get("what", "the line at byte")
-            return SourceError(
-                f"{self._table.name}: {poison['path']}, {what} {poison['position']}: {poison['error']}",
-                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
-                state="nothing of the epoch is committed; epochs before it stand",
-                next_command="set 'format.on-error' = 'quarantine' to keep such "
-                f"{'rows' if what == 'row' else 'lines'} apart (or correct the columns), then run the same command "
-                "again",
-            )
+        if (found := misfit(error) or misfit(error, BROKEN)) is not None:
+            what = found.get("what", "the line at byte")
+            sentence = f"{self._table.name}: {found['path']}, {what} {found['position']}: {found['error']}"
+            return misfit_error(sentence, step.place, "rows" if what == "row" else "lines")
         if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
             path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
             if path.exists():

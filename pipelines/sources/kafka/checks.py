@@ -18,7 +18,6 @@ must at least be without a gap.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -26,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.commands import NextCommand, both, resnapshot
+from tidegate.pipelines.commands import Advised, NextCommand, both, resnapshot
 from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
 from tidegate.pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
-from tidegate.pipelines.sources.kafka.reading import POISON
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
+from tidegate.pipelines.sources.rows import misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
     raise SourceError(
         f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
         "which of the two is its latest cannot be known",
-        where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+        where=stored.place,
         state=_UNCONFIRMED,
         next_command=both(
             "write each key to one partition only (a topic whose partitions were added needs a new topic)",
@@ -152,7 +151,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
         raise SourceError(
             f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
             "in the other partitions cannot be known",
-            where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+            where=stored.place,
             state=_UNCONFIRMED,
             next_command=both(
                 "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
@@ -171,51 +170,31 @@ _REFUSED = re.compile(r"(Sasl|Ssl)?AuthenticationException|AuthorizationExceptio
 _PLANNED = "the epoch is planned, none of its rows are committed; epochs before it stand"
 
 
-def explain(error: BaseException, table: str, place: str, where: str) -> SourceError | None:
-    """The typed error for `error`, raised while the step at `place` was read; None if Spark's own message is best."""
+def explain(error: BaseException, table: str, where: str) -> SourceError | None:
+    """The typed error for `error`, raised while a step was read; None if Spark's own message is best. `where`: the step
+    and its topics."""
+    if (found := misfit(error)) is not None:
+        what = f"{table}: {found['split']}, offset {found['offset']}: {found['error']}"
+        return misfit_error(what, where, "messages")
     text = str(error)
-    poison = _poison(text)
-    if poison is not None:
-        return SourceError(
-            f"{table}: {poison['split']}, offset {poison['offset']}: {poison['error']}",
-            where=f"{place}; {where}",
-            state="nothing of the epoch is committed; epochs before it stand",
-            next_command="set 'format.on-error' = 'quarantine' to keep such messages apart (or correct the columns), "
-            "then run the same command again",
-        )
-    if _LOST.search(text):
-        return SourceError(
-            f"{table}: Kafka no longer has what the plan asks for: {_line(text, _LOST)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command=anew(table),
-        )
-    if _REFUSED.search(text):
-        return SourceError(
-            f"{table}: the Kafka cluster refused the reader: {_line(text, _REFUSED)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command="check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
-        )
-    if _SILENT.search(text):
-        return SourceError(
-            f"{table}: a Kafka broker did not answer in time: {_line(text, _SILENT)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command="check that the brokers run, then run the same command again: it goes on at this epoch",
-        )
+    known: list[tuple[re.Pattern[str], str, Advised]] = [
+        (_LOST, "Kafka no longer has what the plan asks for", anew(table)),
+        (
+            _REFUSED,
+            "the Kafka cluster refused the reader",
+            "check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
+        ),
+        (
+            _SILENT,
+            "a Kafka broker did not answer in time",
+            "check that the brokers run, then run the same command again: it goes on at this epoch",
+        ),
+    ]
+    for pattern, what, next_command in known:
+        if pattern.search(text):
+            sentence = f"{table}: {what}: {_line(text, pattern)}"
+            return SourceError(sentence, where=where, state=_PLANNED, next_command=next_command)
     return None
-
-
-def _poison(text: str) -> dict[str, object] | None:
-    start = text.find(POISON)
-    if start < 0:
-        return None
-    try:
-        found, _ = json.JSONDecoder().raw_decode(text, start + len(POISON))
-    except json.JSONDecodeError:
-        return None
-    return found
 
 
 def _line(text: str, pattern: re.Pattern[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
-from tidegate.pipelines.connectors.spec import ERROR_OPTION, OnError, OptionSpec
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.secrets import needs_variables
 
@@ -155,7 +155,6 @@ class KafkaOptions:
     topics: tuple[str, ...]
     pattern: str | None
     startup: Startup
-    on_error: OnError
     properties: Mapping[str, str] = field(repr=False)
 
     @property
@@ -202,7 +201,6 @@ def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
             None if timestamp is None else int(timestamp),
             specific_offsets(options.get("scan.startup.specific-offsets", "")) or {},
         ),
-        on_error=cast(OnError, options.get(ERROR_OPTION.name, "fail")),
         properties={key.removeprefix(PROPERTIES): text for key, text in options.items() if key.startswith(PROPERTIES)},
     )
 

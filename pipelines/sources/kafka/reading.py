@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.connectors.spec import REJECTED, SEQ_TYPE
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
 from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-POISON = "tidegate: a message does not fit: "
-"""Prefix of an executor's exception; JSON of split, offset and error follows (checks.py)."""
 
 BESIDE = ("_marks", "_topic", "_misfit")
 """Columns that `Reader.decoded` adds to a source's columns: the format's marks of a snapshot, the topic's ordinal, and,
@@ -81,7 +79,7 @@ class Reader:
 
     @property
     def quarantines(self) -> bool:
-        return self.options.on_error == "quarantine"
+        return quarantines(self.plain)
 
     def messages(self, spark: SparkSession, step: KafkaStep) -> DataFrame:
         """The messages of the step, as `decoded` takes them. The step must not be empty."""
@@ -165,11 +163,9 @@ class Reader:
         if self.keeps_misfits:
             rejected_column = ["_misfit"]
         elif self.quarantines:
-            rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
-            rejected_column = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
+            rejected_column = [rejected("_misfit", "_misfit", "_raw_value", "_raw_key", "_headers")]
         else:
-            details = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
-            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({spark_string(POISON)}, {details})) AS STRING))"
+            op = op_or_poison(op, "_misfit", split="_split", offset="_position")
         return rows.selectExpr(
             *self._columns(),
             f"{op} AS _op",

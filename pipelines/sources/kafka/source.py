@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
-
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -24,9 +22,8 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
-from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.kafka.checks import (
     SINCE,
@@ -56,7 +53,7 @@ from tidegate.pipelines.sources.kafka.steps import (
     next_step,
     step_of,
 )
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.sources.rows import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -241,7 +238,7 @@ class KafkaSource(Source):
         """The step's rows; Spark reads them when they are written."""
         ranges = step_of(step.step.ranges)
         if not ranges.read:
-            return empty_frame(spark, StructType.fromDDL(self._schema()))
+            return no_rows(spark, self._table, {REJECTED: REJECTED_TYPE} if self._reader.quarantines else None)
         self._check(ranges)
         if not planning.is_first(step.step.ranges):
             self._check_deletes(ranges, step.step.ranges.get(SINCE, {}))
@@ -260,12 +257,6 @@ class KafkaSource(Source):
         check_available(
             {partition: span.start for partition, span in step.read.items()}, earliest, self._table.name, self._where
         )
-
-    def _schema(self) -> str:
-        columns = {column.name: column.spark_type for column in self._table.physical_columns} | dict(SOURCE_COLUMNS)
-        if self._reader.quarantines:
-            columns[REJECTED] = REJECTED_TYPE
-        return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
     # --- after its commit ----------------------------------------------------------------------------------------
 
@@ -317,8 +308,7 @@ class KafkaSource(Source):
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""
-        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
-        return explain(error, self._table.name, place, self._where)
+        return explain(error, self._table.name, f"{step.place}; {self._where}")
 
     def close(self) -> None:
         """Let go of the connections."""

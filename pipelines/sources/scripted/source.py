@@ -30,9 +30,10 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
-from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec, OptionSpec
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.rows import no_rows, schema
 from tidegate.pipelines.watermarks import BEGINNING, Watermark
 
 if TYPE_CHECKING:
@@ -168,15 +169,7 @@ _BUILD_OPS = {"+I": "c", "+U": "u", "-D": "d"}
 """A build's update is one atomic replacement, so its -U is ignored."""
 
 _ROW_BITS = 32
-_SEQ = pa.struct(
-    [
-        pa.field("phase", pa.int32()),
-        pa.field("log", pa.int32()),
-        pa.field("file", pa.int64()),
-        pa.field("position", pa.int64()),
-        pa.field("row", pa.int32()),
-    ]
-)
+_SEQ = arrow_type(SEQ_TYPE)
 
 
 class ScriptedSource(Source):
@@ -220,19 +213,14 @@ class ScriptedSource(Source):
         return Planned(step)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from pyspark.sql.types import StructType
-
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         numbered = enumerate(self._log.read(start, stop), start)
         rows = [self._rows(number, event) for number, event in numbered if isinstance(event, Rows)]
-        columns = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in self._table.physical_columns}}
-        ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns.items())
-        schema = StructType.fromDDL(ddl)
-        assert isinstance(schema, StructType)
         tables = [table for table in rows if table is not None]
         if not tables:
-            return empty_frame(spark, schema)
-        return spark.createDataFrame(pa.concat_tables(tables).select(list(columns)), schema)
+            return no_rows(spark, self._table)
+        of = schema(self._table)
+        return spark.createDataFrame(pa.concat_tables(tables).select(of.names), of)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
