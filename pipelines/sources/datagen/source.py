@@ -24,8 +24,7 @@ from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.datagen.fields import FieldSpec
-from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
+from tidegate.pipelines.sources.datagen.options import OPTIONS, FieldSpec, check, field_specs, schedule, seed
 from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
 
 if TYPE_CHECKING:
