@@ -229,7 +229,7 @@ def _oldest(cluster: Cluster, positions: Mapping[Partition, int], since: int, no
         return now
 
     def passed(at: int) -> bool:
-        offsets = cluster.offsets(positions, max(at, 0))
+        offsets = cluster.offsets(positions, at)
         return all(offset is not None and offset <= positions[partition] for partition, offset in offsets.items())
 
     low, high = since, now

@@ -12,7 +12,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
 from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
-from tidegate.pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.sources.kafka.steps import KafkaStep, by_topic
 from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
@@ -84,11 +84,7 @@ class Reader:
     def messages(self, spark: SparkSession, step: KafkaStep) -> DataFrame:
         """The messages of the step, as `decoded` takes them. The step must not be empty."""
         spans = step.read
-        starts: dict[str, dict[str, int]] = {}
-        stops: dict[str, dict[str, int]] = {}
-        for partition, span in spans.items():
-            starts.setdefault(partition.topic, {})[str(partition.number)] = span.start
-            stops.setdefault(partition.topic, {})[str(partition.number)] = span.stop
+        starts, stops = by_topic(spans, lambda span: span.start), by_topic(spans, lambda span: span.stop)
         assigned = {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
         number = sum(span.offsets for span in spans.values())
         tasks = max(len(spans), min(spark.sparkContext.defaultParallelism, -(-number // TASK_MESSAGES)))

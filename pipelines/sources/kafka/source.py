@@ -47,7 +47,6 @@ from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipp
 from tidegate.pipelines.sources.kafka.steps import (
     Ends,
     KafkaStep,
-    earliest_offsets,
     ends_of,
     first_offsets,
     next_step,
@@ -133,7 +132,7 @@ class KafkaSource(Source):
         (topics, left), self._found = self._found or self._topics(position), None
         at = self._context.clock()
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
-        stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
+        stops = self._cluster.ends(partitions)
         if position.previous is not None:
             positions = step_of(position.previous.step.ranges).stops
             present = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
@@ -200,7 +199,7 @@ class KafkaSource(Source):
             if at is not None:
                 options = replace(options, startup=Startup("timestamp", at))
             return first_offsets(self._cluster, options, ends.stops, name)
-        earliest = earliest_offsets(self._cluster, ends.stops)
+        earliest = self._cluster.earliest(ends.stops)
         followed = {partition: stop for partition, stop in before.stops.items() if partition in earliest}
         check_available(followed, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
@@ -253,7 +252,7 @@ class KafkaSource(Source):
         """The stored plan can still be read: its topics have neither been replaced nor removed."""
         topics = self._cluster.topics(step.topics)
         check_topics(step, topics, self._table.name, self._where)
-        earliest = earliest_offsets(self._cluster, step.read)
+        earliest = self._cluster.earliest(step.read)
         check_available(
             {partition: span.start for partition, span in step.read.items()}, earliest, self._table.name, self._where
         )
@@ -266,9 +265,9 @@ class KafkaSource(Source):
         if rows is not None:
             check_keys(self._context, step, rows, ranges)
         if self._snapshot is not None:
-            self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
+            self._snapshot.landed(step, ranges, self._marks_again, self._cluster.ends)
         stops = ranges.stops
-        ends = self._ends_of(list(stops))
+        ends = self._cluster.ends(stops)
         behind = sum(stop - stops[partition] for partition, stop in ends.items())
         waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
         # Whatever there was when the ends were asked for is in, if the step got that far.
@@ -300,9 +299,6 @@ class KafkaSource(Source):
     def _marks_again(self, ranges: KafkaStep) -> DataFrame:
         """The step's rows with their marks, read anew: a crash has lost what was seen of them."""
         return self._reader.decoded(self._reader.messages(self._session(), ranges), ranges)
-
-    def _ends_of(self, partitions: list[Partition]) -> dict[Partition, int]:
-        return {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
