@@ -8,29 +8,27 @@ from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import format_options, metadata_of
-from tidegate.pipelines.sources.kafka.fields import (
-    APPEND_FORMATS,
-    METADATA_PREFIX,
-    VALUE_FORMATS,
-    Kind,
-    check_fields,
-    value_format,
-)
 from tidegate.pipelines.sources.kafka.options import (
+    APPEND_FORMATS,
     CONNECTION_OPTIONS,
     DISCOVERY_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
     METADATA,
+    METADATA_PREFIX,
     ORDER_OPTION,
     PROPERTIES,
     REFUSED_PROPERTIES,
     SNAPSHOT_OPTION,
     STARTUP_OPTIONS,
     TOPIC_OPTIONS,
+    VALUE_FORMATS,
+    Kind,
+    check_fields,
     check_startup,
     check_topics,
+    value_format,
 )
 from tidegate.pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snapshot
 

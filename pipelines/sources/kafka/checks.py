@@ -29,8 +29,7 @@ from tidegate.pipelines.commands import Advised, NextCommand, both, resnapshot
 from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
-from tidegate.pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
+from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, ORDER_OPTION, value_format
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
 from tidegate.pipelines.sources.rows import misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted

@@ -19,7 +19,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.formats.debezium import OF
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.fields import value_format
+from tidegate.pipelines.sources.kafka.options import value_format
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
 
 if TYPE_CHECKING:

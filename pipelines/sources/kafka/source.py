@@ -40,8 +40,7 @@ from tidegate.pipelines.sources.kafka.checks import (
 )
 from tidegate.pipelines.sources.kafka.checks import check as check_deletes
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.fields import Kind, layout
-from tidegate.pipelines.sources.kafka.options import Startup, parse
+from tidegate.pipelines.sources.kafka.options import Kind, Startup, layout, parse
 from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.steps import (
@@ -70,7 +69,7 @@ class KafkaSource(Source):
         self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
         planned = layout(self._table, context.options, kind)
         # The last message of a snapshot may be one that is passed over.
-        ignores = planned.value.wanted(self._table, context.options).flag(ignore_name(planned))
+        ignores = planned.value.wanted.flag(ignore_name(planned))
         self._reader = Reader(
             self._table,
             self._options,
