@@ -192,9 +192,9 @@ def _landable(rows: DataFrame, table: Table, op: str, time: str, what: str, *, k
     )
 
 
-def rows_of(path: str) -> int:
-    """How many rows a file has."""
-    return pq.read_metadata(path).num_rows
+def rows_of(folder: Folder, file: File) -> int:
+    """How many rows a file has; 0 if it is no Parquet file."""
+    return 0 if misfits(folder, [file], ()) else pq.read_metadata(folder.full(file.name)).num_rows
 
 
 PASS_OVER = "set 'format.on-error' = 'quarantine' to pass over the file and keep its name"

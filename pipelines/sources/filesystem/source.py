@@ -116,11 +116,9 @@ class FilesystemSource(Source):
         if not path.exists():
             return 0
         if self._format == PARQUET:
-            from tidegate.pipelines.sources.filesystem.rows import misfits, rows_of
+            from tidegate.pipelines.sources.filesystem.rows import rows_of
 
-            if misfits(self._folder, [file], ()):
-                return 0
-            return rows_of(str(path))
+            return rows_of(self._folder, file)
         with path.open("rb") as opened:
             sample = opened.read(SAMPLE_BYTES)
         return max(sample.count(b"\n"), 1) * max(file.size, 1) // max(len(sample), 1)
@@ -188,23 +186,21 @@ class FilesystemSource(Source):
         if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
             path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
             if path.exists():
-                name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
                 return self._folder.error(
                     f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
                     resnapshot(self._table.name, "once the right file is in its place"),
-                    name=name,
+                    name=self._folder.name(path),
                 )
             text = f"{CHANGED}{path}"
         if CHANGED in text:
             path = Path(text[text.index(CHANGED) + len(CHANGED) :].splitlines()[0])
-            name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
             return self._folder.error(
                 "changed, or was taken away, while it was read",
                 or_else(
                     "put the old file back and write changes into a new one",
                     resnapshot(self._table.name, "reads all files anew"),
                 ),
-                name=name,
+                name=self._folder.name(path),
             )
         return None
 

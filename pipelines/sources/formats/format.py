@@ -80,15 +80,25 @@ def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metada
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """What a message says beside its rows: Flink's type, and SQL. `ms`: SQL of a time's text, which must be a number of
+    ms since 1970; empty for anything else."""
+
+    type: str
+    sql: str
+    ms: str = ""
+
+
+@dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys, with Flink's types."""
+    `metadata`: what a message says beside its rows, by Flink's keys."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Metadata] = field(default_factory=dict)
 
 
 def metadata_column(key: str) -> str:
