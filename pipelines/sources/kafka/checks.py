@@ -37,7 +37,14 @@ from tidegate.pipelines.syntax.types import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COMMITTED = "what was read before stands; nothing after it was read"
+
+def _lost(what: str, where: str, next_command: Advised) -> SourceError:
+    return SourceError(
+        what,
+        where=where,
+        state="what was read before stands; nothing after it was read",
+        next_command=next_command,
+    )
 
 
 def anew(table: str) -> NextCommand:
@@ -55,19 +62,17 @@ def check_topics(
             continue
         now = topics.get(name)
         if now is None:
-            raise SourceError(
+            raise _lost(
                 f"{table}: the topic {name} is gone, and it may have had messages that were not read",
-                where=where,
-                state=_COMMITTED,
-                next_command=both("bring it back", anew(table))
+                where,
+                both("bring it back", anew(table))
                 + "; or read the topics that are left on another lake (--lake DIR): a lake's table keeps its topics",
             )
         if now.id != before.id:
-            raise SourceError(
+            raise _lost(
                 f"{table}: the topic {name} is another one than was read: it was deleted and made again",
-                where=f"{where}: topic id {now.id}, it was {before.id}",
-                state=_COMMITTED,
-                next_command=anew(table),
+                f"{where}: topic id {now.id}, it was {before.id}",
+                anew(table),
             )
 
 
@@ -78,12 +83,11 @@ def check_available(
     for partition, position in sorted(positions.items()):
         first = earliest[partition]
         if first > position:
-            raise SourceError(
+            raise _lost(
                 f"{table}: {first - position} offsets of {partition} are gone that have not been read: it was read up "
                 f"to {position}, and the first that Kafka still has is {first}",
-                where=where,
-                state=_COMMITTED,
-                next_command=both("raise the topic's retention.ms or retention.bytes", anew(table)),
+                where,
+                both("raise the topic's retention.ms or retention.bytes", anew(table)),
             )
 
 
@@ -92,18 +96,13 @@ def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int
     for partition, position in sorted(positions.items()):
         stop = stops.get(partition)
         if stop is None:
-            raise SourceError(
-                f"{table}: the topic has no partition {partition.number} any more ({partition})",
-                where=where,
-                state=_COMMITTED,
-                next_command=anew(table),
-            )
+            what = f"{table}: the topic has no partition {partition.number} any more ({partition})"
+            raise _lost(what, where, anew(table))
         if stop < position:
-            raise SourceError(
+            raise _lost(
                 f"{table}: {partition} ends at {stop}, and it was read up to {position}: the broker has lost messages",
-                where=where,
-                state=_COMMITTED,
-                next_command=anew(table),
+                where,
+                anew(table),
             )
 
 
@@ -306,11 +305,10 @@ def check(
         if not missing:
             continue
         at = datetime.fromtimestamp(times[str(partition)][0] / 1000, UTC)
-        raise SourceError(
+        raise _lost(
             f"{table}: deletes of {partition} may be gone that have not been read: it was last read to its end at "
             f"{at:%Y-%m-%d %H:%M:%S} UTC, compaction keeps tombstones for {lasts[partition.topic] / 1000:,.0f} s "
             f"(delete.retention.ms), and {missing:,} of the {read[partition].offsets:,} offsets since then are gone",
-            where=cluster.where,
-            state="what was read before stands; nothing after it was read",
-            next_command=anew(table) + "; and make delete.retention.ms longer than the time between two runs",
+            cluster.where,
+            anew(table) + "; and make delete.retention.ms longer than the time between two runs",
         )

@@ -24,6 +24,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.filesystem import CONNECTOR
 from tidegate.pipelines.sources.filesystem import source as filesystem
+from tidegate.pipelines.sources.rows import POISON
 from tidegate.pipelines.sql import compile_script
 
 ROW = [{"id": 1}]
@@ -312,7 +313,7 @@ def test_what_a_task_threw_becomes_an_error(files: Files) -> None:
     source: Any = bench.source()
     path = files.path / "a.json"
     message = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
-    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {message} y")
+    threw = RuntimeError(f"x\n[USER] {POISON}{message} y")
     assert source.explain(threw, step).what == f"t: {path}, the line at byte 7: no"
     threw = RuntimeError(f"x\nRuntimeError: tidegate: a file is not as it was planned: {path}\n at y")
     assert source.explain(threw, step).what == "t: the file a.json changed, or was taken away, while it was read"

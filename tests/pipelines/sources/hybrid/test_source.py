@@ -17,6 +17,7 @@ from tests.pipelines.sources.sources_help import Bench, MemorySplits
 from tidegate.pipelines import paths
 from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, PlanRequest, Source, Unread
 from tidegate.pipelines.sources.hybrid import CONNECTOR
+from tidegate.pipelines.sources.rows import POISON
 from tidegate.pipelines.sql import SqlError, compile_script
 
 TABLES = """
@@ -195,7 +196,7 @@ def test_errors_are_those_of_the_part(root: Path) -> None:
     Files(root / "one").write("a.json", "x")
     table.plan()
     source: Any = table.source()
-    error = RuntimeError('tidegate: a line does not fit: {"path": "p", "position": 0, "error": "no"}')
+    error = RuntimeError(POISON + '{"path": "p", "position": 0, "error": "no"}')
     assert source.explain(error, table.steps[0]).what == "one: p, the line at byte 0: no"
     table.plan()
     assert source.explain(error, table.steps[1]) is None
