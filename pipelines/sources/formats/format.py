@@ -127,7 +127,7 @@ class Format(Protocol):
         ...
 
 
-def timestamp_option(name: str, default: str = shape.DEFAULT_STANDARD) -> OptionSpec:
+def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec:
     """How timestamps are written."""
     return OptionSpec(
         name,

@@ -98,7 +98,7 @@ def leaf(standard: str) -> shape.Leaf:
 
     def read(sql: str, of: FlinkType) -> str:
         clean = document(sql) if of.kind in STRINGS else plain(sql)
-        return shape.scalar(clean, of, shape.standard(standard))
+        return shape.scalar(clean, of, standard)
 
     return read
 
