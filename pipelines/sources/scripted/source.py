@@ -227,7 +227,9 @@ class ScriptedSource(Source):
         events = self._log.watermark_events(start, stop)
         emitted = [(SPLIT, event.watermark) for _, event in events if event.watermark is not None]
         watermarks = emitted if self._emits_watermarks else None
-        return Landed(position=f"event {stop}", watermarks=watermarks, idle=self._idle(start, stop))
+        # Rows at its end have ended the idleness.
+        idle = bool(events) and events[-1][0] == stop - 1 and events[-1][1].idle
+        return Landed(position=f"event {stop}", watermarks=watermarks, idle={SPLIT: idle})
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """Watermarks move by the script only, or by the rows."""
@@ -236,13 +238,6 @@ class ScriptedSource(Source):
     def _flips(self, event: WatermarkEvent) -> bool:
         event_time = self._table.watermark is not None
         return event.watermark is not None and event.watermark.use_processing_time != event_time
-
-    def _idle(self, start: int, stop: int) -> Mapping[str, bool]:
-        """The split's idleness after the step; empty if the step did not change it."""
-        events = self._log.watermark_events(start, stop)
-        if events and events[-1][0] == stop - 1:
-            return {SPLIT: events[-1][1].idle}
-        return {SPLIT: False}
 
     def _rows(self, number: int, event: Rows) -> pa.Table | None:
         op = _BUILD_OPS.get(event.op) if self._table.role == "build" else event.op
