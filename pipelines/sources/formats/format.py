@@ -9,7 +9,7 @@ with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +20,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as Col
     from pyspark.sql import DataFrame
 
 VALUE = "_value"
@@ -77,6 +78,18 @@ def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metada
     inside = {column.name for column in columns}
     key = tuple(name for name in table.primary_key if name in inside)
     return Wanted(columns, plain, table.role, key, metadata)
+
+
+QUICK = "_quick"
+"""The row that the short way of JSON gives (json_arrow.py); null where the message must take the long one."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """A short way. `column`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
+
+    column: Callable[[], Col]
+    row: str
 
 
 @dataclass(frozen=True)

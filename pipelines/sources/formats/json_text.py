@@ -7,16 +7,17 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import (
+    QUICK,
     VALUE,
     FormatSpec,
+    Quick,
     Wanted,
     added,
     ignore_option,
@@ -27,12 +28,9 @@ from tidegate.pipelines.sources.formats.format import (
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, spark_string
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as Col
     from pyspark.sql import DataFrame
 
 TEXT = "_text"
-QUICK = "_quick"
-"""The row that the short way gives (json_arrow.py); null where the message must take the long one."""
 
 _MARK = "\ue0a1\ue0a2"
 """Private-use characters: no text has them by accident."""
@@ -59,14 +57,6 @@ _OPTIONS = shape.map_literal(
         "allowSingleQuotes": "false",
     }
 )
-
-
-@dataclass(frozen=True)
-class Quick:
-    """`column`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
-
-    column: Callable[[], Col]
-    row: str
 
 
 def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
