@@ -60,6 +60,11 @@ class StoredStep:
     epoch: int
     planned_at: int
 
+    @property
+    def place(self) -> str:
+        """Which step it is, for error messages."""
+        return f"generation {self.generation}, epoch {self.epoch}: {self.step.summary}"
+
 
 class SplitStore(Protocol):
     """Rows of the `splits` table of one table and generation: what would make a plan too long (chunk bounds, cuts)."""
@@ -191,7 +196,10 @@ class Landed:
 
 @runtime_checkable
 class Source(Protocol):
-    """One table of one connector. Made new for every run by `Connector.source`; keeps no state that matters."""
+    """One table of one connector. Made new for every run by `Connector.source`; keeps no state that matters.
+
+    A class that names it as its base has the last two methods: the runtime emits the watermark, and nothing is open.
+    """
 
     def preflight(self, position: SourcePosition) -> None:
         """Check that the source can be read exactly. Raises SourceError whose text names the fix."""
@@ -218,11 +226,10 @@ class Source(Protocol):
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """FLIP-326, SourceReader: return True to own the periodic emit, and call `on_watermark_emit` from `landed`
         when the watermark should be emitted (at the flip). False leaves the emit to the runtime."""
-        ...
+        return False
 
     def close(self) -> None:
         """Let go of connections."""
-        ...
 
 
 def asks_rows(source: Source) -> bool:

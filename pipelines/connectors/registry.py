@@ -72,11 +72,6 @@ def _remedy(error: Exception) -> str:
     return f"reinstall {package}"
 
 
-def connectors() -> dict[str, Connector]:
-    """All installed connectors by name. Raises PlanningError when one cannot be loaded."""
-    return {name: connector(name) for name in names()}
-
-
 def comparable(tables: Iterable[Table]) -> list[Table]:
     """Those that are build tables and can be read again beside their log."""
     return [

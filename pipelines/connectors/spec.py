@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from tidegate.pipelines.connectors.table import Table
 
@@ -102,13 +102,11 @@ class ConnectorSpec:
         return self.append_only and not self.updates(options)
 
 
-OnError = Literal["fail", "quarantine"]
-
 ERROR_OPTION = OptionSpec(
     "format.on-error",
     "choice",
     default="fail",
-    choices=get_args(OnError),
+    choices=("fail", "quarantine"),
     doc="What becomes of a message that does not fit: the step fails and names it (fail), or it goes to the table's "
     "quarantine, is counted, and the others go on (quarantine).",
     changes="rows",

@@ -74,11 +74,6 @@ _UNREAD = "the epoch is planned, none of its rows are committed; epochs before i
 UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
 
 
-def place(stored: StoredStep) -> str:
-    """Which step it is, for error messages."""
-    return f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}"
-
-
 @contextmanager
 def reading(own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
     """Turn errors of watermarks, Spark, Delta Lake and the disk into typed errors of the step. `watermark`: the Spark
@@ -88,7 +83,7 @@ def reading(own: Generation, table: Table, source: Source, stored: StoredStep, w
     except WatermarkError as error:
         raise SourceError(
             f"{table.name}: {error.what}",
-            where=place(stored),
+            where=stored.place,
             state=UNLOGGED if own.committed >= stored.epoch else _UNREAD,
             next_command=error.advice + "; then run the same command again: it goes on at this epoch",
         ) from error
@@ -146,7 +141,7 @@ def _anew(table: str, inserts: str) -> str:
 def _explained(
     error: BaseException, own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None
 ) -> TidegateError:
-    what, where, mend = first_line(error), place(stored), remedy(str(error))
+    what, where, mend = first_line(error), stored.place, remedy(str(error))
     of_function, failed = failure(error), failed_expression(error, table, watermark)
     if of_function is not None:
         what, mend = of_function, "mend the function"

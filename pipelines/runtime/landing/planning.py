@@ -29,7 +29,6 @@ from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing import alignment
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
-from tidegate.pipelines.runtime.landing.failures import place
 from tidegate.pipelines.runtime.splits import counting, stored_splits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, splits_after
 from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
@@ -161,7 +160,7 @@ class EpochPlanner:
         number = self.definition() if self.definition else None
         row = source_row(self.table.name, planned.generation, planned.epoch, instant, step, number)
         application = self.stream.lake.application(self.table.name, "plan", planned.generation)
-        with explained(self.table.name, place(planned), _UNPLANNED):
+        with explained(self.table.name, planned.place, _UNPLANNED):
             stands = self.stream.lake.epochs.settle(row, application=application)
         if stands is None or stands.digest != row.digest:
             raise ConcurrentRun(

@@ -38,7 +38,7 @@ from tidegate.pipelines.runtime.failures import ENGINE, explained, first_line
 from tidegate.pipelines.runtime.landing.advances import Advance, DraftSplits, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
-from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, place, reading, refuse_second_release
+from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.opening import Mask, context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, Membership, next_epoch
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing, Written, together
@@ -282,7 +282,7 @@ class SourceRunner:
     def _log(self, stored: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""
         row = self.membership.logged(row, stored.step.next_rowtimes)
-        with explained(row.owner, place(stored), UNLOGGED):
+        with explained(row.owner, stored.place, UNLOGGED):
             self.stream.generation(row.generation).log_epoch(row)
         faults.point("source.watermarked", self.table.name)
         flipped = row.flip_epoch == row.epoch

@@ -155,7 +155,7 @@ class EpochTime:
         except (GeneratorError, PySparkException) as error:
             raise SourceError(
                 f"{self.table.name}: {_what(error)}",
-                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
+                where=step.place,
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command="mend the generator, then run the same command again: it goes on at this epoch",
             ) from error

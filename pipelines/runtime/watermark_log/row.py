@@ -179,7 +179,7 @@ def _own(time: EpochTime, step: StoredStep, emitted: Sequence[Watermark], known:
         except WatermarkError as error:
             raise SourceError(
                 f"{time.table.name}: the source's watermark of split {known.split!r} cannot be taken: {error.what}",
-                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
+                where=step.place,
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command=error.advice + "; then run the same command again: it goes on at this epoch",
             ) from error

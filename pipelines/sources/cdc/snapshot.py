@@ -10,14 +10,13 @@ from typing import Any, Generic
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.protocol import Json, LogPlace, SourceContext, StoredStep
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import by_number, empty_frame
+from tidegate.pipelines.frames import by_number
 from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Bound, Chunk, SnapshotKey, chunk_name, chunks_between
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column, Database, P, Position, S, SourceTable
@@ -58,12 +57,6 @@ def _value(column: DeclaredColumn, source: dict[str, Column], place: tuple[str, 
         have = source[column.name].canonical
         value = F.expr(cast_to_declared(quoted(column.name), have, column.spark_type, time_zone))
     return value.cast(column.spark_type).alias(column.name)
-
-
-def empty_rows(spark: SparkSession, table: Table) -> DataFrame:
-    """No rows, of the same columns."""
-    names = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in table.physical_columns}}
-    return empty_frame(spark, StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in names.items())))
 
 
 STEP_ROWS = 1_000_000

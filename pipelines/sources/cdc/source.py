@@ -36,11 +36,11 @@ from tidegate.pipelines.sources.cdc.snapshot import (
     cuts_of,
     declared_columns,
     declared_rows,
-    empty_rows,
     new_splits,
     next_batch,
     read_chunks,
 )
+from tidegate.pipelines.sources.rows import no_rows
 
 
 class CdcSource(Database[P, S, L]):
@@ -130,7 +130,7 @@ class CdcSource(Database[P, S, L]):
         else:
             rows = None if ranges.empty else self.read_log(spark, ranges, step)
         if rows is None:
-            return empty_rows(spark, self.context.table)
+            return no_rows(spark, self.context.table)
         place, zone = self.settings.place, self.settings.time_zone
         return declared_rows(rows, self.context.table, ranges.columns, place, zone)
 
@@ -222,8 +222,7 @@ class CdcSource(Database[P, S, L]):
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""
-        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
-        return explain(error, self.context.table.name, place, self.settings.where)
+        return explain(error, self.context.table.name, step.place, self.settings.where)
 
     def close(self) -> None:
         """Let go of the connection."""

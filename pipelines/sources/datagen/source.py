@@ -5,7 +5,6 @@ Spark SQL over the row's number: the same seed, field and number give the same v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,7 @@ from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.datagen.fields import FieldSpec
-from tidegate.pipelines.sources.datagen.options import OPTIONS, check, field_specs, schedule, seed
+from tidegate.pipelines.sources.datagen.options import OPTIONS, FieldSpec, check, field_specs, schedule, seed
 from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
 
 if TYPE_CHECKING:
@@ -175,7 +173,7 @@ ROWS_PER_TASK = 100_000
 SPLIT = "0"
 
 
-class DatagenSource:
+class DatagenSource(Source):
     """One generated table. Raises PlanningError when its options make no sense."""
 
     asks_rows = False
@@ -201,8 +199,6 @@ class DatagenSource:
         return {"at": self._context.clock()}
 
     def plan(self, request: PlanRequest) -> Planned:
-        if SPLIT in request.blocked:
-            return Planned()
         first, previous = request.first, request.previous
         base = first.step.ranges["base"] if first else request.instant
         start = previous.step.ranges["to"] if previous else 0
@@ -257,13 +253,6 @@ class DatagenSource:
         if rest <= 0:
             return Unread()
         return Unread(rest, "row", base + self._schedule.due_us(stop) // 1000)
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _summary(start: int, stop: int, limit: int | None) -> str:

@@ -19,15 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SEQ_TYPE
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
 from tidegate.pipelines.sources.formats import shape
+from tidegate.pipelines.sources.rows import op_or_poison, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
-
-POISON = "tidegate: a row does not fit: "
-"""Prefix of an executor's exception; JSON of version and error follows."""
 
 _ALL_OF_EACH = {
     "recursiveFileLookup": "true",
@@ -132,21 +130,15 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool
     position = f"({row} + IF({_IS_END}, 0L, {2 ** (_ROW_BITS + _TASK_BITS)}L))"
     seq = f"'phase', {0 if snapshot else 1}, 'log', 0, 'file', _version, 'position', {position}, 'row', 0"
     error = shape.excluded_error(table.physical_columns, "_row", _IS_END, table.primary_key)
-    poison = f"to_json(named_struct('version', _version, 'error', {error}))"
-    poison = f"CAST(raise_error(concat({spark_string(POISON)}, {poison})) AS STRING)"
     reason = f"concat('version ', _version, ' of the Delta table: ', {error})"
-    rejected_row = (
-        f"named_struct('reason', {reason}, 'key', NULL, 'value', CAST(to_json(_row) AS BINARY), 'headers', NULL)"
-    )
-    rejected = f"IF({error} IS NULL, NULL, CAST({rejected_row} AS {REJECTED_TYPE})) AS {REJECTED}"
     return rows.coalesce(2**_TASK_BITS).selectExpr(
         *[f"_row.{quoted(column.name)} AS {quoted(column.name)}" for column in table.physical_columns],
-        f"{op if quarantines else f'IF({error} IS NULL, {op}, {poison})'} AS _op",
+        f"{op if quarantines else op_or_poison(op, error, version='_version')} AS _op",
         f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
         "_at AS _rowtime",
         f"'{SPLIT}' AS _split",
         f"shiftleft(_version, {_ROW_BITS + _TASK_BITS}) + {row} AS _offset",
-        *([rejected] if quarantines else []),
+        *([rejected(error, reason, "CAST(to_json(_row) AS BINARY)")] if quarantines else []),
     )
 
 

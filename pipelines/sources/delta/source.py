@@ -7,9 +7,8 @@ change data feed, for a build side; without the feed, or for a probe, it is refu
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -34,6 +33,7 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, files_of, identities
+from tidegate.pipelines.sources.rows import misfit, misfit_error, quarantines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
 
 
-class DeltaSource:
+class DeltaSource(Source):
     """One Delta table."""
 
     asks_rows = False
@@ -104,8 +104,6 @@ class DeltaSource:
             columns = self._columns(self._log.schema(latest))
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
             return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
-        if SPLIT in request.blocked:
-            return Planned()
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"] or latest < start:
             raise self._another(start)
@@ -207,8 +205,8 @@ class DeltaSource:
                 rows = reading.added_plainly(spark, path, self._table, files, schema)
             else:
                 rows = reading.added(spark, path, self._table, chosen)
-        quarantines = self._context.options.get(ERROR_OPTION.name) == "quarantine"
-        return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=quarantines)
+        keeps = quarantines(self._context.options)
+        return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=keeps)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]
@@ -228,18 +226,10 @@ class DeltaSource:
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
-        from tidegate.pipelines.sources.delta.reading import POISON
-
         text, summary = str(error), step.step.summary
-        if POISON in text:
-            poison, _ = json.JSONDecoder().raw_decode(text[text.index(POISON) + len(POISON) :])
-            return SourceError(
-                f"{self._table.name}: version {poison['version']} of the Delta table: {poison['error']}",
-                where=f"generation {step.generation}, epoch {step.epoch}: {summary}",
-                state="nothing of the epoch is committed; epochs before it stand",
-                next_command="set 'format.on-error' = 'quarantine' to keep such rows apart (or correct the columns), "
-                "then run the same command again",
-            )
+        if (found := misfit(error)) is not None:
+            what = f"{self._table.name}: version {found['version']} of the Delta table: {found['error']}"
+            return misfit_error(what, step.place, "rows")
         if not re.search(f"{_FILE_GONE}|{_VERSION_GONE}", text):
             return None
         path = re.escape(self._log.path.name)
@@ -254,13 +244,6 @@ class DeltaSource:
                 "delta.deletedFileRetentionDuration longer than the time between two runs",
             ),
         )
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits, from the flip on."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _timestamp(self, version: int) -> int | None:
         """When `version` was committed; None if its entry in the log is gone."""

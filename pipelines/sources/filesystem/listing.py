@@ -169,6 +169,10 @@ class Folder:
         except OSError:
             return None
 
+    def name(self, path: Path) -> str:
+        """What a file is called in listings: its path below the folder."""
+        return path.name if path == self.path else path.relative_to(self.path).as_posix()
+
     def full(self, name: str) -> Path:
         """Where a listed file lies."""
         return self.path if self.path.is_file() else self.path / name
@@ -222,8 +226,7 @@ class Folder:
             status = path.stat()
         except FileNotFoundError:  # gone since it was listed, or a link to nothing
             return None
-        name = path.name if path == self.path else path.relative_to(self.path).as_posix()
-        return File(name, status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+        return File(self.name(path), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 def unfinished(name: str) -> bool:

@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from tidegate.pipelines.commands import or_else, resnapshot
-from tidegate.pipelines.connectors.spec import ERROR_OPTION, REJECTED, REJECTED_TYPE, SEQ_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.filesystem.listing import File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
+from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ _METADATA_SQL: Mapping[str, str] = {
     "file.size": "_origin.size",
     "file.modification-time": "timestamp_millis(_origin.modified)",
 }
-
-POISON = "tidegate: a line does not fit: "
-"""Prefix of an executor's exception; JSON of path, position and error follows."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +79,16 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
         (chosen.first + place, path, file.size, file.modified)
         for place, (path, file) in enumerate(zip(chosen.paths(), chosen.files, strict=True))
     ]
-    quarantines = keeps_misfits(options)
-    read = read_lines(spark, numbered, keeps_broken=quarantines)
-    if quarantines:
+    keeps = quarantines(options)
+    read = read_lines(spark, numbered, keeps_broken=keeps)
+    if keeps:
         read = read.withColumn("_raw", read[VALUE])
     beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
     wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
     decoded = format_named(options["format"]).decode(read, wants)
     known = [column for column in decoded.columns if column not in ("_error", "_cut")]
     rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.origin()} AS _origin")
-    if quarantines:
-        return _landable(rows, table, op="_op", time="_time", beside=(_rejected("the line at byte"),))
-    return _landable(rows, table, op=_op_or_poison("_op", "the line at byte"), time="_time")
-
-
-def keeps_misfits(options: Mapping[str, str]) -> bool:
-    """Whether data that does not fit goes to the table's quarantine."""
-    return options.get(ERROR_OPTION.name) == "quarantine"
-
-
-def _op_or_poison(op: str, what: str) -> str:
-    """SQL of a row's op; a row that does not fit fails the step. `what`: the unit of its position."""
-    place = f"to_json(named_struct('path', _origin.path, 'what', '{what}', 'position', _position, 'error', _error))"
-    poison = f"CAST(raise_error(concat({spark_string(POISON)}, {place})) AS STRING)"
-    return f"IF(_error IS NULL, {op}, {poison})"
+    return _landable(rows, table, "_op", "_time", "the line at byte", keeps_misfits=keeps)
 
 
 def of_parquet(
@@ -113,7 +97,7 @@ def of_parquet(
     """The rows of Parquet files. `misfits`: those that are not read, by name, with the reason; the schemas of the
     others have been compared. A row that the declaration excludes fails the step, or becomes REJECTED."""
     op = "'c'" if table.role == "build" else "'+I'"
-    quarantines, frames = keeps_misfits(options), []
+    frames = []
     for place, file in enumerate(chosen.files):
         if file.name in misfits:
             line = f"{chosen.first + place}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
@@ -128,10 +112,7 @@ def of_parquet(
     if read:
         frames.append(_parquet_rows(spark, chosen, read, table))
     rows = reduce(DataFrame.unionByName, frames).selectExpr("*", f"{chosen.origin()} AS _origin")
-    time = "CAST(NULL AS TIMESTAMP)"
-    if quarantines:
-        return _landable(rows, table, op=op, time=time, beside=(_rejected("row"),))
-    return _landable(rows, table, op=_op_or_poison(op, "row"), time=time)
+    return _landable(rows, table, op, "CAST(NULL AS TIMESTAMP)", "row", keeps_misfits=quarantines(options))
 
 
 def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], table: Table) -> DataFrame:
@@ -169,22 +150,6 @@ def _check_found(rows: DataFrame, folder: Folder, files: Sequence[File]) -> None
         raise folder.error(f"would be read with {path}, which is not taken up", "move that file away, and run again")
 
 
-def _rejected(what: str) -> str:
-    """SQL of REJECTED: the line's bytes, or the row as JSON, and its position (in units of `what`); null for a row that
-    fits."""
-    reason = f"concat(_origin.path, ', {what} ', _position, ': ', _error)"
-    rejected = f"CAST(named_struct('reason', {reason}, 'key', NULL, 'value', _raw, 'headers', NULL) AS {REJECTED_TYPE})"
-    return f"IF(_error IS NULL, NULL, {rejected}) AS {REJECTED}"
-
-
-def nothing(spark: SparkSession, table: Table) -> DataFrame:
-    """No rows."""
-    columns = {column.name: column.spark_type for column in table.physical_columns}
-    return spark.createDataFrame(
-        [], ", ".join(f"{quoted(name)} {of}" for name, of in {**columns, **SOURCE_COLUMNS}.items())
-    )
-
-
 def _column(column: Column, table: Table) -> str:
     """SQL of a column's value. The value of a partition's folder applies to its rows; a truncate has none."""
     if column.metadata is not None:
@@ -207,7 +172,12 @@ def _rowtime(table: Table, time: str) -> str:
     return f"IF(_op = 'd', {time}, {known})"
 
 
-def _landable(rows: DataFrame, table: Table, *, op: str, time: str, beside: Sequence[str] = ()) -> DataFrame:
+def _landable(rows: DataFrame, table: Table, op: str, time: str, what: str, *, keeps_misfits: bool) -> DataFrame:
+    """`what`: the unit of `_position`. A row that does not fit fails the step, or becomes REJECTED, with the line's
+    bytes, or the row as JSON."""
+    reason = f"concat(_origin.path, ', {what} ', _position, ': ', _error)"
+    if not keeps_misfits:
+        op = op_or_poison(op, "_error", path="_origin.path", what=f"'{what}'", position="_position")
     columns = [f"{_column(column, table)} AS {quoted(column.name)}" for column in table.physical_columns]
     seq = "'phase', 1, 'log', 0, 'file', _file, 'position', _position, 'row', _sub"
     return rows.selectExpr(
@@ -218,13 +188,13 @@ def _landable(rows: DataFrame, table: Table, *, op: str, time: str, beside: Sequ
         f"'{SPLIT}' AS _split",
         # A line that gives several rows is longer than they are many, so no two rows have the same.
         f"shiftleft(_file, {_POSITION_BITS}) + _position + _sub AS _offset",
-        *beside,
+        *([rejected("_error", reason, "_raw")] if keeps_misfits else []),
     )
 
 
-def rows_of(path: str) -> int:
-    """How many rows a file has."""
-    return pq.read_metadata(path).num_rows
+def rows_of(folder: Folder, file: File) -> int:
+    """How many rows a file has; 0 if it is no Parquet file."""
+    return 0 if misfits(folder, [file], ()) else pq.read_metadata(folder.full(file.name)).num_rows
 
 
 PASS_OVER = "set 'format.on-error' = 'quarantine' to pass over the file and keep its name"

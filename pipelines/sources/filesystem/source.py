@@ -6,10 +6,9 @@ that were not finished then, if they are waited for.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -35,6 +34,7 @@ from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
+from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.secrets import needs_variables
 
@@ -49,7 +49,7 @@ MAX_STEP_BYTES = 2 << 30
 SAMPLE_BYTES = 1 << 16
 
 
-class FilesystemSource:
+class FilesystemSource(Source):
     """One folder."""
 
     asks_rows = False
@@ -82,8 +82,6 @@ class FilesystemSource:
         return {"files": len(self._catalog), "waiting": waiting}
 
     def plan(self, request: PlanRequest) -> Planned:
-        if SPLIT in request.blocked:
-            return Planned()
         first_ends = planning.first_ends(request)
         start = request.previous.step.ranges["to"] if request.previous else 0
         end = request.ends["files"]
@@ -118,11 +116,9 @@ class FilesystemSource:
         if not path.exists():
             return 0
         if self._format == PARQUET:
-            from tidegate.pipelines.sources.filesystem.rows import misfits, rows_of
+            from tidegate.pipelines.sources.filesystem.rows import rows_of
 
-            if misfits(self._folder, [file], ()):
-                return 0
-            return rows_of(str(path))
+            return rows_of(self._folder, file)
         with path.open("rb") as opened:
             sample = opened.read(SAMPLE_BYTES)
         return max(sample.count(b"\n"), 1) * max(file.size, 1) // max(len(sample), 1)
@@ -146,12 +142,12 @@ class FilesystemSource:
         files = self._catalog.checked(start, stop)
         chosen = rows.Chosen(self._folder, start, files)
         if not files:
-            return rows.nothing(spark, self._table)
+            return no_rows(spark, self._table)
         if self._format != PARQUET:
             return rows.of_lines(spark, chosen, self._table, self._context.options)
         options, columns = self._context.options, self._table.message_columns
         misfits: dict[str, str] = {}
-        if rows.keeps_misfits(options):
+        if quarantines(options):
             misfits = rows.misfits(self._folder, files, columns)
         else:
             rows.check(self._folder, files, columns)
@@ -181,51 +177,32 @@ class FilesystemSource:
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""
         from tidegate.pipelines.sources.filesystem.lines import BROKEN, CHANGED
-        from tidegate.pipelines.sources.filesystem.rows import POISON
 
         text = str(error)
-        for mark in (POISON, BROKEN):
-            if mark not in text:
-                continue
-            poison, _ = json.JSONDecoder().raw_decode(text[text.index(mark) + len(mark) :])
-            what = poison.get("what", "the line at byte")
-            return SourceError(
-                f"{self._table.name}: {poison['path']}, {what} {poison['position']}: {poison['error']}",
-                where=f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}",
-                state="nothing of the epoch is committed; epochs before it stand",
-                next_command="set 'format.on-error' = 'quarantine' to keep such "
-                f"{'rows' if what == 'row' else 'lines'} apart (or correct the columns), then run the same command "
-                "again",
-            )
+        if (found := misfit(error) or misfit(error, BROKEN)) is not None:
+            what = found.get("what", "the line at byte")
+            sentence = f"{self._table.name}: {found['path']}, {what} {found['position']}: {found['error']}"
+            return misfit_error(sentence, step.place, "rows" if what == "row" else "lines")
         if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
             path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
             if path.exists():
-                name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
                 return self._folder.error(
                     f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
                     resnapshot(self._table.name, "once the right file is in its place"),
-                    name=name,
+                    name=self._folder.name(path),
                 )
             text = f"{CHANGED}{path}"
         if CHANGED in text:
             path = Path(text[text.index(CHANGED) + len(CHANGED) :].splitlines()[0])
-            name = path.name if path == self._folder.path else path.relative_to(self._folder.path).as_posix()
             return self._folder.error(
                 "changed, or was taken away, while it was read",
                 or_else(
                     "put the old file back and write changes into a new one",
                     resnapshot(self._table.name, "reads all files anew"),
                 ),
-                name=name,
+                name=self._folder.name(path),
             )
         return None
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _rowtime(file: File) -> int:

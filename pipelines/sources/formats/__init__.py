@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sources.formats import avro, canal, changes, csv, debezium, json, raw
+from tidegate.pipelines.sources.formats import avro, canal, changes, csv, debezium, json_text, raw
 from tidegate.pipelines.sources.formats.format import (
     DECODED,
     VALUE,
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _ALL: Sequence[Format] = (
-    json.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changes.FORMAT,
+    json_text.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changes.FORMAT,
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
 
@@ -64,7 +64,7 @@ def format_options(names: Sequence[str], *, prefix: str = "") -> tuple[OptionSpe
 def metadata_of(name: str, *, prefix: str = "") -> dict[str, str]:
     """The METADATA keys of the format called `name`, with their types; none where there is no such format. `prefix`:
     what a connector puts before them."""
-    return {prefix + key: of for key, of in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
+    return {prefix + key: said.type for key, said in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
 
 
 def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "format") -> list[str]:

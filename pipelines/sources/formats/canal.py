@@ -13,6 +13,7 @@ from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import changes, json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
+    Metadata,
     Wanted,
     ignore_option,
     metadata_column,
@@ -37,15 +38,6 @@ _WIRE = (
     "STRUCT<data ARRAY<{}>, old ARRAY<MAP<STRING, STRING>>, type STRING, `isDdl` STRING, es STRING, ts STRING, "
     "`database` STRING, `table` STRING{}>"
 )
-_METADATA: Mapping[str, str] = {
-    "database": "_wire.`database`",
-    "table": "_wire.`table`",
-    "sql-type": "transform_values(_wire.`sqlType`, (k, v) -> try_cast(v AS INT))",
-    "pk-names": "_wire.`pkNames`",
-    "ingestion-timestamp": changes.moment("_wire.ts"),
-    "event-timestamp": changes.moment("_wire.es"),
-}
-_NUMBERS: Mapping[str, str] = {"ingestion-timestamp": "_wire.ts", "event-timestamp": "_wire.es"}
 _MORE: Mapping[str, str] = {"sql-type": "`sqlType` MAP<STRING, STRING>", "pk-names": "`pkNames` ARRAY<STRING>"}
 _NO_TYPE = (
     "WHEN exists(map_values(_wire.`sqlType`), v -> v IS NOT NULL AND try_cast(v AS INT) IS NULL) "
@@ -63,12 +55,12 @@ class CanalFormat:
         "A message is the rows that one statement changed, as Canal writes them in JSON.",
         changelog=True,
         metadata={
-            "database": "STRING",
-            "table": "STRING",
-            "sql-type": "MAP<STRING, INT>",
-            "pk-names": "ARRAY<STRING>",
-            "ingestion-timestamp": "TIMESTAMP_LTZ(3)",
-            "event-timestamp": "TIMESTAMP_LTZ(3)",
+            "database": Metadata("STRING", "_wire.`database`"),
+            "table": Metadata("STRING", "_wire.`table`"),
+            "sql-type": Metadata("MAP<STRING, INT>", "transform_values(_wire.`sqlType`, (k, v) -> try_cast(v AS INT))"),
+            "pk-names": Metadata("ARRAY<STRING>", "_wire.`pkNames`"),
+            "ingestion-timestamp": changes.time("_wire.ts"),
+            "event-timestamp": changes.time("_wire.es"),
         },
     )
 
@@ -100,7 +92,7 @@ class CanalFormat:
         plain = f"transform(_wire.data, d -> named_struct('one', d, 'other', {none}))"
         changed = parsed.selectExpr(
             *others,
-            *(f"{_METADATA[key]} AS {metadata_column(key)}" for key in wanted.metadata),
+            *changes.metadata_columns(self.spec, wanted),
             f"CASE WHEN {self._other(wanted)} THEN NULL WHEN _wire.type = 'INSERT' THEN 'c' "
             "WHEN _wire.type = 'UPDATE' THEN 'u' WHEN _wire.type = 'DELETE' THEN 'd' "
             "WHEN _wire.type = 'TRUNCATE' THEN 't' END AS _kind",
@@ -133,7 +125,7 @@ class CanalFormat:
             "WHEN exists(_wire.data, d -> d IS NULL) THEN 'the message has a row that is null'",
             "WHEN _wire.type = 'UPDATE' AND NOT size(_wire.old) <=> size(_wire.data) "
             "THEN 'the message has not as many old rows as data'",
-            *(changes.no_moment(key, _NUMBERS[key]) for key in wanted.metadata if key in _NUMBERS),
+            *changes.no_times(self.spec, wanted),
             *([_NO_TYPE] if "sql-type" in wanted.metadata else []),
         ]
         return f"CASE {' '.join(cases)} END"

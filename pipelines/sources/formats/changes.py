@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.sources.formats import json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
+    Metadata,
     Wanted,
     fitting,
     ignore_option,
     map_keys,
+    metadata_column,
     other_columns,
     timestamp_option,
 )
@@ -154,11 +156,25 @@ def moment(*texts: str) -> str:
     return f"timestamp_millis(coalesce({numbers}))"
 
 
-def no_moment(key: str, text: str) -> str:
-    """A WHEN of a CASE of errors: the message has `text` for the metadata `key`, and it is no number of ms."""
-    start = spark_string(f"metadata {key}: '")
-    shown = f"substring({text}, 1, {shape.SHOWN})"
-    return f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN concat({start}, {shown}, '\\' is no time in ms')"
+def time(text: str) -> Metadata:
+    """The metadata of a time whose text this is."""
+    return Metadata("TIMESTAMP_LTZ(3)", moment(text), text)
+
+
+def metadata_columns(spec: FormatSpec, wanted: Wanted) -> list[str]:
+    """SQL of the metadata that the table names."""
+    return [f"{spec.metadata[key].sql} AS {metadata_column(key)}" for key in wanted.metadata]
+
+
+def no_times(spec: FormatSpec, wanted: Wanted) -> list[str]:
+    """WHENs of a CASE of errors: the message has a text for a time that the table names, and it is no number of ms."""
+    cases = []
+    for key in wanted.metadata:
+        if text := spec.metadata[key].ms:
+            start, shown = spark_string(f"metadata {key}: '"), f"substring({text}, 1, {shape.SHOWN})"
+            error = f"concat({start}, {shown}, '\\' is no time in ms')"
+            cases.append(f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN {error}")
+    return cases
 
 
 IGNORE = "changelog-json.ignore-parse-errors"

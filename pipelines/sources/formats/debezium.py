@@ -20,6 +20,7 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import changes, json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
+    Metadata,
     Wanted,
     ignore_option,
     map_keys,
@@ -59,7 +60,6 @@ class Encoding:
     """Reads scalars. `plain` reads those that Debezium writes as any JSON; `decimals` is the option's value."""
 
     plain: shape.Leaf
-    standard: str
     decimals: str
 
     def leaf(self, schema: str | None, column: str) -> shape.Leaf:
@@ -145,19 +145,6 @@ _FIELDS = "ARRAY<STRUCT<field STRING, fields ARRAY<STRUCT<field STRING, name STR
 _WITH_SCHEMA = f"STRUCT<schema STRUCT<fields {_FIELDS}>, payload {{}}>"
 
 
-_METADATA: Mapping[str, str] = {
-    # Numbers are put in quotes before they are parsed, whoever reads them (json_text.py).
-    "schema": json_text.document(f"get_json_object({json_text.TEXT}, '$.schema')"),
-    "ingestion-timestamp": changes.moment("_m.ts_ms"),
-    "source.timestamp": changes.moment("_m.source.ts_ms"),
-    "source.database": "_m.source.db",
-    "source.schema": "_m.source.schema",
-    "source.table": "_m.source.`table`",
-    "source.properties": f"transform_values(_m.source, (k, v) -> {json_text.document('v')})",
-}
-_NUMBERS: Mapping[str, str] = {"ingestion-timestamp": "_m.ts_ms", "source.timestamp": "_m.source.ts_ms"}
-
-
 class DebeziumFormat:
     """`'format' = 'debezium-json'`."""
 
@@ -167,13 +154,16 @@ class DebeziumFormat:
         "A message is a change as Debezium writes it in JSON.",
         changelog=True,
         metadata={
-            "schema": "STRING",
-            "ingestion-timestamp": "TIMESTAMP_LTZ(3)",
-            "source.timestamp": "TIMESTAMP_LTZ(3)",
-            "source.database": "STRING",
-            "source.schema": "STRING",
-            "source.table": "STRING",
-            "source.properties": "MAP<STRING, STRING>",
+            # Numbers are put in quotes before they are parsed, whoever reads them (json_text.py).
+            "schema": Metadata("STRING", json_text.document(f"get_json_object({json_text.TEXT}, '$.schema')")),
+            "ingestion-timestamp": changes.time("_m.ts_ms"),
+            "source.timestamp": changes.time("_m.source.ts_ms"),
+            "source.database": Metadata("STRING", "_m.source.db"),
+            "source.schema": Metadata("STRING", "_m.source.schema"),
+            "source.table": Metadata("STRING", "_m.source.`table`"),
+            "source.properties": Metadata(
+                "MAP<STRING, STRING>", f"transform_values(_m.source, (k, v) -> {json_text.document('v')})"
+            ),
         },
     )
 
@@ -182,7 +172,7 @@ class DebeziumFormat:
 
     def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
         others, with_schema = other_columns(messages), wanted.flag(SCHEMA.name)
-        encoding = Encoding(json_text.leaf(wanted.option(STANDARD)), wanted.option(STANDARD), wanted.option(DECIMALS))
+        encoding = Encoding(json_text.leaf(wanted.option(STANDARD)), wanted.option(DECIMALS))
         row = shape.Row(
             wanted.columns,
             lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
@@ -202,10 +192,9 @@ class DebeziumFormat:
             *([f"{after} AS _schema"] if with_schema else []),
         )
         schema = ["_schema"] if with_schema else []
-        metadata = [f"{_METADATA[key]} AS {metadata_column(key)}" for key in wanted.metadata]
         changed = read.selectExpr(
             *others,
-            *metadata,
+            *changes.metadata_columns(self.spec, wanted),
             *schema,
             "IF(_m.op = 'm', NULL, _m.op) AS _kind",
             "IF(_m.op = 'd', _m.before, _m.after) AS _one",
@@ -249,7 +238,7 @@ def _error(wanted: Wanted, *, with_schema: bool) -> str:
         f"WHEN {needs_before} AND _m.before IS NULL THEN 'the message has no before: have the database log whole rows "
         "(REPLICA IDENTITY FULL, binlog_row_image = FULL)'",
         *([] if wanted.build else ["WHEN _m.op = 't' THEN 'a truncate: a probe side takes no such change'"]),
-        *(changes.no_moment(key, _NUMBERS[key]) for key in wanted.metadata if key in _NUMBERS),
+        *changes.no_times(DebeziumFormat.spec, wanted),
     ]
     return f"CASE {' '.join(cases)} END"
 

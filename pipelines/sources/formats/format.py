@@ -9,7 +9,7 @@ with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +20,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as Col
     from pyspark.sql import DataFrame
 
 VALUE = "_value"
@@ -79,16 +80,38 @@ def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metada
     return Wanted(columns, plain, table.role, key, metadata)
 
 
+QUICK = "_quick"
+"""The row that the short way of JSON gives (json_arrow.py); null where the message must take the long one."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """A short way. `column`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
+
+    column: Callable[[], Col]
+    row: str
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a message says beside its rows: Flink's type, and SQL. `ms`: SQL of a time's text, which must be a number of
+    ms since 1970; empty for anything else."""
+
+    type: str
+    sql: str
+    ms: str = ""
+
+
 @dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys, with Flink's types."""
+    `metadata`: what a message says beside its rows, by Flink's keys."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Metadata] = field(default_factory=dict)
 
 
 def metadata_column(key: str) -> str:
@@ -117,7 +140,7 @@ class Format(Protocol):
         ...
 
 
-def timestamp_option(name: str, default: str = shape.DEFAULT_STANDARD) -> OptionSpec:
+def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec:
     """How timestamps are written."""
     return OptionSpec(
         name,

@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tidegate.pipelines.sources.formats import shape
-from tidegate.pipelines.sources.formats.format import VALUE, Wanted
-from tidegate.pipelines.sources.formats.json_text import QUICK, Quick
+from tidegate.pipelines.sources.formats.format import QUICK, VALUE, Quick, Wanted
 from tidegate.pipelines.spark_versions import has_arrow_udf, over_arrays
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted, spark_string

@@ -1,4 +1,4 @@
-r"""JSON text as wire rows (shape.py), without loss.
+r"""JSON text as wire rows (shape.py), without loss; and the format `json`: a message is one object, and adds one row.
 
 Spark's parser reads a number with a point or an exponent through a DOUBLE when it is asked for text. So such numbers
 are put in quotes first, behind a mark that distinguishes them from strings; `plain` and `document` take the mark away
@@ -7,22 +7,30 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import shape
-from tidegate.pipelines.sources.formats.format import VALUE, other_columns
+from tidegate.pipelines.sources.formats.format import (
+    QUICK,
+    VALUE,
+    FormatSpec,
+    Quick,
+    Wanted,
+    added,
+    ignore_option,
+    map_keys,
+    other_columns,
+    timestamp_option,
+)
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, spark_string
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as Col
     from pyspark.sql import DataFrame
 
 TEXT = "_text"
-QUICK = "_quick"
-"""The row that the short way gives (json_arrow.py); null where the message must take the long one."""
 
 _MARK = "\ue0a1\ue0a2"
 """Private-use characters: no text has them by accident."""
@@ -49,14 +57,6 @@ _OPTIONS = shape.map_literal(
         "allowSingleQuotes": "false",
     }
 )
-
-
-@dataclass(frozen=True)
-class Quick:
-    """`column`: gives a column over VALUE, in a session of Spark. `row`: SQL over that, named QUICK."""
-
-    column: Callable[[], Col]
-    row: str
 
 
 def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
@@ -88,7 +88,7 @@ def leaf(standard: str) -> shape.Leaf:
 
     def read(sql: str, of: FlinkType) -> str:
         clean = document(sql) if of.kind in STRINGS else plain(sql)
-        return shape.scalar(clean, of, shape.standard(standard))
+        return shape.scalar(clean, of, standard)
 
     return read
 
@@ -134,3 +134,66 @@ def parse(wire: str) -> str:
 
 def _broken(parsed: str) -> str:
     return f"({parsed}._bad IS NOT NULL OR size({parsed}.v) <> 1 OR get({parsed}.v, 0) IS NULL)"
+
+
+MISSING = "json.fail-on-missing-field"
+IGNORE = "json.ignore-parse-errors"
+STANDARD = timestamp_option("json.timestamp-format.standard")
+
+
+class JsonFormat:
+    """`'format' = 'json'`."""
+
+    spec = FormatSpec(
+        "json",
+        (
+            OptionSpec(
+                MISSING,
+                "boolean",
+                default="false",
+                doc="A column that a message does not name is an error, not NULL.",
+                changes="rows",
+            ),
+            ignore_option(IGNORE),
+            STANDARD,
+        ),
+        "A message is one JSON object.",
+    )
+
+    def check(self, wanted: Wanted) -> Sequence[str]:
+        problems = map_keys(wanted.columns)
+        if wanted.flag(MISSING) and wanted.flag(IGNORE):
+            problems.append(f"'{MISSING}' and '{IGNORE}' cannot both be true")
+        return problems
+
+    def decode(self, messages: DataFrame, wanted: Wanted) -> DataFrame:
+        from tidegate.pipelines.sources.formats.json_arrow import quick
+
+        others = other_columns(messages)
+        scalars = leaf(wanted.option(STANDARD))
+        row = shape.Row(wanted.columns, lambda column: scalars, shown)
+        # Which columns a message names is seen on the long way only.
+        short = None if wanted.flag(MISSING) else quick(wanted, scalars)
+        beside, done, fields = [], "_null", f"IF(_null OR _broken, NULL, {row.fields('_wire')})"
+        if short is not None:
+            beside, done = [QUICK], f"_null OR {QUICK} IS NOT NULL"
+            fields = f"coalesce({QUICK}, {fields})"
+        wire = parsed(messages, shape.wire_row(wanted.columns), short)
+        read = wire.selectExpr(*others, *beside, "_null", "_broken", TEXT, "_wire", f"{fields} AS _fields")
+        error = (
+            f"CASE WHEN {done} THEN NULL WHEN _broken THEN {blame(suspects(wanted.columns))} "
+            f"ELSE coalesce({_missing(wanted)}, {row.error('_wire', '_fields')}) END AS _error"
+        )
+        return added(read.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _missing(wanted: Wanted) -> str:
+    """SQL of the sentence about a column that the message does not name."""
+    if not wanted.flag(MISSING):
+        return "NULL"
+    names = ", ".join(spark_string(column.name) for column in wanted.columns)
+    absent = f"get(array_except(array({names}), json_object_keys({TEXT})), 0)"
+    return f"concat('the message has no column ', {absent})"
+
+
+FORMAT = JsonFormat()

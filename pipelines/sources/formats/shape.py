@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -27,9 +26,8 @@ from tidegate.pipelines.syntax.types import (
     spark_string,
 )
 
-Standard = Literal["SQL", "ISO-8601"]
 STANDARDS = ("SQL", "ISO-8601")
-DEFAULT_STANDARD: Standard = "SQL"
+"""How timestamps may be written; the first is the default."""
 
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -37,8 +35,8 @@ _PARTS = r"^\s*[+-]?(\d*)\.?(\d*)[eE]([+-]?\d+)\s*$"
 _WORDS = "('NaN', 'Infinity', '-Infinity')"
 
 
-def scalar(sql: str, of: FlinkType, standard: Standard = DEFAULT_STANDARD) -> str:
-    """A scalar of type `of`. `standard`: how timestamps are written."""
+def scalar(sql: str, of: FlinkType, standard: str = STANDARDS[0]) -> str:
+    """A scalar of type `of`. `standard`: one of STANDARDS."""
     kind = of.kind
     if kind in STRINGS:
         return within(sql, of)
@@ -92,13 +90,14 @@ def approximate(sql: str, of: FlinkType) -> str:
     return f"CASE WHEN trim({sql}) IN {_WORDS} THEN {number} WHEN {matches(sql, _NUMBER)} THEN {finite} END"
 
 
-def timestamp(sql: str, of: FlinkType, standard: Standard) -> str:
+def timestamp(sql: str, of: FlinkType, standard: str) -> str:
     """A timestamp; one with local time zone has an offset (Z, +01:00) at its end. NULL where it is finer than its
     type."""
-    separator, seconds = (" ", r":\d{2}") if standard == "SQL" else ("T", r"(:\d{2}")
+    iso = standard == "ISO-8601"
+    separator, seconds = ("T", r"(:\d{2}") if iso else (" ", r":\d{2}")
     fraction = rf"(\.(?=\d)\d{{0,{precision(of)}}}0*)?"
     zone = r"(Z|[+-]\d{2}:\d{2})" if of.kind is Kind.TIMESTAMP_LTZ else ""
-    closing = "" if standard == "SQL" else ")?"
+    closing = ")?" if iso else ""
     pattern = rf"^{_DAY}{separator}\d{{2}}:\d{{2}}{seconds}{fraction}{closing}{zone}$"
     return matched(sql, pattern, f"try_cast({sql} AS {of.spark})")
 
@@ -131,11 +130,6 @@ def matched(sql: str, pattern: str, then: str) -> str:
     return f"CASE WHEN {matches(sql, pattern)} THEN {then} END"
 
 
-def standard(name: str) -> Standard:
-    """The option's value as a Standard. It has been checked; a value of the environment's is checked when resolved."""
-    return "ISO-8601" if name == "ISO-8601" else "SQL"
-
-
 Leaf = Callable[[str, FlinkType], str]
 """SQL of a wire scalar, and its type, to SQL of the value; NULL where it does not fit."""
 
@@ -149,13 +143,8 @@ SHOWN = 60
 """Characters of a value that an error shows."""
 
 
-def text_scalar(of: FlinkType) -> str:
-    """The wire type of a scalar in a format of text."""
-    return "STRING"
-
-
-def wire_type(of: FlinkType, scalar: Scalar = text_scalar) -> str:
-    """Spark's DDL of the wire value of a type."""
+def wire_type(of: FlinkType, scalar: Scalar = lambda of: "STRING") -> str:
+    """Spark's DDL of the wire value of a type; by default of a format of text."""
     if of.kind is Kind.ARRAY:
         return f"ARRAY<{wire_type(of.element, scalar)}>"
     if of.kind is Kind.MAP:
@@ -165,7 +154,7 @@ def wire_type(of: FlinkType, scalar: Scalar = text_scalar) -> str:
     return scalar(of)
 
 
-def wire_row(columns: Sequence[Column], scalar: Scalar = text_scalar) -> str:
+def wire_row(columns: Sequence[Column], scalar: Scalar = lambda of: "STRING") -> str:
     """Spark's DDL of the wire row of a table."""
     fields = (f"{quoted(column.name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
     return f"STRUCT<{', '.join(fields)}>"
@@ -174,11 +163,6 @@ def wire_row(columns: Sequence[Column], scalar: Scalar = text_scalar) -> str:
 def nested(columns: Sequence[Column]) -> list[Column]:
     """The columns that are no scalars."""
     return [column for column in columns if parse_type(column.type).kind in NESTED]
-
-
-def as_it_is(wire: str, of: FlinkType) -> str:
-    """SQL that can be shown to people unchanged."""
-    return wire
 
 
 def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
@@ -251,12 +235,17 @@ def excluded_error(columns: Sequence[Column], row: str, ends: str | None = None,
         counts = "" if ends is None or column.name in key else f"NOT ({ends}) AND "
         if wrong := excluded(value, of):
             text_of = f"to_json({value})" if of.kind in NESTED else _show(value, of)
-            start, end = spark_string(f"column {column.name}: '"), spark_string(f"' does not fit {column.type}")
-            cases.append(f"WHEN {counts}{wrong} THEN concat({start}, substring({text_of}, 1, {SHOWN}), {end})")
+            cases.append(_case(f"{counts}{wrong}", column, text_of))
         if not column.nullable:
             missing = spark_string(f"column {column.name} is NOT NULL, and the row has no value for it")
             cases.append(f"WHEN {counts}{value} IS NULL THEN {missing}")
     return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS STRING)"
+
+
+def _case(wrong: str, column: Column, text: str) -> str:
+    """A WHEN of a CASE of errors: the column's value, shown as `text`, does not fit."""
+    start, end = spark_string(f"column {column.name}: '"), spark_string(f"' does not fit {column.type}")
+    return f"WHEN {wrong} THEN concat({start}, substring({text}, 1, {SHOWN}), {end})"
 
 
 def _show(value: str, of: FlinkType) -> str:
@@ -272,7 +261,7 @@ class Row:
 
     columns: tuple[Column, ...]
     leaf: Callable[[Column], Leaf]
-    show: Show = as_it_is
+    show: Show = lambda wire, of: wire
 
     def fields(self, wire: str) -> str:
         """The STRUCT of all physical columns; `wire` must not be null."""
@@ -292,9 +281,7 @@ class Row:
             of = parse_type(column.type)
             value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({value})" if of.kind in NESTED else value
-            start_of_value = f"substring({self.show(shown, of)}, 1, {SHOWN})"
-            start, end = spark_string(f"column {column.name}: '"), spark_string(f"' does not fit {column.type}")
-            cases.append(f"WHEN {misfit(value, found, of)} THEN concat({start}, {start_of_value}, {end})")
+            cases.append(_case(misfit(value, found, of), column, self.show(shown, of)))
             if (not column.nullable) if needed is None else (column.name in needed):
                 missing = spark_string(f"column {column.name} is NOT NULL, and the message has no value for it")
                 cases.append(f"WHEN {found} IS NULL THEN {missing}")

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import format_options, metadata_of
-from tidegate.pipelines.sources.kafka.fields import (
-    APPEND_FORMATS,
-    METADATA_PREFIX,
-    VALUE_FORMATS,
-    Kind,
-    check_fields,
-    value_format,
-)
 from tidegate.pipelines.sources.kafka.options import (
+    APPEND_FORMATS,
     CONNECTION_OPTIONS,
     DISCOVERY_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
     METADATA,
+    METADATA_PREFIX,
     ORDER_OPTION,
     PROPERTIES,
     REFUSED_PROPERTIES,
     SNAPSHOT_OPTION,
     STARTUP_OPTIONS,
     TOPIC_OPTIONS,
+    VALUE_FORMATS,
+    Kind,
+    check_fields,
     check_startup,
     check_topics,
+    value_format,
 )
 from tidegate.pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_its_snapshot
 
@@ -52,7 +51,12 @@ def check(table: Table, kind: Kind) -> Sequence[str]:
         if key.startswith(PROPERTIES) and key.removeprefix(PROPERTIES) in REFUSED_PROPERTIES
     ]
     found += check_fields(table, kind)
-    return found or [*_snapshot_problems(table), *_role_problems(table, kind)]
+    if not found and kind == "upsert-kafka" and table.role == "probe":
+        return [
+            "an upsert-kafka table can be the build side of a temporal join, not the probe side: its messages do not "
+            "say which row they replace; 'kafka' reads them as they are"
+        ]
+    return found or _snapshot_problems(table)
 
 
 def _snapshot_problems(table: Table) -> list[str]:
@@ -71,19 +75,23 @@ def _snapshot_problems(table: Table) -> list[str]:
     return []
 
 
-def _role_problems(table: Table, kind: Kind) -> list[str]:
-    if kind == "upsert-kafka" and table.role == "probe":
-        return [
-            "an upsert-kafka table can be the build side of a temporal join, not the probe side: its messages do not "
-            "say which row they replace; 'kafka' reads them as they are"
-        ]
-    return []
-
-
+@dataclass(frozen=True)
 class KafkaConnector:
-    """`'connector' = 'kafka'`. Importing it needs no Spark, so that a script compiles fast."""
+    """`'connector' = 'kafka'`, or `'upsert-kafka'`. Importing it needs no Spark, so that a script compiles fast."""
 
-    spec = ConnectorSpec(
+    kind: Kind
+    spec: ConnectorSpec
+
+    def source(self, context: SourceContext) -> Source:
+        """A reader of one table. Opens no connection yet."""
+        from tidegate.pipelines.sources.kafka.source import KafkaSource
+
+        return KafkaSource(context, self.kind)
+
+
+CONNECTOR = KafkaConnector(
+    "kafka",
+    ConnectorSpec(
         name="kafka",
         doc="Topics of Apache Kafka, in exact ranges of offsets.",
         options=(
@@ -113,19 +121,12 @@ class KafkaConnector:
         signals=marks_its_snapshot,
         updates=lambda options: value_format(options) not in APPEND_FORMATS,
         check=lambda table: check(table, "kafka"),
-    )
+    ),
+)
 
-    def source(self, context: SourceContext) -> Source:
-        """A reader of one table. Opens no connection yet."""
-        from tidegate.pipelines.sources.kafka.source import KafkaSource
-
-        return KafkaSource(context, "kafka")
-
-
-class UpsertKafkaConnector:
-    """`'connector' = 'upsert-kafka'`."""
-
-    spec = ConnectorSpec(
+UPSERT_CONNECTOR = KafkaConnector(
+    "upsert-kafka",
+    ConnectorSpec(
         name="upsert-kafka",
         doc="A topic whose newest message of a key is the key's row, and whose tombstones delete it.",
         options=(
@@ -133,7 +134,7 @@ class UpsertKafkaConnector:
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
             DISCOVERY_OPTION,
-            OptionSpec(_KEY_FORMAT.name, required=True, doc=_KEY_FORMAT.doc, changes="rows"),
+            replace(_KEY_FORMAT, required=True),
             OptionSpec(
                 "value.format",
                 required=True,
@@ -154,17 +155,7 @@ class UpsertKafkaConnector:
         start_options=START_OPTIONS,
         metadata=METADATA,
         check=lambda table: check(table, "upsert-kafka"),
-    )
-
-    def source(self, context: SourceContext) -> Source:
-        """A reader of one table. Opens no connection yet."""
-        from tidegate.pipelines.sources.kafka.source import KafkaSource
-
-        return KafkaSource(context, "upsert-kafka")
-
-
-CONNECTOR = KafkaConnector()
-UPSERT_CONNECTOR = UpsertKafkaConnector()
-
+    ),
+)
 
 __all__ = ["CONNECTOR", "UPSERT_CONNECTOR"]

@@ -18,7 +18,6 @@ must at least be without a gap.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -26,20 +25,26 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.pipelines.commands import NextCommand, both, resnapshot
+from tidegate.pipelines.commands import Advised, NextCommand, both, resnapshot
 from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.fields import APPEND_FORMATS, value_format
-from tidegate.pipelines.sources.kafka.options import KEY_CHECK_OPTION, ORDER_OPTION
-from tidegate.pipelines.sources.kafka.reading import POISON
+from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, ORDER_OPTION, value_format
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
+from tidegate.pipelines.sources.rows import misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COMMITTED = "what was read before stands; nothing after it was read"
+
+def _lost(what: str, where: str, next_command: Advised) -> SourceError:
+    return SourceError(
+        what,
+        where=where,
+        state="what was read before stands; nothing after it was read",
+        next_command=next_command,
+    )
 
 
 def anew(table: str) -> NextCommand:
@@ -57,19 +62,17 @@ def check_topics(
             continue
         now = topics.get(name)
         if now is None:
-            raise SourceError(
+            raise _lost(
                 f"{table}: the topic {name} is gone, and it may have had messages that were not read",
-                where=where,
-                state=_COMMITTED,
-                next_command=both("bring it back", anew(table))
+                where,
+                both("bring it back", anew(table))
                 + "; or read the topics that are left on another lake (--lake DIR): a lake's table keeps its topics",
             )
         if now.id != before.id:
-            raise SourceError(
+            raise _lost(
                 f"{table}: the topic {name} is another one than was read: it was deleted and made again",
-                where=f"{where}: topic id {now.id}, it was {before.id}",
-                state=_COMMITTED,
-                next_command=anew(table),
+                f"{where}: topic id {now.id}, it was {before.id}",
+                anew(table),
             )
 
 
@@ -80,12 +83,11 @@ def check_available(
     for partition, position in sorted(positions.items()):
         first = earliest[partition]
         if first > position:
-            raise SourceError(
+            raise _lost(
                 f"{table}: {first - position} offsets of {partition} are gone that have not been read: it was read up "
                 f"to {position}, and the first that Kafka still has is {first}",
-                where=where,
-                state=_COMMITTED,
-                next_command=both("raise the topic's retention.ms or retention.bytes", anew(table)),
+                where,
+                both("raise the topic's retention.ms or retention.bytes", anew(table)),
             )
 
 
@@ -94,18 +96,13 @@ def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int
     for partition, position in sorted(positions.items()):
         stop = stops.get(partition)
         if stop is None:
-            raise SourceError(
-                f"{table}: the topic has no partition {partition.number} any more ({partition})",
-                where=where,
-                state=_COMMITTED,
-                next_command=anew(table),
-            )
+            what = f"{table}: the topic has no partition {partition.number} any more ({partition})"
+            raise _lost(what, where, anew(table))
         if stop < position:
-            raise SourceError(
+            raise _lost(
                 f"{table}: {partition} ends at {stop}, and it was read up to {position}: the broker has lost messages",
-                where=where,
-                state=_COMMITTED,
-                next_command=anew(table),
+                where,
+                anew(table),
             )
 
 
@@ -135,7 +132,7 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
     raise SourceError(
         f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
         "which of the two is its latest cannot be known",
-        where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+        where=stored.place,
         state=_UNCONFIRMED,
         next_command=both(
             "write each key to one partition only (a topic whose partitions were added needs a new topic)",
@@ -152,7 +149,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
         raise SourceError(
             f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
             "in the other partitions cannot be known",
-            where=f"generation {stored.generation}, epoch {stored.epoch}: {stored.step.summary}",
+            where=stored.place,
             state=_UNCONFIRMED,
             next_command=both(
                 "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
@@ -171,51 +168,31 @@ _REFUSED = re.compile(r"(Sasl|Ssl)?AuthenticationException|AuthorizationExceptio
 _PLANNED = "the epoch is planned, none of its rows are committed; epochs before it stand"
 
 
-def explain(error: BaseException, table: str, place: str, where: str) -> SourceError | None:
-    """The typed error for `error`, raised while the step at `place` was read; None if Spark's own message is best."""
+def explain(error: BaseException, table: str, where: str) -> SourceError | None:
+    """The typed error for `error`, raised while a step was read; None if Spark's own message is best. `where`: the step
+    and its topics."""
+    if (found := misfit(error)) is not None:
+        what = f"{table}: {found['split']}, offset {found['offset']}: {found['error']}"
+        return misfit_error(what, where, "messages")
     text = str(error)
-    poison = _poison(text)
-    if poison is not None:
-        return SourceError(
-            f"{table}: {poison['split']}, offset {poison['offset']}: {poison['error']}",
-            where=f"{place}; {where}",
-            state="nothing of the epoch is committed; epochs before it stand",
-            next_command="set 'format.on-error' = 'quarantine' to keep such messages apart (or correct the columns), "
-            "then run the same command again",
-        )
-    if _LOST.search(text):
-        return SourceError(
-            f"{table}: Kafka no longer has what the plan asks for: {_line(text, _LOST)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command=anew(table),
-        )
-    if _REFUSED.search(text):
-        return SourceError(
-            f"{table}: the Kafka cluster refused the reader: {_line(text, _REFUSED)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command="check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
-        )
-    if _SILENT.search(text):
-        return SourceError(
-            f"{table}: a Kafka broker did not answer in time: {_line(text, _SILENT)}",
-            where=f"{place}; {where}",
-            state=_PLANNED,
-            next_command="check that the brokers run, then run the same command again: it goes on at this epoch",
-        )
+    known: list[tuple[re.Pattern[str], str, Advised]] = [
+        (_LOST, "Kafka no longer has what the plan asks for", anew(table)),
+        (
+            _REFUSED,
+            "the Kafka cluster refused the reader",
+            "check 'properties.sasl.*', 'properties.ssl.*' and the user's rights, then run again",
+        ),
+        (
+            _SILENT,
+            "a Kafka broker did not answer in time",
+            "check that the brokers run, then run the same command again: it goes on at this epoch",
+        ),
+    ]
+    for pattern, what, next_command in known:
+        if pattern.search(text):
+            sentence = f"{table}: {what}: {_line(text, pattern)}"
+            return SourceError(sentence, where=where, state=_PLANNED, next_command=next_command)
     return None
-
-
-def _poison(text: str) -> dict[str, object] | None:
-    start = text.find(POISON)
-    if start < 0:
-        return None
-    try:
-        found, _ = json.JSONDecoder().raw_decode(text, start + len(POISON))
-    except json.JSONDecodeError:
-        return None
-    return found
 
 
 def _line(text: str, pattern: re.Pattern[str]) -> str:
@@ -250,7 +227,7 @@ def _oldest(cluster: Cluster, positions: Mapping[Partition, int], since: int, no
         return now
 
     def passed(at: int) -> bool:
-        offsets = cluster.offsets(positions, max(at, 0))
+        offsets = cluster.offsets(positions, at)
         return all(offset is not None and offset <= positions[partition] for partition, offset in offsets.items())
 
     low, high = since, now
@@ -328,11 +305,10 @@ def check(
         if not missing:
             continue
         at = datetime.fromtimestamp(times[str(partition)][0] / 1000, UTC)
-        raise SourceError(
+        raise _lost(
             f"{table}: deletes of {partition} may be gone that have not been read: it was last read to its end at "
             f"{at:%Y-%m-%d %H:%M:%S} UTC, compaction keeps tombstones for {lasts[partition.topic] / 1000:,.0f} s "
             f"(delete.retention.ms), and {missing:,} of the {read[partition].offsets:,} offsets since then are gone",
-            where=cluster.where,
-            state="what was read before stands; nothing after it was read",
-            next_command=anew(table) + "; and make delete.retention.ms longer than the time between two runs",
+            cluster.where,
+            anew(table) + "; and make delete.retention.ms longer than the time between two runs",
         )

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-At = Literal["earliest", "latest"] | int
-"""Which offset: the first there is, the one after the last, or of the first record at or after a time (ms, UTC, from 0
-on)."""
-
 API_TIMEOUT_MS = "20000"
 """How long one request may take, including retries; Kafka's own default is a minute."""
 
@@ -134,28 +130,36 @@ class Cluster:
         names = self._ask(lambda admin: admin.listTopics().names().get())
         return sorted(str(name) for name in names if re.fullmatch(pattern, str(name)))
 
-    def offsets(self, partitions: Iterable[Partition], at: At) -> dict[Partition, int | None]:
-        """The offset of each partition; None where no record is as late as the time `at`.
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition that is still there. Raises SourceError."""
+        return {partition: max(offset, 0) for partition, (offset, _) in self._listed(partitions, "earliest").items()}
 
-        The latest is the end of what is readable at the isolation level. Raises SourceError.
-        """
-        listed = self._listed(partitions, at)
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The end of each partition: behind what is readable at the isolation level. Raises SourceError."""
+        return {partition: max(offset, 0) for partition, (offset, _) in self._listed(partitions, "latest").items()}
+
+    def offsets(self, partitions: Iterable[Partition], time: int) -> dict[Partition, int | None]:
+        """The offset of each partition's first record at or after `time` (ms, UTC); None where there is none. Raises
+        SourceError."""
+        listed = self._listed(partitions, time)
         return {partition: offset if offset >= 0 else None for partition, (offset, _) in listed.items()}
 
     def first_after(self, partitions: Iterable[Partition], time: int) -> dict[Partition, tuple[int, int]]:
         """The offset and the time (ms, UTC) of each partition's first record that is later than `time`; those that have
         none are left out. Raises SourceError."""
-        # Below 0 a time has other meanings to a broker, and no record is older.
-        listed = self._listed(partitions, max(time + 1, 0))
+        listed = self._listed(partitions, time + 1)
         return {partition: record for partition, record in listed.items() if record[0] >= 0}
 
-    def _listed(self, partitions: Iterable[Partition], at: At) -> dict[Partition, tuple[int, int]]:
+    def _listed(
+        self, partitions: Iterable[Partition], at: Literal["earliest", "latest"] | int
+    ) -> dict[Partition, tuple[int, int]]:
         wanted = list(partitions)
         if not wanted:
             return {}
         jvm = self._jvm
         spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
-        asked = spec.earliest() if at == "earliest" else spec.latest() if at == "latest" else spec.forTimestamp(at)
+        # Below 0 a time has other meanings to a broker (-1 is the end), and no record is older.
+        asked = getattr(spec, at)() if isinstance(at, str) else spec.forTimestamp(max(at, 0))
         level = getattr(jvm.org.apache.kafka.common.IsolationLevel, self.isolation.upper())
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         keys = {partition: self._key(partition) for partition in wanted}

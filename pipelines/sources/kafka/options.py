@@ -1,15 +1,28 @@
-"""The WITH options of `kafka` and `upsert-kafka`, named as Flink names them, and what they mean."""
+"""The WITH options of `kafka` and `upsert-kafka`, named as Flink names them, and what they mean: which topics are read
+from where on; which columns lie in a message's key and which in its value."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from tidegate.pipelines.connectors.spec import ERROR_OPTION, OnError, OptionSpec
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sources.formats import Wanted, problems
 from tidegate.pipelines.syntax.secrets import needs_variables
+
+Kind = Literal["kafka", "upsert-kafka"]
+
+VALUE_FORMATS = ("json", "csv", "raw", "avro", "debezium-json", "canal-json", "changelog-json")
+APPEND_FORMATS = ("json", "csv", "raw", "avro")
+"""Formats that may be a key, and the value of upsert-kafka: each message is exactly one row."""
+
+
+METADATA_PREFIX = "value."
+"""Prefix of the metadata keys of the value's format, as in Flink, since the key's format might have some too."""
 
 StartupMode = Literal["earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"]
 MODES: tuple[str, ...] = get_args(StartupMode)
@@ -155,7 +168,6 @@ class KafkaOptions:
     topics: tuple[str, ...]
     pattern: str | None
     startup: Startup
-    on_error: OnError
     properties: Mapping[str, str] = field(repr=False)
 
     @property
@@ -185,10 +197,10 @@ class KafkaOptions:
 
 def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
     """The options with real values. Raises PlanningError that names the first one which cannot be."""
-    problems = check_topics(options) or check_startup(options)
-    if problems:
+    found = check_topics(options) or check_startup(options)
+    if found:
         raise PlanningError(
-            f"{table}: {problems[0]}",
+            f"{table}: {found[0]}",
             where=f"WITH options of {table}",
             state="nothing was read",
             next_command="correct the option, and run again",
@@ -202,7 +214,6 @@ def parse(options: Mapping[str, str], table: str) -> KafkaOptions:
             None if timestamp is None else int(timestamp),
             specific_offsets(options.get("scan.startup.specific-offsets", "")) or {},
         ),
-        on_error=cast(OnError, options.get(ERROR_OPTION.name, "fail")),
         properties={key.removeprefix(PROPERTIES): text for key, text in options.items() if key.startswith(PROPERTIES)},
     )
 
@@ -254,24 +265,154 @@ _NEEDED = {
 def check_startup(options: Mapping[str, str]) -> Sequence[str]:
     """What is wrong with the place to begin at."""
     mode = options.get("scan.startup.mode", "earliest-offset")
-    problems = []
+    found = []
     for wanted, key in _NEEDED.items():
         if mode == wanted and key not in options:
-            problems.append(f"'scan.startup.mode' = '{mode}' needs '{key}'")
+            found.append(f"'scan.startup.mode' = '{mode}' needs '{key}'")
         if mode != wanted and key in options and key != GROUP:
-            problems.append(f"'{key}' is for 'scan.startup.mode' = '{wanted}'")
+            found.append(f"'{key}' is for 'scan.startup.mode' = '{wanted}'")
     offsets = options.get("scan.startup.specific-offsets")
     if offsets is not None and not needs_variables(offsets):
         if not specific_offsets(offsets):
-            problems.append(
-                "'scan.startup.specific-offsets' is written as 'partition:0,offset:42;partition:1,offset:300'"
-            )
+            found.append("'scan.startup.specific-offsets' is written as 'partition:0,offset:42;partition:1,offset:300'")
         elif "topic-pattern" in options or len(topic_names(options.get("topic", ""))) > 1:
-            problems.append("'scan.startup.specific-offsets' names partitions, so there can be one 'topic' only")
+            found.append("'scan.startup.specific-offsets' names partitions, so there can be one 'topic' only")
     if (
         RESET in options
         and options[RESET] not in ("earliest", "latest", "none")
         and not needs_variables(options[RESET])
     ):
-        problems.append(f"'{RESET}' is 'earliest', 'latest' or 'none'")
-    return problems
+        found.append(f"'{RESET}' is 'earliest', 'latest' or 'none'")
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """The key or the value of the messages: its format, what the script calls that (`option`), and what the table wants
+    of it: columns as the message names them. A key's format never decides what becomes of a row."""
+
+    format: str
+    option: str
+    wanted: Wanted
+
+    def problems(self, names: Sequence[str]) -> list[str]:
+        """What is wrong with its format. Options are called as the script has them, with their prefix."""
+        prefix = self.option.removesuffix("format")
+        found = problems(self.format, self.wanted, names=names, option=self.option)
+        for plain in self.wanted.options if prefix else ():
+            found = [problem.replace(f"'{plain}'", f"'{prefix}{plain}'") for problem in found]
+        return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each column is read from. `key` is None where nothing is taken from the key.
+
+    `from_key` are the table's columns that the key decides, each with its name in the key.
+    """
+
+    value: Part
+    key: Part | None
+    from_key: Mapping[str, str]
+    upsert: bool
+
+    @property
+    def changelog(self) -> bool:
+        """Whether a message may say several things of a row, or that it is gone."""
+        return self.value.format not in APPEND_FORMATS
+
+
+def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
+    """The layout of a table whose options `check` found no fault with."""
+    columns = {column.name: column for column in table.physical_columns if column.metadata is None}
+    keys = key_columns(table, options, kind)
+    except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
+
+    def part(option: str, columns: Iterable[Column], metadata: tuple[str, ...] = ()) -> Part:
+        prefix = option.removesuffix("format")
+        plain = {key.removeprefix(prefix): text for key, text in options.items() if key.startswith(prefix)}
+        wants = Wanted(tuple(columns), plain, table.role, table.primary_key, metadata)
+        return Part(options.get(option, ""), option, wants)
+
+    valued = [column for column in columns.values() if not (except_key and column.name in keys)]
+    metadata = tuple(key for column in table.physical_columns if (key := format_key(column)) is not None)
+    value = part("format" if "format" in options else "value.format", valued, metadata)
+    upsert = kind == "upsert-kafka"
+    # Where the value has the key's columns too it decides, as in Flink; but a tombstone has nothing but its key.
+    if not keys or not (except_key or upsert):
+        return Layout(value, None, {}, upsert)
+    prefix = options.get("key.fields-prefix", "")
+    inside = {name: name.removeprefix(prefix) for name in keys}
+    key = part("key.format", (replace(columns[name], name=inside[name]) for name in keys))
+    return Layout(value, key, inside, upsert)
+
+
+def format_key(column: Column) -> str | None:
+    """The metadata key of the value's format that a column is; None for any other column."""
+    key = column.metadata or ""
+    return key.removeprefix(METADATA_PREFIX) if key.startswith(METADATA_PREFIX) else None
+
+
+def value_format(options: Mapping[str, str]) -> str:
+    """The name of the value's format; empty where none is given."""
+    return options.get("format", options.get("value.format", ""))
+
+
+def key_columns(table: Table, options: Mapping[str, str], kind: Kind) -> tuple[str, ...]:
+    """The table's columns that are in the key."""
+    return table.primary_key if kind == "upsert-kafka" else topic_names(options.get("key.fields", ""))
+
+
+def check_fields(table: Table, kind: Kind) -> Sequence[str]:
+    """What is wrong with formats, key and value of a table, as far as the script alone shows."""
+    options = table.options
+    found = _formats_given(options, kind) or _key_given(table, options, kind)
+    if found:
+        return found
+    planned = layout(table, options, kind)
+    if not planned.value.wanted.columns:
+        return ["'value.fields-include' = 'EXCEPT_KEY' leaves no column for the value"]
+    wrong = planned.value.problems(APPEND_FORMATS if kind == "upsert-kafka" else VALUE_FORMATS)
+    key = options.get("key.format")
+    if kind == "kafka" and planned.key is None and key is not None and key not in APPEND_FORMATS:
+        wrong.append(f"'key.format': '{key}' is no format of keys; there are {', '.join(APPEND_FORMATS)}")
+    if planned.key is not None:
+        wrong += planned.key.problems(APPEND_FORMATS)
+    return wrong
+
+
+def _formats_given(options: Mapping[str, str], kind: Kind) -> list[str]:
+    if kind == "upsert-kafka":
+        return [f"'{name}' is missing" for name in ("key.format", "value.format") if name not in options]
+    if "format" in options and "value.format" in options:
+        return ["'format' and 'value.format' are the same: leave one out"]
+    if "format" not in options and "value.format" not in options:
+        return ["'format' is missing: how are the messages written?"]
+    strays = [
+        key for key in options if key.startswith("value.") and key.partition(".")[2].partition(".")[0] in VALUE_FORMATS
+    ]
+    if "format" in options and strays:
+        return [f"'{strays[0]}' goes with 'value.format', and this table has 'format'"]
+    return []
+
+
+def _key_given(table: Table, options: Mapping[str, str], kind: Kind) -> list[str]:
+    keys = key_columns(table, options, kind)
+    prefix = options.get("key.fields-prefix", "")
+    except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
+    there = {column.name for column in table.physical_columns if column.metadata is None}
+    if kind == "kafka":
+        for one, other in (("key.format", "key.fields"), ("key.fields", "key.format")):
+            if one in options and other not in options:
+                return [f"'{one}' needs '{other}' beside it"]
+    if except_key and not keys:
+        return ["'value.fields-include' = 'EXCEPT_KEY' needs 'key.format' and 'key.fields'"]
+    unknown = [name for name in keys if name not in there]
+    if unknown:
+        return [f"'key.fields' names {unknown[0]}, which is no column that the message could have"]
+    if prefix and not except_key:
+        return ["'key.fields-prefix' needs 'value.fields-include' = 'EXCEPT_KEY'"]
+    without = [name for name in keys if not name.startswith(prefix) or name == prefix]
+    if prefix and without:
+        return [f"'key.fields-prefix' = '{prefix}': the key's column {without[0]} does not begin with it"]
+    return []

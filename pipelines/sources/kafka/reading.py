@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.connectors.spec import REJECTED, SEQ_TYPE
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sources.formats import VALUE, Wanted, format_named, metadata_column
-from tidegate.pipelines.sources.kafka.fields import NO_PLACE, Layout, format_key, place
-from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions
-from tidegate.pipelines.sources.kafka.steps import KafkaStep
+from tidegate.pipelines.sources.kafka.options import ORDER_OPTION, KafkaOptions, Layout, format_key
+from tidegate.pipelines.sources.kafka.steps import KafkaStep, by_topic
+from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-POISON = "tidegate: a message does not fit: "
-"""Prefix of an executor's exception; JSON of split, offset and error follows (checks.py)."""
 
 BESIDE = ("_marks", "_topic", "_misfit")
 """Columns that `Reader.decoded` adds to a source's columns: the format's marks of a snapshot, the topic's ordinal, and,
@@ -69,7 +66,7 @@ class Reader:
     @property
     def wanted(self) -> Wanted:
         """What the table wants of the value's format."""
-        wants = self.layout.value.wanted(self.table, self.plain)
+        wants = self.layout.value.wanted
         if not self.keeps_misfits:
             return wants
         return replace(wants, options={**wants.options, ignore_name(self.layout): "false"})
@@ -81,16 +78,12 @@ class Reader:
 
     @property
     def quarantines(self) -> bool:
-        return self.options.on_error == "quarantine"
+        return quarantines(self.plain)
 
     def messages(self, spark: SparkSession, step: KafkaStep) -> DataFrame:
         """The messages of the step, as `decoded` takes them. The step must not be empty."""
         spans = step.read
-        starts: dict[str, dict[str, int]] = {}
-        stops: dict[str, dict[str, int]] = {}
-        for partition, span in spans.items():
-            starts.setdefault(partition.topic, {})[str(partition.number)] = span.start
-            stops.setdefault(partition.topic, {})[str(partition.number)] = span.stop
+        starts, stops = by_topic(spans, lambda span: span.start), by_topic(spans, lambda span: span.stop)
         assigned = {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
         number = sum(span.offsets for span in spans.values())
         tasks = max(len(spans), min(spark.sparkContext.defaultParallelism, -(-number // TASK_MESSAGES)))
@@ -141,7 +134,7 @@ class Reader:
             )
             missing = f"{VALUE} IS NULL AS _keyless"
             rows = rows.selectExpr("*", missing)
-            rows = format_named(layout.key.format).decode(rows, layout.key.wanted(table, self.plain))
+            rows = format_named(layout.key.format).decode(rows, layout.key.wanted)
             rows = rows.drop("_op", "_sub", "_time", "_marks").withColumnsRenamed(
                 {"_row_op": "_op", "_row_sub": "_sub", "_row_time": "_time", "_row_marks": "_marks"}
             )
@@ -165,11 +158,9 @@ class Reader:
         if self.keeps_misfits:
             rejected_column = ["_misfit"]
         elif self.quarantines:
-            rejected = "'reason', _misfit, 'key', _raw_key, 'value', _raw_value, 'headers', _headers"
-            rejected_column = [f"IF(_misfit IS NULL, NULL, named_struct({rejected})) AS {REJECTED}"]
+            rejected_column = [rejected("_misfit", "_misfit", "_raw_value", "_raw_key", "_headers")]
         else:
-            details = "to_json(named_struct('split', _split, 'offset', _position, 'error', _misfit))"
-            op = f"IF(_misfit IS NULL, {op}, CAST(raise_error(concat({spark_string(POISON)}, {details})) AS STRING))"
+            op = op_or_poison(op, "_misfit", split="_split", offset="_position")
         return rows.selectExpr(
             *self._columns(),
             f"{op} AS _op",
@@ -183,8 +174,6 @@ class Reader:
         )
 
     def _columns(self) -> list[str]:
-        key = self.layout.key
-        inside = dict(zip(key.names, (column.name for column in key.columns), strict=True)) if key else {}
         found = []
         for column in self.table.physical_columns:
             beside = format_key(column)
@@ -193,7 +182,7 @@ class Reader:
             elif column.metadata is not None:
                 value = quoted("_m_" + column.name)
             elif column.name in self.layout.from_key:
-                value = f"_fields.{quoted(inside[column.name])}"
+                value = f"_fields.{quoted(self.layout.from_key[column.name])}"
             else:
                 value = f"_row.{quoted(column.name)}"
             found.append(f"CAST({value} AS {column.spark_type}) AS {quoted(column.name)}")
@@ -205,3 +194,31 @@ class Reader:
             return str(next(iter(step.topics.values())).ordinal)
         cases = " ".join(f"WHEN {spark_string(name)} THEN {topic.ordinal}" for name, topic in step.topics.items())
         return f"CASE topic {cases} END"
+
+
+NO_PLACE = (
+    "the message does not say where in the database's log it stands (source.file and source.pos, or source.lsn), "
+    "which 'scan.changes.order' = 'source' goes by"
+)
+_SOURCE = "source STRUCT<file STRING, pos STRING, `row` STRING, lsn STRING>"
+_SHAPE = "file: BIGINT, position: BIGINT, row: INT"
+
+
+def place(wanted: Wanted) -> str:
+    """SQL of STRUCT<file, position, row> of the column `value`, a message; NULL where it names none.
+
+    MySQL and MariaDB: the number at the end of the binlog file's name, the position, the row in its event.
+    PostgreSQL: the LSN as the position. A row of an incremental snapshot names an empty file, so it has none.
+    """
+    inside = wanted.flag("debezium-json.schema-include")
+    shape = f"payload STRUCT<{_SOURCE.replace('source STRUCT', 'source: STRUCT')}>" if inside else _SOURCE
+    source = f"from_json(CAST(value AS STRING), {spark_string(shape)}).{'payload.' if inside else ''}source"
+    number = f"try_cast(regexp_extract(s.file, {spark_string(r'([0-9]+)$')}, 1) AS BIGINT)"
+    row = "coalesce(try_cast(s.`row` AS INT), 0)"
+    log = f"named_struct('file', {number}, 'position', try_cast(s.pos AS BIGINT), 'row', {row})"
+    lsn = "named_struct('file', 0L, 'position', try_cast(s.lsn AS BIGINT), 'row', 0)"
+    found = f"IF(s.lsn IS NOT NULL, {lsn}, {log})"
+    whole = f"IF(p.file IS NULL OR p.position IS NULL, NULL, CAST(p AS STRUCT<{_SHAPE}>))"
+    # A lambda over one element names a value, so that the message is parsed once.
+    parsed = f"transform(array({source}), s -> {found})"
+    return f"get(transform({parsed}, p -> {whole}), 0)"

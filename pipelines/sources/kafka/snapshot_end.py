@@ -10,7 +10,7 @@ refused, even if the other's rows come long after the first snapshot has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.commands import both, resnapshot
@@ -19,7 +19,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.formats.debezium import OF
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.fields import value_format
+from tidegate.pipelines.sources.kafka.options import value_format
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SnapshotEnd:
         stored: StoredStep,
         step: KafkaStep,
         again: Callable[[KafkaStep], DataFrame],
-        ends: Callable[[list[Partition]], dict[Partition, int]],
+        ends: Callable[[Iterable[Partition]], dict[Partition, int]],
     ) -> None:
         """Store the mark of every topic that has one, its table, and where its partitions end now.
 
@@ -100,7 +100,7 @@ class SnapshotEnd:
             self._check_tables(name, sorted(tables - {None}), flipped=had_flipped(stored))
         for name in missing:
             if marks.get(_alias(step, name, "ended")):
-                stops = ends([Partition(name, number) for number in step.topics[name].spans])
+                stops = ends([partition for partition in step.spans if partition.topic == name])
                 detail = {"topic": name, "table": marks.get(_alias(step, name, "first"))}
                 split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": detail}
                 self._context.splits.add([split])

@@ -6,11 +6,9 @@ format may have a snapshot first (snapshot_end.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.protocol import (
     Json,
@@ -18,14 +16,14 @@ from tidegate.pipelines.connectors.protocol import (
     Planned,
     PlanRequest,
     RetainedUntil,
+    Source,
     SourceContext,
     SourcePosition,
     Step,
     StoredStep,
 )
-from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
+from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.kafka.checks import (
     SINCE,
@@ -42,27 +40,25 @@ from tidegate.pipelines.sources.kafka.checks import (
 )
 from tidegate.pipelines.sources.kafka.checks import check as check_deletes
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.fields import Kind, layout
-from tidegate.pipelines.sources.kafka.options import Startup, parse
+from tidegate.pipelines.sources.kafka.options import Kind, Startup, layout, parse
 from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.steps import (
     Ends,
     KafkaStep,
-    earliest_offsets,
     ends_of,
     first_offsets,
     next_step,
     step_of,
 )
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.sources.rows import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class KafkaSource:
-    """`tidegate.pipelines.connectors.protocol.Source` of one table. Connects when it is first needed."""
+class KafkaSource(Source):
+    """One table. Connects when it is first needed."""
 
     def __init__(self, context: SourceContext, kind: Kind) -> None:
         self._context = context
@@ -73,7 +69,7 @@ class KafkaSource:
         self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
         planned = layout(self._table, context.options, kind)
         # The last message of a snapshot may be one that is passed over.
-        ignores = planned.value.wanted(self._table, context.options).flag(ignore_name(planned))
+        ignores = planned.value.wanted.flag(ignore_name(planned))
         self._reader = Reader(
             self._table,
             self._options,
@@ -135,7 +131,7 @@ class KafkaSource:
         (topics, left), self._found = self._found or self._topics(position), None
         at = self._context.clock()
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
-        stops = {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
+        stops = self._cluster.ends(partitions)
         if position.previous is not None:
             positions = step_of(position.previous.step.ranges).stops
             present = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
@@ -202,7 +198,7 @@ class KafkaSource:
             if at is not None:
                 options = replace(options, startup=Startup("timestamp", at))
             return first_offsets(self._cluster, options, ends.stops, name)
-        earliest = earliest_offsets(self._cluster, ends.stops)
+        earliest = self._cluster.earliest(ends.stops)
         followed = {partition: stop for partition, stop in before.stops.items() if partition in earliest}
         check_available(followed, earliest, name, self._where)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
@@ -240,7 +236,7 @@ class KafkaSource:
         """The step's rows; Spark reads them when they are written."""
         ranges = step_of(step.step.ranges)
         if not ranges.read:
-            return empty_frame(spark, StructType.fromDDL(self._schema()))
+            return no_rows(spark, self._table, {REJECTED: REJECTED_TYPE} if self._reader.quarantines else None)
         self._check(ranges)
         if not planning.is_first(step.step.ranges):
             self._check_deletes(ranges, step.step.ranges.get(SINCE, {}))
@@ -255,16 +251,10 @@ class KafkaSource:
         """The stored plan can still be read: its topics have neither been replaced nor removed."""
         topics = self._cluster.topics(step.topics)
         check_topics(step, topics, self._table.name, self._where)
-        earliest = earliest_offsets(self._cluster, step.read)
+        earliest = self._cluster.earliest(step.read)
         check_available(
             {partition: span.start for partition, span in step.read.items()}, earliest, self._table.name, self._where
         )
-
-    def _schema(self) -> str:
-        columns = {column.name: column.spark_type for column in self._table.physical_columns} | dict(SOURCE_COLUMNS)
-        if self._reader.quarantines:
-            columns[REJECTED] = REJECTED_TYPE
-        return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
     # --- after its commit ----------------------------------------------------------------------------------------
 
@@ -274,9 +264,9 @@ class KafkaSource:
         if rows is not None:
             check_keys(self._context, step, rows, ranges)
         if self._snapshot is not None:
-            self._snapshot.landed(step, ranges, self._marks_again, self._ends_of)
+            self._snapshot.landed(step, ranges, self._marks_again, self._cluster.ends)
         stops = ranges.stops
-        ends = self._ends_of(list(stops))
+        ends = self._cluster.ends(stops)
         behind = sum(stop - stops[partition] for partition, stop in ends.items())
         waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
         # Whatever there was when the ends were asked for is in, if the step got that far.
@@ -309,19 +299,11 @@ class KafkaSource:
         """The step's rows with their marks, read anew: a crash has lost what was seen of them."""
         return self._reader.decoded(self._reader.messages(self._session(), ranges), ranges)
 
-    def _ends_of(self, partitions: list[Partition]) -> dict[Partition, int]:
-        return {partition: offset or 0 for partition, offset in self._cluster.offsets(partitions, "latest").items()}
-
     # --- the rest ------------------------------------------------------------------------------------------------
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits, from the flip on."""
-        return False
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""
-        place = f"generation {step.generation}, epoch {step.epoch}: {step.step.summary}"
-        return explain(error, self._table.name, place, self._where)
+        return explain(error, self._table.name, f"{step.place}; {self._where}")
 
     def close(self) -> None:
         """Let go of the connections."""

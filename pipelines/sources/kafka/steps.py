@@ -3,14 +3,16 @@ later, new partitions) begin."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition
 from tidegate.pipelines.sources.kafka.options import KafkaOptions
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class TopicSpans:
-    """One topic: its id when it was first planned, its place among the table's topics, and a span per partition.
+class Followed:
+    """One topic: its id when it was first planned, and its place among the table's topics.
 
     `ordinal` never changes, so the order of changes over several topics does not change. The ordinal of a topic that is
     no longer followed is not given to another while a later topic is followed.
@@ -36,38 +38,29 @@ class TopicSpans:
 
     id: str
     ordinal: int
-    spans: Mapping[int, Span]
 
 
 @dataclass(frozen=True)
 class KafkaStep:
     """One step. Partitions of which nothing is read are in it with an empty span: all positions are here."""
 
-    topics: Mapping[str, TopicSpans]
-
-    def spans(self) -> Iterator[tuple[Partition, Span]]:
-        """Every partition with its span, in order."""
-        for name, topic in sorted(self.topics.items()):
-            for number, span in sorted(topic.spans.items()):
-                yield Partition(name, number), span
+    topics: Mapping[str, Followed]
+    spans: Mapping[Partition, Span]
 
     @property
     def read(self) -> dict[Partition, Span]:
-        """The spans that are not empty."""
-        return {partition: span for partition, span in self.spans() if span.offsets}
+        """The spans that are not empty, in order."""
+        return {partition: span for partition, span in sorted(self.spans.items(), key=_partition) if span.offsets}
 
     @property
     def stops(self) -> dict[Partition, int]:
-        """The offset from which each partition is read next."""
-        return {partition: span.stop for partition, span in self.spans()}
+        """The offset from which each partition is read next, in order."""
+        return {partition: span.stop for partition, span in sorted(self.spans.items(), key=_partition)}
 
     def to_json(self) -> Json:
+        spans = by_topic(self.spans, lambda span: [span.start, span.stop])
         return {
-            name: {
-                "id": topic.id,
-                "ordinal": topic.ordinal,
-                "partitions": {str(number): [span.start, span.stop] for number, span in sorted(topic.spans.items())},
-            }
+            name: {"id": topic.id, "ordinal": topic.ordinal, "partitions": spans.get(name, {})}
             for name, topic in sorted(self.topics.items())
         }
 
@@ -83,17 +76,33 @@ class KafkaStep:
 _SHOWN = 4
 
 
+def _partition(item: tuple[Partition, object]) -> Partition:
+    return item[0]
+
+
+def by_topic(values: Mapping[Partition, V], form: Callable[[V], object]) -> dict[str, dict[str, Any]]:
+    """The values of partitions in JSON's form: by topic, then by number, in order."""
+    found: dict[str, dict[str, Any]] = {}
+    for partition, value in sorted(values.items(), key=_partition):
+        found.setdefault(partition.topic, {})[str(partition.number)] = form(value)
+    return found
+
+
+def _by_partition(topics: Mapping[str, Any]) -> dict[Partition, Any]:
+    """The same, read back."""
+    return {
+        Partition(name, int(number)): value
+        for name, stored in topics.items()
+        for number, value in stored["partitions"].items()
+    }
+
+
 def step_of(ranges: Mapping[str, Any]) -> KafkaStep:
     """A plan's ranges, read back."""
+    topics = ranges["topics"]
     return KafkaStep(
-        {
-            name: TopicSpans(
-                stored["id"],
-                int(stored["ordinal"]),
-                {int(number): Span(int(span[0]), int(span[1])) for number, span in stored["partitions"].items()},
-            )
-            for name, stored in ranges["topics"].items()
-        }
+        {name: Followed(stored["id"], stored["ordinal"]) for name, stored in topics.items()},
+        {partition: Span(*span) for partition, span in _by_partition(topics).items()},
     )
 
 
@@ -116,27 +125,16 @@ class Ends:
         return replace(self, ids={**ids, **self.ids}, stops={**stops, **self.stops})
 
     def to_json(self) -> Json:
-        topics: dict[str, Any] = {
-            name: {"id": topic_id, "partitions": {}} for name, topic_id in sorted(self.ids.items())
-        }
-        for partition, stop in sorted(self.stops.items()):
-            topics[partition.topic]["partitions"][str(partition.number)] = stop
+        stops = by_topic(self.stops, int)
+        topics = {name: {"id": of, "partitions": stops.get(name, {})} for name, of in sorted(self.ids.items())}
         return {"topics": topics, "at": self.at, **({"left": list(self.left)} if self.left else {})}
 
 
 def ends_of(ends: Mapping[str, Any]) -> Ends:
     """`Source.ends`, read back."""
     topics = ends["topics"]
-    return Ends(
-        {name: topic["id"] for name, topic in topics.items()},
-        {
-            Partition(name, int(number)): int(stop)
-            for name, topic in topics.items()
-            for number, stop in topic["partitions"].items()
-        },
-        int(ends["at"]),
-        tuple(ends.get("left", ())),
-    )
+    ids = {name: topic["id"] for name, topic in topics.items()}
+    return Ends(ids, _by_partition(topics), ends["at"], tuple(ends.get("left", ())))
 
 
 MAX_STEP_ROWS = 5_000_000
@@ -166,19 +164,14 @@ def next_step(
         capped = min(stop, (caps or {}).get(partition, stop))
         goals[partition] = starts[partition] if str(partition) in blocked else max(capped, starts[partition])
     stops = _shared(starts, goals, max_rows or MAX_STEP_ROWS)
-    topics: dict[str, TopicSpans] = {}
     known = before.topics if before else {}
     unused = 1 + max((topic.ordinal for topic in known.values()), default=-1)
     fresh = [name for name in sorted(ends.ids) if name not in known]
-    for name, identity in ends.ids.items():
-        ordinal = known[name].ordinal if name in known else unused + fresh.index(name)
-        spans = {
-            partition.number: Span(starts[partition], stop)
-            for partition, stop in stops.items()
-            if partition.topic == name
-        }
-        topics[name] = TopicSpans(identity, ordinal, spans)
-    return KafkaStep(topics)
+    topics = {
+        name: Followed(identity, known[name].ordinal if name in known else unused + fresh.index(name))
+        for name, identity in ends.ids.items()
+    }
+    return KafkaStep(topics, {partition: Span(starts[partition], stop) for partition, stop in stops.items()})
 
 
 def _shared(starts: Mapping[Partition, int], goals: Mapping[Partition, int], most: int) -> dict[Partition, int]:
@@ -200,10 +193,9 @@ def first_offsets(
     startup = options.startup
     if startup.mode == "latest-offset":
         return dict(stops)
-    earliest = earliest_offsets(cluster, stops)
+    earliest = cluster.earliest(stops)
     if startup.mode == "timestamp":
-        # Below 0 a time has other meanings to a broker (-1 is the end), and no record is older.
-        found = cluster.offsets(stops, max(startup.timestamp or 0, 0))
+        found = cluster.offsets(stops, startup.timestamp or 0)
         return {
             partition: _between(earliest[partition], offset, stops[partition]) for partition, offset in found.items()
         }
@@ -213,11 +205,6 @@ def first_offsets(
     if startup.mode == "specific-offsets":
         return there.specific(startup.offsets)
     return earliest
-
-
-def earliest_offsets(cluster: Cluster, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The first offset of each partition that is still there."""
-    return {partition: offset or 0 for partition, offset in cluster.offsets(partitions, "earliest").items()}
 
 
 def _between(earliest: int, offset: int | None, stop: int) -> int:

@@ -30,9 +30,10 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
-from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec, OptionSpec
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.rows import no_rows, schema
 from tidegate.pipelines.watermarks import BEGINNING, Watermark
 
 if TYPE_CHECKING:
@@ -168,18 +169,10 @@ _BUILD_OPS = {"+I": "c", "+U": "u", "-D": "d"}
 """A build's update is one atomic replacement, so its -U is ignored."""
 
 _ROW_BITS = 32
-_SEQ = pa.struct(
-    [
-        pa.field("phase", pa.int32()),
-        pa.field("log", pa.int32()),
-        pa.field("file", pa.int64()),
-        pa.field("position", pa.int64()),
-        pa.field("row", pa.int32()),
-    ]
-)
+_SEQ = arrow_type(SEQ_TYPE)
 
 
-class ScriptedSource:
+class ScriptedSource(Source):
     """One scripted table."""
 
     asks_rows = False
@@ -197,8 +190,6 @@ class ScriptedSource:
         return {"to": len(self._log)}
 
     def plan(self, request: PlanRequest) -> Planned:
-        if SPLIT in request.blocked:
-            return Planned()
         start = request.previous.step.ranges["to"] if request.previous else 0
         stop = request.ends["to"]
         if start >= stop:
@@ -222,44 +213,31 @@ class ScriptedSource:
         return Planned(step)
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from pyspark.sql.types import StructType
-
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         numbered = enumerate(self._log.read(start, stop), start)
         rows = [self._rows(number, event) for number, event in numbered if isinstance(event, Rows)]
-        columns = {**SOURCE_COLUMNS, **{column.name: column.spark_type for column in self._table.physical_columns}}
-        ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns.items())
-        schema = StructType.fromDDL(ddl)
-        assert isinstance(schema, StructType)
         tables = [table for table in rows if table is not None]
         if not tables:
-            return empty_frame(spark, schema)
-        return spark.createDataFrame(pa.concat_tables(tables).select(list(columns)), schema)
+            return no_rows(spark, self._table)
+        of = schema(self._table)
+        return spark.createDataFrame(pa.concat_tables(tables).select(of.names), of)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
         events = self._log.watermark_events(start, stop)
         emitted = [(SPLIT, event.watermark) for _, event in events if event.watermark is not None]
         watermarks = emitted if self._emits_watermarks else None
-        return Landed(position=f"event {stop}", watermarks=watermarks, idle=self._idle(start, stop))
+        # Rows at its end have ended the idleness.
+        idle = bool(events) and events[-1][0] == stop - 1 and events[-1][1].idle
+        return Landed(position=f"event {stop}", watermarks=watermarks, idle={SPLIT: idle})
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """Watermarks move by the script only, or by the rows."""
         return self._emits_watermarks
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     def _flips(self, event: WatermarkEvent) -> bool:
         event_time = self._table.watermark is not None
         return event.watermark is not None and event.watermark.use_processing_time != event_time
-
-    def _idle(self, start: int, stop: int) -> Mapping[str, bool]:
-        """The split's idleness after the step; empty if the step did not change it."""
-        events = self._log.watermark_events(start, stop)
-        if events and events[-1][0] == stop - 1:
-            return {SPLIT: events[-1][1].idle}
-        return {SPLIT: False}
 
     def _rows(self, number: int, event: Rows) -> pa.Table | None:
         op = _BUILD_OPS.get(event.op) if self._table.role == "build" else event.op

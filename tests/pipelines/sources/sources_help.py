@@ -100,7 +100,6 @@ class Bench:
     steps: list[StoredStep] = field(default_factory=list)
     flipped: bool = False
     splits: SplitStore = field(default_factory=NoSplits)
-    blocked: frozenset[str] = frozenset()
     max_rows: int | None = None
     limit: int | None = None
     ahead: frozenset[str] = frozenset()
@@ -136,7 +135,6 @@ class Bench:
             ends=source.ends(at) if ends is None else ends,
             instant=self.now,
             max_rows=self.max_rows,
-            blocked=self.blocked,
             limit=self.limit,
             ahead=self.ahead,
         )

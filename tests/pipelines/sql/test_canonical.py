@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.processes import functions as fn
-from tidegate.pipelines.connectors.registry import connectors
+from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
@@ -177,7 +177,7 @@ def test_how_a_connection_is_made_is_no_part_of_a_table() -> None:
 
 
 def test_every_option_says_what_it_changes() -> None:
-    known = [option for each in connectors().values() for option in each.spec.options]
+    known = [option for spec in InstalledConnectors().values() for option in spec.options]
     by_option = {option.name: option.changes for option in (*known, *SOURCE_OPTIONS, *SINK_OPTIONS)}
     identity = {name for name, changes in by_option.items() if changes == "identity"}
     assert identity == {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
-from tidegate.pipelines.connectors.registry import connectors
+from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.functions import SQL_TYPES
 from tidegate.pipelines.sql import SqlError, compile_script, to_properties
 from tidegate.pipelines.sql.functions import FUNCTIONS
@@ -79,8 +79,7 @@ def test_the_watermark_of_the_example_has_the_properties_shown() -> None:
 
 
 def test_every_connector_is_in_the_table_of_the_sources_own_times() -> None:
-    for name, found in connectors().items():
-        spec = found.spec
+    for name, spec in InstalledConnectors().items():
         rows = [line.strip("| ").split(" | ") for line in WATERMARKS.splitlines() if line.startswith(f"| `{name}` |")]
         assert len(rows) == spec.source, name
         for _, rowtime, watermark in rows:

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import StructType
 
-from tidegate.pipelines.sources.datagen.fields import field_spec
+from tidegate.pipelines.sources.datagen.options import field_spec
 from tidegate.pipelines.sources.datagen.source import RowSql, value_sql
 from tidegate.pipelines.syntax.dialect import parse_type
 

@@ -24,6 +24,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.filesystem import CONNECTOR
 from tidegate.pipelines.sources.filesystem import source as filesystem
+from tidegate.pipelines.sources.rows import POISON
 from tidegate.pipelines.sql import compile_script
 
 ROW = [{"id": 1}]
@@ -135,17 +136,6 @@ def test_max_rows_takes_whole_files_one_at_least(files: Files, kind: str) -> Non
     while bench.plan():
         pass
     assert spans(bench) == [(0, 1, False), (1, 3, False), (3, 4, True)]
-
-
-def test_alignment_holds_it_back(files: Files) -> None:
-    files.write("a.json", ROW)
-    bench = files.bench()
-    bench.plan()
-    files.write("b.json", ROW)
-    bench.blocked = frozenset({"0"})
-    assert bench.plan() is None
-    bench.blocked = frozenset()
-    assert bench.plan() is not None
 
 
 AT = Column("at", "TIMESTAMP_LTZ(3)", "TIMESTAMP", expression="_rowtime")
@@ -323,7 +313,7 @@ def test_what_a_task_threw_becomes_an_error(files: Files) -> None:
     source: Any = bench.source()
     path = files.path / "a.json"
     message = json.dumps({"path": str(path), "position": 7, "error": "no"}, ensure_ascii=False)
-    threw = RuntimeError(f"x\n[USER] tidegate: a line does not fit: {message} y")
+    threw = RuntimeError(f"x\n[USER] {POISON}{message} y")
     assert source.explain(threw, step).what == f"t: {path}, the line at byte 7: no"
     threw = RuntimeError(f"x\nRuntimeError: tidegate: a file is not as it was planned: {path}\n at y")
     assert source.explain(threw, step).what == "t: the file a.json changed, or was taken away, while it was read"

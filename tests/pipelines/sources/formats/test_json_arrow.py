@@ -225,10 +225,8 @@ def test_nested_types_have_no_short_way() -> None:
 
 def test_each_message_is_parsed_once(spark: SparkSession) -> None:
     """However often SQL names what was parsed."""
-    from tidegate.pipelines.sources.formats.json import FORMAT
-
     rows = spark.createDataFrame([(b"{}",)], f"{VALUE} BINARY")
-    decoded = FORMAT.decode(rows, wanted("a INT, b STRING, c TIMESTAMP(3)"))
+    decoded = json_text.FORMAT.decode(rows, wanted("a INT, b STRING, c TIMESTAMP(3)"))
     plan = decoded._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
     assert plan.count("ArrowEvalPython") == 1
     assert plan.count("pythonUDF0") > 1

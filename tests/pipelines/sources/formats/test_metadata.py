@@ -50,8 +50,9 @@ def decoded(
         name: field.dataType.simpleString()
         for name, field in zip(wants.metadata, found.selectExpr(*columns).schema, strict=True)
     } == {
-        key: {"TIMESTAMP_LTZ(3)": "timestamp"}.get(spec.metadata[key], spec.metadata[key].replace(" ", "").lower())
+        key: {"TIMESTAMP_LTZ(3)": "timestamp"}.get(of, of.replace(" ", "").lower())
         for key in wants.metadata
+        for of in [spec.metadata[key].type]
     }
     return [(row["_op"], row["_error"], {key: row[key] for key in wants.metadata}) for row in rows]
 

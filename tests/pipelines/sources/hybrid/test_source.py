@@ -17,6 +17,7 @@ from tests.pipelines.sources.sources_help import Bench, MemorySplits
 from tidegate.pipelines import paths
 from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, PlanRequest, Source, Unread
 from tidegate.pipelines.sources.hybrid import CONNECTOR
+from tidegate.pipelines.sources.rows import POISON
 from tidegate.pipelines.sql import SqlError, compile_script
 
 TABLES = """
@@ -97,11 +98,6 @@ def test_splits_have_their_parts_name_and_only_those_of_the_last_are_reported(ro
     assert (over.splits, over.ended, over.position) == (frozenset(), frozenset(), "one: 1 file")
     going_on = table.source().landed(table.steps[1], None)
     assert (going_on.splits, going_on.ended, going_on.position) == ({"live/0"}, frozenset(), "live: row 5")
-    table.blocked = frozenset({"live/0"})
-    table.now += 1000
-    assert table.plan() is None
-    table.blocked = frozenset({"one/0"})
-    assert table.plan() is not None
 
 
 def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
@@ -127,7 +123,7 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     live.plan()
     assert live.source().unread(live.position) == Unread()  # type: ignore[attr-defined]
     of_now: Any = live.source()
-    monkeypatch.setattr("tidegate.pipelines.sources.hybrid.source.KnowsItsEnd", KeepsALog)
+    monkeypatch.setattr("tidegate.pipelines.sources.hybrid.KnowsItsEnd", KeepsALog)
     assert of_now.unread(live.position) is None, "nobody knows of a part that cannot be asked"
 
 
@@ -162,16 +158,16 @@ def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
 
 
 def test_a_plan_follows_from_its_request_alone(root: Path) -> None:
-    """Nothing of an earlier request is left in a source that is asked again: no limit, no blocked split, no start."""
+    """Nothing of an earlier request is left in a source that is asked again: no ends, no limit, no start."""
     one = Files(root / "one")
     one.write("a.json", [{"id": 1}])
     table = bench(root, "one, live")
     source, at = table.source(), table.position
     request = PlanRequest(ends=source.ends(at), instant=table.now)
-    blocked = replace(request, blocked=frozenset({"one/0"}))
-    asked = [source.plan(item) for item in (request, blocked, request, blocked)]
-    assert [planned.step is None for planned in asked] == [False, True, False, True]
+    earlier = replace(request, ends={"parts": {**request.ends["parts"], "0": {"files": 0, "waiting": []}}})
+    asked = [source.plan(item) for item in (request, earlier, request, earlier)]
     assert asked[0] == asked[2] == table.source().plan(request)
+    assert asked[1] == asked[3] != asked[0]
     with pytest.raises(FrozenInstanceError):
         table.context().flipped = True  # type: ignore[misc]
 
@@ -200,7 +196,7 @@ def test_errors_are_those_of_the_part(root: Path) -> None:
     Files(root / "one").write("a.json", "x")
     table.plan()
     source: Any = table.source()
-    error = RuntimeError('tidegate: a line does not fit: {"path": "p", "position": 0, "error": "no"}')
+    error = RuntimeError(POISON + '{"path": "p", "position": 0, "error": "no"}')
     assert source.explain(error, table.steps[0]).what == "one: p, the line at byte 0: no"
     table.plan()
     assert source.explain(error, table.steps[1]) is None

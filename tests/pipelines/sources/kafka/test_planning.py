@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep, Span, TopicSpans, ends_of, next_step, step_of
+from tidegate.pipelines.sources.kafka.steps import Ends, Followed, KafkaStep, Span, ends_of, next_step, step_of
 
 A, B = Partition("a", 0), Partition("a", 1)
 
@@ -56,7 +56,7 @@ def test_steps_come_to_the_ends_and_none_goes_past_them(found, most) -> None:
     for _ in range(2000):
         step = next_step(step, step.stops if step else starts, goal, max_rows=most)
         assert step == step_of(json.loads(json.dumps({"topics": step.to_json()})))
-        assert sum(span.offsets for _, span in step.spans()) < most + len(found)
+        assert sum(span.offsets for span in step.spans.values()) < most + len(found)
         if not step.read:
             break
     assert step.stops == goal.stops
@@ -68,15 +68,14 @@ def test_ends_are_read_back() -> None:
 
 
 def test_ends_of_before_a_partition_came_leave_it_where_it_is() -> None:
-    step = KafkaStep({"a": TopicSpans("id of a", 0, {0: Span(0, 5), 1: Span(0, 3)})})
+    step = KafkaStep({"a": Followed("id of a", 0)}, {A: Span(0, 5), B: Span(0, 3)})
     assert ends({A: 7}).over(step) == ends({A: 7, B: 3})
     assert ends({A: 7}).over(None) == ends({A: 7})
 
 
 def test_a_topic_that_is_followed_no_more_leaves_its_place_empty() -> None:
-    spans = {0: Span(0, 5)}
-    topics = {name: TopicSpans(f"id of {name}", place, spans) for place, name in enumerate("abc")}
-    step = KafkaStep(topics)
+    topics = {name: Followed(f"id of {name}", place) for place, name in enumerate("abc")}
+    step = KafkaStep(topics, {Partition(name, 0): Span(0, 5) for name in topics})
     stored = replace(ends({Partition("b", 0): 7, Partition("d", 0): 1}), left=("a",))
     assert ends_of(json.loads(json.dumps(stored.to_json()))) == stored
     over = stored.over(step)
@@ -86,6 +85,7 @@ def test_a_topic_that_is_followed_no_more_leaves_its_place_empty() -> None:
 
 
 def test_a_step_in_words() -> None:
-    spans = {number: Span(0, number) for number in range(7)}
-    assert str(KafkaStep({"a": TopicSpans("", 0, spans)})) == "a-1:0-1, a-2:0-2, a-3:0-3, a-4:0-4 and 2 more partitions"
-    assert str(KafkaStep({"a": TopicSpans("", 0, {0: Span(4, 4)})})) == "no messages"
+    topics = {"a": Followed("", 0)}
+    spans = {Partition("a", number): Span(0, number) for number in range(7)}
+    assert str(KafkaStep(topics, spans)) == "a-1:0-1, a-2:0-2, a-3:0-3, a-4:0-4 and 2 more partitions"
+    assert str(KafkaStep(topics, {A: Span(4, 4)})) == "no messages"

@@ -14,7 +14,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import RetainedUntil
 from tidegate.pipelines.sources.kafka.checks import HALVINGS, explain, message_retention
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.reading import POISON
+from tidegate.pipelines.sources.rows import POISON
 
 KEPT = 1_000_000
 STEP = KEPT >> HALVINGS
@@ -110,7 +110,7 @@ CASES = [
 
 @pytest.mark.parametrize(("said", "what", "next_command"), CASES)
 def test_what_is_said(said: str, what: str, next_command: str) -> None:
-    found = explain(Exception(said), "t", "generation 1, epoch 2: a-0:0-5", "a on broker:9092")
+    found = explain(Exception(said), "t", "generation 1, epoch 2: a-0:0-5; a on broker:9092")
     assert found is not None
     assert what in found.what
     assert next_command in found.next_command
@@ -118,5 +118,5 @@ def test_what_is_said(said: str, what: str, next_command: str) -> None:
 
 
 def test_what_is_not_kafkas_is_left_to_spark() -> None:
-    assert explain(Exception("[DIVIDE_BY_ZERO] Division by zero"), "t", "", "") is None
-    assert explain(Exception(f"{POISON}and no JSON"), "t", "", "") is None
+    assert explain(Exception("[DIVIDE_BY_ZERO] Division by zero"), "t", "") is None
+    assert explain(Exception(f"{POISON}and no JSON"), "t", "") is None

@@ -252,8 +252,8 @@ class MadeUp:
     times: list[int]
     isolation: str = field(default="read_committed")
 
-    def offsets(self, partitions: Iterable[Partition], at: str) -> dict[Partition, int]:
-        return dict.fromkeys(partitions, 0 if at == "earliest" else len(self.times))
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def first_after(self, partitions: Iterable[Partition], time: int) -> dict[Partition, tuple[int, int]]:
         """As the broker answers: of the whole partition, whatever was read of it."""

@@ -1,4 +1,4 @@
-"""Reads several tables one after another: each up to its flip, the last one for ever (FLIP-326).
+"""The connector `hybrid`: several tables one after another, each up to its flip, the last one for ever (FLIP-326).
 
 The switch to the last one is the flip of the hybrid table. A step's stored ranges alone decide which part it belongs
 to, so that a restart goes on in the same part. A part is its own source, which sees only its own steps, splits and
@@ -8,7 +8,7 @@ once, from committed rows, so a restart before the first step of the last table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -233,7 +233,7 @@ def utc_text(at: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-class HybridSource:
+class HybridSource(Source):
     """One hybrid table."""
 
     def __init__(self, context: SourceContext) -> None:
@@ -317,10 +317,6 @@ class HybridSource:
         """What the part's own source makes of an error."""
         part = self._of(step)
         return part.source.explain(error, part.stored(step)) if isinstance(part.source, ExplainsFailures) else None
-
-    def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
-        """The runtime emits, from the flip on."""
-        return False
 
     def close(self) -> None:
         for part in self._parts.values():
