@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ import sqlglot
 from sqlglot import exp
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.names import GATE, Names
+from tidegate.assets.names import Names
 from tidegate.assets.presentation import Kind, OnLake, PipelineAsset, Presentation
-from tidegate.assets.text import markdown_table, values_of
+from tidegate.assets.text import markdown_table
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.location import Address
@@ -37,15 +37,6 @@ JOINS = "tidegate/joins"
 person's changes to a spec do not change it."""
 
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
-
-
-def gated(repository: dg.RepositoryDefinition) -> Iterator[tuple[dg.AssetKey, dict[str, Any]]]:
-    """The staged asset of every INSERT of a code location (it has the gate's check), and what its definition says."""
-    graph = repository.asset_graph
-    for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
-        values = values_of(graph.get(key).metadata)
-        if INSERT in values and LAKE in values:
-            yield key, values
 
 
 def connector_kind(connector: str) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG
 
+from tidegate.assets.watched import watched
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.causes import AWAY_S, rooted
 from tidegate.orchestration.alerts.channels import channels
@@ -21,7 +22,6 @@ from tidegate.orchestration.alerts.look import Look
 from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, unread, will_be_retried
 from tidegate.orchestration.alerts.tables import ASK_EVERY_S
-from tidegate.orchestration.alerts.watched import watched
 
 RETRIED_WITHIN_S = 600.0
 """A retry that Dagster has announced and not started after so long does not come; a run whose history could not be read

@@ -16,6 +16,7 @@ from typing import NoReturn, TypeVar, cast
 
 import dagster as dg
 
+from tidegate.assets.watched import Watched
 from tidegate.orchestration.alerts.causes import queued
 from tidegate.orchestration.alerts.channels import secrets_of
 from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
@@ -23,7 +24,6 @@ from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
 from tidegate.orchestration.alerts.memory import Seen
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.tables import Asked, ask, lagging, not_flipped, passing_log, stuck
-from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import TidegateError
 
 T = TypeVar("T")

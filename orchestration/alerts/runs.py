@@ -21,11 +21,11 @@ from tidegate.assets.checks import names_of_gate
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import GATE, VERDICT
 from tidegate.assets.operations.operation import OPERATION_TAG
+from tidegate.assets.watched import Watched, positions, run_link
 from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.watched import Watched, positions, run_link
 from tidegate.pipelines.commands import Commands, unsaid
 from tidegate.pipelines.errors import GateHeld, LakeError
 from tidegate.pipelines.lake import Lake

@@ -10,9 +10,9 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
+from tidegate.assets.watched import WatchedInsert, WatchedTable, last_run, positions
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
-from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, positions
 from tidegate.pipelines.commands import RUN, NextCommand, resnapshot, unsaid
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.connectors.table import Table
