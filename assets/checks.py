@@ -333,10 +333,9 @@ def adds_up(
     lake: Lake, pipeline: Pipeline, insert: Insert, published: dg.AssetKey, commands: Commands = AS_WRITTEN
 ) -> list[dg.AssetCheckResult]:
     """Its result; no Spark, the counts are in the logs."""
-    from tidegate.quality_checks.reconcile import reconcile, reconcile_process
+    from tidegate.quality_checks.reconcile import reconcile
 
-    counted = reconcile if insert.process is None else reconcile_process
-    found = counted(lake, pipeline, insert)
+    found = reconcile(lake, pipeline, insert)
     counts = list(found.counts.items())
     tables = [(place, count, found.tables[place]) for place, count in found.expected.items()]
     metadata = in_short(
