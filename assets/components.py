@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 import dagster as dg
-from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, PrivateAttr
 
@@ -48,30 +47,6 @@ Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class Alerting(dg.Component):
     """A component that alerts of the pipelines of its code location: `tidegate.TidegateAlerts`."""
-
-
-class RetryPolicySpec(dg.Model, dg.Resolvable):
-    """How often a step that failed is tried again. A held gate, and what a person has to change first, is not."""
-
-    max_retries: Annotated[int, Field(ge=1)] = 1
-    delay: Annotated[float, Field(description="Seconds before a retry.", ge=0)] = 10.0
-    backoff: Literal["linear", "exponential"] | None = None
-    jitter: Literal["full", "plus_minus"] | None = None
-
-    def policy(self) -> dg.RetryPolicy:
-        return dg.RetryPolicy(
-            max_retries=self.max_retries,
-            delay=self.delay,
-            backoff=dg.Backoff(self.backoff.upper()) if self.backoff else None,
-            jitter=dg.Jitter(self.jitter.upper()) if self.jitter else None,
-        )
-
-
-class StepsSpec(OpSpec):
-    """Dagster's `op:` of other components, for every step of the pipeline's assets and checks: `name` is what their
-    names begin with. `backfill_policy` is of backfills by partitions."""
-
-    retry_policy: RetryPolicySpec | None = None
 
 
 def _seen(asset: PipelineAsset) -> dict[str, Any]:
@@ -152,7 +127,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = WAIT
     op: Annotated[
-        StepsSpec | None,
+        Steps | None,
         Field(
             description="Of every step: the name it begins with, tags, pool, retry policy; and the backfill policy.",
             examples=[{"pool": "spark", "retry_policy": {"max_retries": 3, "delay": 10}}],
@@ -277,7 +252,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 select=tuple(self.select),
                 exclude=tuple(self.exclude),
                 script=script,
-                steps=self._steps(),
+                steps=self.op or Steps(),
                 translate=self._translated if self.translation or self._overrides("get_asset_spec") else None,
                 execute=self.execute if self._overrides("execute") else None,
             ),
@@ -290,19 +265,6 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def _overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(TidegateComponent, method)
-
-    def _steps(self) -> Steps:
-        given = self.op
-        if given is None:
-            return Steps()
-        return Steps(
-            name=given.name,
-            description=given.description,
-            tags=given.tags or {},
-            pool=given.pool,
-            retry_policy=given.retry_policy.policy() if given.retry_policy else None,
-            backfill_policy=given.backfill_policy,
-        )
 
     def _partitions(self) -> Partitions | None:
         if self.partitions_from is None:
