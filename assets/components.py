@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
-_JOBS: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
-"""By project, or by what Dagster knows of its state: the jobs that its components make, with where each is declared."""
+_JOBS: WeakKeyDictionary[Any, dict[Any, tuple[str, list[str]]]] = WeakKeyDictionary()
+"""By project, or by what Dagster knows of its state: what each of its components is, and the jobs that it makes. One
+that Dagster builds again, with another name, takes its own place."""
 
 
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -206,10 +207,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         made, project = self._definitions(context), context.component_tree.state_tracker
         if project not in _JOBS and isinstance(context.component_tree.defs_module, ModuleType):
             _say_at_load(context, self)  # a component that is built by itself, for a test, is in no project
-        places = _JOBS.setdefault(project, {})
         name, declared = self._declared()
         place = f"the pipeline {name} ({context.path}: {declared})"
-        refuse_equal_jobs(places, (job.name for job in made.jobs or ()), place)
+        jobs = [job.name for job in made.jobs or ()]
+        refuse_equal_jobs(_JOBS.setdefault(project, {}), context.component_loc, jobs, place)
         return made
 
     def _definitions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
