@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
@@ -140,18 +140,6 @@ class Message:
             "next": list(incident.next),
             **incident.details,
         }
-
-    def stored(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def restored(cls, stored: Mapping[str, Any]) -> Self:
-        """From `stored`, as JSON gives it back."""
-        given = dict(stored["incident"])
-        for name in ("said", "next"):
-            given[name] = tuple(given[name])
-        given["keys"] = tuple(MissedKey(**missed) for missed in given["keys"])
-        return cls(Incident(**given), stored["state"], stored["lasted"])
 
 
 def _line(missed: MissedKey) -> str:
