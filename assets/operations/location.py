@@ -71,7 +71,7 @@ def of_dry_run(found: DryRun) -> dict[str, Any]:
             item.state,
             f"{item.plan.generation}/{item.plan.epoch}" if item.plan else None,
             item.rows,
-            ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins) if item.plan else None,
+            ", ".join(map(str, item.plan.pins)) if item.plan else None,
             item.reason,
         )
         for item in found.inserts

@@ -273,7 +273,16 @@ def of_quarantine(
     """Numbers, a line for each epoch and reason, the rows, and what is nearest to the keys of some."""
     total = sum(item.rows for _, item in lots)
     lines = [
-        (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _pins(item), _since(item))
+        (
+            insert,
+            item.epoch,
+            item.short,
+            item.rows,
+            item.state,
+            instant(item.at),
+            ", ".join(map(str, item.plan.pins)),
+            _since(item),
+        )
         for insert, item in lots[-SHOWN_LOTS:]
     ]
     headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "joined to", "taken by")
@@ -310,11 +319,6 @@ def _wanted(item: QuarantinedRows, config: QuarantineListConfig) -> bool:
     from tidegate.pipelines.runtime.quarantine import asked_for
 
     return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
-
-
-def _pins(item: QuarantinedRows) -> str:
-    """The build epochs that the rows were joined to."""
-    return ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins)
 
 
 def _since(item: QuarantinedRows) -> str:

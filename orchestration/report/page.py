@@ -300,7 +300,7 @@ def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
         if verdict is None
         else badge(*(("passed", "good") if verdict.passed else ("held", "bad")))
     )
-    pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in epoch.plan.pins)
+    pins = ", ".join(map(str, epoch.plan.pins))
     return (
         f"{epoch.plan.generation}/{epoch.plan.epoch}",
         moment(epoch.plan.instant),
