@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tidegate.assets.operations.backfill import BACKFILL, fillable
-from tidegate.assets.operations.maintenance import MAINTENANCE, WEEKLY
 from tidegate.assets.operations.operation import PREFIX, Operation, OperationConfig, Started
 from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_LIST, QUARANTINE_RELEASE
-from tidegate.assets.operations.reconcile import RECONCILE
+from tidegate.assets.operations.upkeep import MAINTENANCE, RECONCILE, WEEKLY
 from tidegate.assets.presentation import OnLake, Presentation
 from tidegate.assets.text import listed
 from tidegate.pipelines.errors import PlanningError
