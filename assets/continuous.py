@@ -3,8 +3,8 @@
 A published epoch becomes a materialisation of the staged and of the published asset, and its verdict the results of
 the staged asset's checks: the first at once, then at most one a minute and target, with all epochs since. A verdict
 that holds its epoch is shown at once, with the staged asset. A source table is materialised when something has landed,
-at most once a minute. Each of them has the version of the code that made it (`tidegate.assets.versions`): of the script
-that the other process runs, which need not be the one that Dagster has loaded.
+at most once a minute. Each of them has the version of the code that made it: of the script that the other process runs,
+which need not be the one that Dagster has loaded.
 
 Dagster's own runs report what they publish. So nothing is reported that its history has already, from a run or from
 another code location, nor while a run of Dagster holds the INSERT's lease, as it is about to report. The cursor only
@@ -25,13 +25,23 @@ from itertools import islice, takewhile
 from typing import Any, Self, TypeVar
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
+    DEFAULT_DATA_VERSION,
+    NULL_EVENT_POINTER,
+    compute_logical_data_version,
+    extract_data_version_from_entry,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
 
 from tidegate.assets.checks import is_awaited, names_of_gate, not_judged, reported, results, unshown
 from tidegate.assets.metadata import of_epochs, of_landed, of_staged_epoch
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
 from tidegate.assets.text import facts_of
-from tidegate.assets.versions import Versions, code_version_of
 from tidegate.assets.watched import WatchedInsert, WatchedTable, watched
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError, TidegateError
@@ -99,6 +109,43 @@ class Cursor:
 
     def __str__(self) -> str:
         return json.dumps({key: asdict(item) for key, item in self.reported.items()})
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Makes the materialisations of one look, with the versions by which Dagster tells what is out of date; each asset
+    after those that it reads, as they are stored in this order.
+
+    A run tags each materialisation with the version of the code that made it and with the data versions of what it
+    read; the data version of the asset itself is a hash of both. Dagster compares these tags with the definitions that
+    are loaded and with the newest materialisations. An asset without them counts as out of date for as long as one that
+    it reads has none or a newer one.
+    """
+
+    instance: dg.DagsterInstance
+    graph: BaseAssetGraph[Any]
+    _made: dict[dg.AssetKey, dg.DataVersion] = field(default_factory=dict)
+
+    def materialization(self, key: dg.AssetKey, code: str, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
+        """The materialisation of an asset by code of this version, tagged as a run of Dagster tags its own."""
+        tags, read = {CODE_VERSION_TAG: code}, dict[dg.AssetKey, dg.DataVersion]()
+        for parent in sorted(self.graph.get(key).parent_keys):
+            read[parent], event = self._newest(parent)
+            tags[get_input_data_version_tag(parent)] = read[parent].value
+            tags[get_input_event_pointer_tag(parent)] = event
+        self._made[key] = compute_logical_data_version(code, read)
+        tags[DATA_VERSION_TAG] = self._made[key].value
+        return dg.AssetMaterialization(key, metadata=metadata, tags=tags)
+
+    def _newest(self, key: dg.AssetKey) -> tuple[dg.DataVersion, str]:
+        """The data version of an asset, and the id of the event that says so: none yet for an event of this look."""
+        if key in self._made:
+            return self._made[key], NULL_EVENT_POINTER
+        record = self.instance.get_latest_data_version_record(key)
+        if record is None:
+            return DEFAULT_DATA_VERSION, NULL_EVENT_POINTER
+        found = extract_data_version_from_entry(record.event_log_entry)
+        return found or DEFAULT_DATA_VERSION, str(record.storage_id)
 
 
 def look(
@@ -175,7 +222,7 @@ class _Look:
         place = int(facts.get("generation", last[0])), int(facts.get("epoch", 0))
         if "epoch" not in facts and event.timestamp >= at:
             place = last
-        known = replace(known, code=code_version_of(event))
+        known = replace(known, code=(event.tags or {}).get(CODE_VERSION_TAG, ""))
         newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
         return known if place <= known.place else newer
 
