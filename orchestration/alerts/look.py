@@ -156,7 +156,7 @@ class Look:
                     self.log.warning(scrub(f"{kind} could not be looked at: {_cause(error)}"))
                     unseen.add(f"{kind} {subject}")
                     continue
-                incidents += [incident.scrubbed(secrets=self.secrets)] if incident is not None else []
+                incidents += [incident.scrubbed(self.secrets)] if incident is not None else []
         return Seen(incidents, frozenset(kind for kind, _ in questions), frozenset(unseen))
 
 

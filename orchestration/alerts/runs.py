@@ -62,7 +62,7 @@ class Outcome:
             steps=frozenset(map(clean, self.steps)),
             checks=frozenset(map(clean, self.checks)),
             passed=frozenset(map(clean, self.passed)),
-            incident=self.incident and self.incident.scrubbed(secrets=secrets),
+            incident=self.incident and self.incident.scrubbed(secrets),
         )
 
     def ends(self, item: Open) -> bool:
