@@ -236,7 +236,11 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             load_script(script, self.name),
             lake=local(lake, "the component's lake", root),
             master=self.master,
-            spark_config={name: _setting(value) for name, value in self.spark_config.items()},
+            # YAML makes numbers and booleans of what Spark wants as text.
+            spark_config={
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in self.spark_config.items()
+            },
             wait=self.wait,
             look=Presentation(
                 owners=tuple(self.owners),
@@ -299,8 +303,3 @@ def _say_at_load(context: dg.ComponentLoadContext, first: TidegateComponent) -> 
 
 def _hours(number: float | None) -> timedelta | None:
     return None if number is None else timedelta(hours=number)
-
-
-def _setting(value: str | float | bool) -> str:
-    """A Spark setting; YAML makes numbers and booleans of what Spark wants as text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

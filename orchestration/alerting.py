@@ -35,7 +35,10 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
-    memory = _since(Memory.of(context.cursor), now)
+    memory = Memory.of(context.cursor)
+    # A late tick means that the daemon was away.
+    away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
+    memory = replace(memory, looked=now, away=away)
     memory, of_runs = _runs(memory, look)
     queue = dict(memory.queue)
     seen = look.at_lakes(memory.unread, {item.key for item in memory.open}, queue)
@@ -54,12 +57,6 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
     summary = scrub(f"sent: {sent}" if sent else "nothing new to send") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(summary), cursor=memory.cursor())
-
-
-def _since(memory: Memory, now: float) -> Memory:
-    """The memory with the time of this tick; a late tick means that the daemon was away."""
-    away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
-    return replace(memory, looked=now, away=away)
 
 
 def _rooted(seen: Seen, memory: Memory, look: Look) -> Seen:

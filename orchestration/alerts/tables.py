@@ -271,12 +271,10 @@ def _chunks(lake: Lake, table: str, generation: int) -> str:
 
 def _waiting(lake: Lake, watched: WatchedTable) -> int:
     """Landed rows that wait for this build, over all INSERTs that join to it."""
-    return sum(_waiting_for(lake, insert, probe) for insert, probe in watched.waits)
-
-
-def _waiting_for(lake: Lake, insert: str, probe: str) -> int:
-    _, rows = newest_of(lake, insert, None)
-    return (rows or where_rows_are(lake, insert, probe, ())).waiting
+    found = [
+        newest_of(lake, insert, None)[1] or where_rows_are(lake, insert, probe, ()) for insert, probe in watched.waits
+    ]
+    return sum(rows.waiting for rows in found)
 
 
 def stuck(
