@@ -209,15 +209,15 @@ def unshown(
         now = _shown(record, newest)
         if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
             continue
-        fails = _fails(result)
-        if again and fails and now is not None and _fails(now):
+        if again and fails(result) and now is not None and fails(now):
             continue
-        if fails or (record is not None and not _is_awaited(instance, record)):
+        if fails(result) or (record is not None and not _is_awaited(instance, record)):
             hidden.append(evaluation(result, newest))
     return hidden
 
 
-def _fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
+def fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
+    """Whether it failed, and does not only warn."""
     return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
 
 
