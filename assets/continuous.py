@@ -162,10 +162,11 @@ def look(
     versions = Versions(context.instance, repository.asset_graph)
     lakes: dict[str, Lake | None] = {}
     events: list[Event] = []
-    found, order = watched(repository), list(repository.asset_graph.toposorted_asset_keys)
+    found = watched(repository)
     tables = [table for table in found.tables if table.step]
     # An INSERT comes after those that it reads.
-    inserts = sorted((item for item in found.inserts if item.published), key=lambda item: order.index(item.staged))
+    order = {key: number for number, key in enumerate(repository.asset_graph.toposorted_asset_keys)}
+    inserts = sorted((item for item in found.inserts if item.published), key=lambda item: order[item.staged])
     for item in (*tables, *inserts):
         pipeline = pipelines.get(item.pipeline)
         if pipeline is None:

@@ -250,6 +250,7 @@ def _spec(
     if on.look.script is not None:
         shown[SCRIPT] = str(on.look.script.absolute())
         shown["dagster/code_references"] = _link(on.look.script, (shape if kind == "published" else of).location)
+    asked: dict[str, Any]
     if isinstance(of, Table):
         # Variables stay as they are written: the code server may have other values than a run.
         version, asked = digest_of(table_form(on.pipeline, of, {})), {"name": of.name, "table": of}
