@@ -128,8 +128,17 @@ def _retry_policy(context: dg.ResolutionContext, model: Any) -> dg.RetryPolicy |
 
 
 class Steps(OpSpec):
-    """Dagster's `op:` of other components, for every step of the pipeline's assets and checks: `name` is what their
-    names begin with. `backfill_policy` is of backfills by partitions."""
+    """What Dagster is given for every step of a pipeline's assets and checks; the `op:` of YAML.
+
+    Attributes:
+        name: what step names begin with; the pipeline's name when None.
+        description: of every step; what each does when None.
+        tags: put on every step.
+        pool: the concurrency pool that every step takes a slot of, in the place of one for each table and INSERT.
+        retry_policy: how often a step that failed is tried again. A held gate, and what a person has to change first,
+            is not.
+        backfill_policy: how many runs a backfill of partitions is; one when None.
+    """
 
     retry_policy: Annotated[
         dg.RetryPolicy | None, dg.Resolver(_retry_policy, model_field_type=RetryPolicySpec.model() | None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
-
-if TYPE_CHECKING:
-    pass
 
 EPILOG = examples(
     "tidegate status",
