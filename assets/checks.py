@@ -209,15 +209,15 @@ def unshown(
         now = _shown(record, newest)
         if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
             continue
-        fails = _fails(result)
-        if again and fails and now is not None and _fails(now):
+        if again and fails(result) and now is not None and fails(now):
             continue
-        if fails or (record is not None and not _is_awaited(instance, record)):
+        if fails(result) or (record is not None and not _is_awaited(instance, record)):
             hidden.append(evaluation(result, newest))
     return hidden
 
 
-def _fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
+def fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
+    """Whether it failed, and does not only warn."""
     return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
 
 
@@ -333,10 +333,9 @@ def adds_up(
     lake: Lake, pipeline: Pipeline, insert: Insert, published: dg.AssetKey, commands: Commands = AS_WRITTEN
 ) -> list[dg.AssetCheckResult]:
     """Its result; no Spark, the counts are in the logs."""
-    from tidegate.quality_checks.reconcile import reconcile, reconcile_process
+    from tidegate.quality_checks.reconcile import reconcile
 
-    counted = reconcile if insert.process is None else reconcile_process
-    found = counted(lake, pipeline, insert)
+    found = reconcile(lake, pipeline, insert)
     counts = list(found.counts.items())
     tables = [(place, count, found.tables[place]) for place, count in found.expected.items()]
     metadata = in_short(

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 import dagster as dg
-from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, PrivateAttr
 
@@ -39,8 +38,9 @@ log = logging.getLogger(__name__)
 LAKE_VARIABLE = "TIDEGATE_LAKE"
 OLD_TYPE = "assets.components.TidegateComponent"
 """What the component is called in older YAML."""
-_JOBS: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
-"""By project, or by what Dagster knows of its state: the jobs that its components make, with where each is declared."""
+_JOBS: WeakKeyDictionary[Any, dict[Any, tuple[str, list[str]]]] = WeakKeyDictionary()
+"""By project, or by what Dagster knows of its state: what each of its components is, and the jobs that it makes. One
+that Dagster builds again, with another name, takes its own place."""
 
 
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -48,30 +48,6 @@ Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class Alerting(dg.Component):
     """A component that alerts of the pipelines of its code location: `tidegate.TidegateAlerts`."""
-
-
-class RetryPolicySpec(dg.Model, dg.Resolvable):
-    """How often a step that failed is tried again. A held gate, and what a person has to change first, is not."""
-
-    max_retries: Annotated[int, Field(ge=1)] = 1
-    delay: Annotated[float, Field(description="Seconds before a retry.", ge=0)] = 10.0
-    backoff: Literal["linear", "exponential"] | None = None
-    jitter: Literal["full", "plus_minus"] | None = None
-
-    def policy(self) -> dg.RetryPolicy:
-        return dg.RetryPolicy(
-            max_retries=self.max_retries,
-            delay=self.delay,
-            backoff=dg.Backoff(self.backoff.upper()) if self.backoff else None,
-            jitter=dg.Jitter(self.jitter.upper()) if self.jitter else None,
-        )
-
-
-class StepsSpec(OpSpec):
-    """Dagster's `op:` of other components, for every step of the pipeline's assets and checks: `name` is what their
-    names begin with. `backfill_policy` is of backfills by partitions."""
-
-    retry_policy: RetryPolicySpec | None = None
 
 
 def _seen(asset: PipelineAsset) -> dict[str, Any]:
@@ -152,7 +128,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = WAIT
     op: Annotated[
-        StepsSpec | None,
+        Steps | None,
         Field(
             description="Of every step: the name it begins with, tags, pool, retry policy; and the backfill policy.",
             examples=[{"pool": "spark", "retry_policy": {"max_retries": 3, "delay": 10}}],
@@ -231,10 +207,10 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         made, project = self._definitions(context), context.component_tree.state_tracker
         if project not in _JOBS and isinstance(context.component_tree.defs_module, ModuleType):
             _say_at_load(context, self)  # a component that is built by itself, for a test, is in no project
-        places = _JOBS.setdefault(project, {})
         name, declared = self._declared()
         place = f"the pipeline {name} ({context.path}: {declared})"
-        refuse_equal_jobs(places, (job.name for job in made.jobs or ()), place)
+        jobs = [job.name for job in made.jobs or ()]
+        refuse_equal_jobs(_JOBS.setdefault(project, {}), context.component_loc, jobs, place)
         return made
 
     def _definitions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -260,7 +236,11 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
             load_script(script, self.name),
             lake=local(lake, "the component's lake", root),
             master=self.master,
-            spark_config={name: _setting(value) for name, value in self.spark_config.items()},
+            # YAML makes numbers and booleans of what Spark wants as text.
+            spark_config={
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in self.spark_config.items()
+            },
             wait=self.wait,
             look=Presentation(
                 owners=tuple(self.owners),
@@ -277,7 +257,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
                 select=tuple(self.select),
                 exclude=tuple(self.exclude),
                 script=script,
-                steps=self._steps(),
+                steps=self.op or Steps(),
                 translate=self._translated if self.translation or self._overrides("get_asset_spec") else None,
                 execute=self.execute if self._overrides("execute") else None,
             ),
@@ -290,19 +270,6 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def _overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(TidegateComponent, method)
-
-    def _steps(self) -> Steps:
-        given = self.op
-        if given is None:
-            return Steps()
-        return Steps(
-            name=given.name,
-            description=given.description,
-            tags=given.tags or {},
-            pool=given.pool,
-            retry_policy=given.retry_policy.policy() if given.retry_policy else None,
-            backfill_policy=given.backfill_policy,
-        )
 
     def _partitions(self) -> Partitions | None:
         if self.partitions_from is None:
@@ -336,8 +303,3 @@ def _say_at_load(context: dg.ComponentLoadContext, first: TidegateComponent) -> 
 
 def _hours(number: float | None) -> timedelta | None:
     return None if number is None else timedelta(hours=number)
-
-
-def _setting(value: str | float | bool) -> str:
-    """A Spark setting; YAML makes numbers and booleans of what Spark wants as text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

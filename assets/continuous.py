@@ -3,8 +3,8 @@
 A published epoch becomes a materialisation of the staged and of the published asset, and its verdict the results of
 the staged asset's checks: the first at once, then at most one a minute and target, with all epochs since. A verdict
 that holds its epoch is shown at once, with the staged asset. A source table is materialised when something has landed,
-at most once a minute. Each of them has the version of the code that made it (`tidegate.assets.versions`): of the script
-that the other process runs, which need not be the one that Dagster has loaded.
+at most once a minute. Each of them has the version of the code that made it: of the script that the other process runs,
+which need not be the one that Dagster has loaded.
 
 Dagster's own runs report what they publish. So nothing is reported that its history has already, from a run or from
 another code location, nor while a run of Dagster holds the INSERT's lease, as it is about to report. The cursor only
@@ -25,25 +25,33 @@ from itertools import islice, takewhile
 from typing import Any, Self, TypeVar
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
+    DEFAULT_DATA_VERSION,
+    NULL_EVENT_POINTER,
+    compute_logical_data_version,
+    extract_data_version_from_entry,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
 
 from tidegate.assets.checks import is_awaited, names_of_gate, not_judged, reported, results, unshown
 from tidegate.assets.metadata import of_epochs, of_landed, of_staged_epoch
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
-from tidegate.assets.specs import INSERT, LAKE, PIPELINE, SCRIPT, TABLE, gated
-from tidegate.assets.text import facts_of, values_of
-from tidegate.assets.versions import Versions, code_version_of
-from tidegate.pipelines.commands import VERIFY, Commands
+from tidegate.assets.text import facts_of
+from tidegate.assets.watched import WatchedInsert, WatchedTable, watched
+from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.definitions import declares, defined_at
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.sql.canonical import computed
@@ -60,45 +68,6 @@ Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Row = TypeVar("Row", StagedRow, VerdictRow)
 Place = tuple[int, int]
 """Generation and epoch."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """The assets of an INSERT of `pipeline`, and the `places` of its rows. `checks`: those of the staged asset;
-    `script` is empty if it is not known."""
-
-    pipeline: Pipeline
-    insert: str
-    lake: str
-    script: str
-    staged: dg.AssetKey
-    published: dg.AssetKey
-    checks: tuple[dg.AssetCheckSpec, ...]
-    places: Places
-
-    @property
-    def key(self) -> dg.AssetKey:
-        return self.published
-
-    @property
-    def owner(self) -> str:
-        return insert_owner(self.insert)
-
-    @property
-    def commands(self) -> Commands:
-        """The script and the lake, for commands that a person pastes."""
-        return Commands.at(self.script, self.lake)
-
-
-@dataclass(frozen=True)
-class Source:
-    """The asset of a source table of `pipeline`. `readers`: the INSERTs that read it, by their owners' names."""
-
-    pipeline: Pipeline
-    table: str
-    lake: str
-    key: dg.AssetKey
-    readers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -142,38 +111,41 @@ class Cursor:
         return json.dumps({key: asdict(item) for key, item in self.reported.items()})
 
 
-def targets(repository: dg.RepositoryDefinition, pipelines: Mapping[str, Pipeline]) -> list[Target]:
-    """Every INSERT of these pipelines: a staged asset with the gate's check, and the published asset that reads it. An
-    INSERT comes after those that it reads."""
-    graph = repository.asset_graph
-    found, of_gate = [], names_of_gate()
-    for staged, values in gated(repository):
-        for child in sorted(graph.get(staged).child_keys) if values[PIPELINE] in pipelines else ():
-            own = values_of(graph.get(child).metadata)
-            if (own.get(LAKE), own.get(INSERT)) == (values[LAKE], values[INSERT]):
-                on_staged = {key.name for key in graph.asset_check_keys if key.asset_key == staged}
-                names = sorted(on_staged & of_gate)
-                checks = tuple(dg.AssetCheckSpec(name, asset=staged) for name in names)
-                lake, script, insert = str(values[LAKE]), str(values.get(SCRIPT, "")), str(values[INSERT])
-                places = Places(Location(str(own["path"])), insert)
-                pipeline = pipelines[values[PIPELINE]]
-                found.append(Target(pipeline, insert, lake, script, staged, child, checks, places))
-    order = {key: number for number, key in enumerate(graph.toposorted_asset_keys)}
-    return sorted(found, key=lambda target: order[target.staged])
+@dataclass(frozen=True)
+class Versions:
+    """Makes the materialisations of one look, with the versions by which Dagster tells what is out of date; each asset
+    after those that it reads, as they are stored in this order.
 
+    A run tags each materialisation with the version of the code that made it and with the data versions of what it
+    read; the data version of the asset itself is a hash of both. Dagster compares these tags with the definitions that
+    are loaded and with the newest materialisations. An asset without them counts as out of date for as long as one that
+    it reads has none or a newer one.
+    """
 
-def sources(repository: dg.RepositoryDefinition, pipelines: Mapping[str, Pipeline]) -> list[Source]:
-    """Every source table of these pipelines that has an asset."""
-    graph, found = repository.asset_graph, []
-    for key in sorted(graph.materializable_asset_keys):
-        values = values_of(graph.get(key).metadata)
-        if values.get(PIPELINE) in pipelines and TABLE in values:
-            read = [values_of(graph.get(child).metadata) for child in graph.get(key).child_keys]
-            inserts = {str(own[INSERT]) for own in read if INSERT in own and own.get(LAKE) == values[LAKE]}
-            readers = tuple(insert_owner(insert) for insert in sorted(inserts))
-            pipeline = pipelines[values[PIPELINE]]
-            found.append(Source(pipeline, str(values[TABLE]), str(values[LAKE]), key, readers))
-    return found
+    instance: dg.DagsterInstance
+    graph: BaseAssetGraph[Any]
+    _made: dict[dg.AssetKey, dg.DataVersion] = field(default_factory=dict)
+
+    def materialization(self, key: dg.AssetKey, code: str, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
+        """The materialisation of an asset by code of this version, tagged as a run of Dagster tags its own."""
+        tags, read = {CODE_VERSION_TAG: code}, dict[dg.AssetKey, dg.DataVersion]()
+        for parent in sorted(self.graph.get(key).parent_keys):
+            read[parent], event = self._newest(parent)
+            tags[get_input_data_version_tag(parent)] = read[parent].value
+            tags[get_input_event_pointer_tag(parent)] = event
+        self._made[key] = compute_logical_data_version(code, read)
+        tags[DATA_VERSION_TAG] = self._made[key].value
+        return dg.AssetMaterialization(key, metadata=metadata, tags=tags)
+
+    def _newest(self, key: dg.AssetKey) -> tuple[dg.DataVersion, str]:
+        """The data version of an asset, and the id of the event that says so: none yet for an event of this look."""
+        if key in self._made:
+            return self._made[key], NULL_EVENT_POINTER
+        record = self.instance.get_latest_data_version_record(key)
+        if record is None:
+            return DEFAULT_DATA_VERSION, NULL_EVENT_POINTER
+        found = extract_data_version_from_entry(record.event_log_entry)
+        return found or DEFAULT_DATA_VERSION, str(record.storage_id)
 
 
 def look(
@@ -190,15 +162,26 @@ def look(
     versions = Versions(context.instance, repository.asset_graph)
     lakes: dict[str, Lake | None] = {}
     events: list[Event] = []
-    for item in (*sources(repository, pipelines), *targets(repository, pipelines)):
+    found = watched(repository)
+    tables = [table for table in found.tables if table.step]
+    # An INSERT comes after those that it reads.
+    order = {key: number for number, key in enumerate(repository.asset_graph.toposorted_asset_keys)}
+    inserts = sorted((item for item in found.inserts if item.published), key=lambda item: order[item.staged])
+    for item in (*tables, *inserts):
+        pipeline = pipelines.get(item.pipeline)
+        if pipeline is None:
+            continue
         key = item.key.to_user_string()
-        known = before.get(key, Reported(held=UNKNOWN if isinstance(item, Target) else ""))
+        known = before.get(key, Reported(held=UNKNOWN if isinstance(item, WatchedInsert) else ""))
         try:
             if item.lake not in lakes:
                 lakes[item.lake] = Lake.found(item.lake)
             lake = lakes[item.lake]
             if lake is not None:
-                news, known = _look_at(item, lake, versions, now).news(known)
+                if isinstance(item, WatchedTable):
+                    news, known = _LookAtSource(lake, versions, now, pipeline, item).news(known)
+                else:
+                    news, known = _LookAtInsert(lake, versions, now, pipeline, item).news(known)
                 events += news
         except TidegateError as error:
             context.log.warning("%s is not looked at: %s", key, error.what)
@@ -208,19 +191,14 @@ def look(
     return dg.SensorResult(asset_events=events, skip_reason="\n".join([summary, *failures]), cursor=str(Cursor(after)))
 
 
-def _look_at(item: Source | Target, lake: Lake, versions: Versions, now: float) -> _LookAtSource | _LookAtInsert:
-    if isinstance(item, Source):
-        return _LookAtSource(lake, versions, now, item)
-    return _LookAtInsert(lake, versions, now, item)
-
-
 @dataclass(frozen=True)
 class _Look:
-    """One look at one table or INSERT. `now`: s, UTC."""
+    """One look at one table or INSERT of a pipeline. `now`: s, UTC."""
 
     lake: Lake
     versions: Versions
     now: float
+    pipeline: Pipeline
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -245,7 +223,7 @@ class _Look:
         place = int(facts.get("generation", last[0])), int(facts.get("epoch", 0))
         if "epoch" not in facts and event.timestamp >= at:
             place = last
-        known = replace(known, code=code_version_of(event))
+        known = replace(known, code=(event.tags or {}).get(CODE_VERSION_TAG, ""))
         newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
         return known if place <= known.place else newer
 
@@ -258,7 +236,7 @@ class _Look:
 
 @dataclass(frozen=True)
 class _LookAtSource(_Look):
-    source: Source
+    source: WatchedTable
 
     def news(self, known: Reported) -> tuple[list[Event], Reported]:
         """What to report beyond what is `known`, and what is known then."""
@@ -273,7 +251,7 @@ class _LookAtSource(_Look):
         if not known.lacks(place) or not self._may_be_reported(known):
             return [], known
         stored = defined_at(self.lake, stream.name, *place)
-        own = stored is None or declares(self.source.pipeline, stored)
+        own = stored is None or declares(self.pipeline, stored)
         code = self._code(key, own, stored.digest if stored else "", place)
         found = of_landed(stream, row, known.epoch if known.generation == place[0] else 0)
         event = self.versions.materialization(key, code, found)
@@ -286,7 +264,7 @@ class _LookAtSource(_Look):
 
 @dataclass(frozen=True)
 class _LookAtInsert(_Look):
-    target: Target
+    target: WatchedInsert
 
     def news(self, known: Reported) -> tuple[list[Event], Reported]:
         """What to report beyond what is `known`, and what is known then."""
@@ -300,12 +278,12 @@ class _LookAtInsert(_Look):
         if published[1] > 0 and known.lacks(published) and self._may_be_reported(known):
             if self._run_of_dagster(self.target.owner):
                 return [], known
-            known = self._by_history(self.target.published, known, published)
+            known = self._by_history(self.target.key, known, published)
             if known.lacks(published) and self._may_be_reported(known):
                 plan = self._plan(newest, published[1])
                 since = min(known.place, (plan.generation, plan.epoch - 1))
                 events += self._published(since, plan)
-                code = self._code_of(self.target.published, plan)
+                code = self._code_of(self.target.key, plan)
                 known = replace(known, generation=published[0], epoch=published[1], at=self.now, code=code)
         if newest.epoch <= published[1] and (events or not known.held):
             return events, known
@@ -363,7 +341,7 @@ class _LookAtInsert(_Look):
         before = self._staged(plan, staged[0])
         results = self._results(warned, "passed")
         checks = reported(results) if before else reported(results, self.instance)
-        made = self.versions.materialization(self.target.published, self._code_of(self.target.published, plan), found)
+        made = self.versions.materialization(self.target.key, self._code_of(self.target.key, plan), found)
         return [*before, made, *checks]
 
     def _staged(self, plan: ReleasePlan, row: StagedRow | None) -> list[Event]:
@@ -375,8 +353,7 @@ class _LookAtInsert(_Look):
 
     def _code_of(self, key: dg.AssetKey, plan: ReleasePlan) -> str:
         """The version of the INSERT as it was when this epoch was planned."""
-        pipeline = self.target.pipeline
-        own = computed(plan.computes, pipeline, pipeline.insert(self.target.insert))
+        own = computed(plan.computes, self.pipeline, self.pipeline.insert(self.target.insert))
         return self._code(key, own, plan.computes, (plan.generation, plan.epoch))
 
     def _epochs(self, table: ControlTable[Any], plan: ReleasePlan, first: int) -> list[Any]:
@@ -390,4 +367,7 @@ class _LookAtInsert(_Look):
 
     def _results(self, verdict: VerdictRow, state: str) -> Iterator[dg.AssetCheckResult]:
         """The results of the staged asset's checks, as a run has them."""
-        return results(self.target.checks, GateVerdict.of(verdict), state, self.target.commands)
+        staged = self.target.staged
+        names = {key.name for key in self.versions.graph.asset_check_keys if key.asset_key == staged}
+        specs = [dg.AssetCheckSpec(name, asset=staged) for name in sorted(names & names_of_gate())]
+        return results(specs, GateVerdict.of(verdict), state, self.target.commands)

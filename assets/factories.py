@@ -18,9 +18,8 @@ from tidegate.assets.jobs import Ticks, pipeline_job, pipeline_schedule, rest_of
 from tidegate.assets.names import Names, refuse_equal_names
 from tidegate.assets.operations.backfill import by_time_asset
 from tidegate.assets.operations.location import operations as operations_of
-from tidegate.assets.operations.maintenance import maintenance_spec
 from tidegate.assets.operations.operation import PREFIX
-from tidegate.assets.operations.reconcile import reconcile_checks, reconcile_spec
+from tidegate.assets.operations.upkeep import reconcile_checks, upkeep_specs
 from tidegate.assets.presentation import OnLake, PipelineAsset, Presentation, selected, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.sources import source_assets
@@ -141,9 +140,8 @@ def _assets(on: OnLake) -> tuple[list[dg.AssetsDefinition | dg.AssetSpec], list[
         assets.append(published_asset(on, insert))
         if insert.time == "event" and on.look.partitions is not None:
             assets.append(by_time_asset(on, insert, on.look.partitions))
-    assets.append(maintenance_spec(on))
+    assets += upkeep_specs(on)
     if on.parts.comparable:
-        assets.append(reconcile_spec(on))
         checks.append(reconcile_checks(on))
     return assets, checks
 

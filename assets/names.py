@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import quote
 
 import dagster as dg
@@ -176,17 +177,20 @@ def refuse_equal_names(pipelines: Iterable[tuple[str, str]]) -> None:
         places[own] = place
 
 
-def refuse_equal_jobs(places: dict[str, str], jobs: Iterable[str], place: str) -> None:
-    """Note in `places` that these jobs are declared at `place`. Raises PlanningError where one of them is declared
-    elsewhere, for example a pipeline that has the name of another one's operation."""
-    for name in jobs:
-        if places.setdefault(name, place) != place:
+def refuse_equal_jobs(declared: dict[Any, tuple[str, list[str]]], at: Any, jobs: list[str], place: str) -> None:
+    """Note in `declared` which jobs are declared `at` a location, whatever was declared there before; `place` names it.
+    Raises PlanningError where one of them is declared elsewhere, for example a pipeline that has the name of another
+    one's operation."""
+    for other, (where, taken) in declared.items():
+        name = next((name for name in jobs if other != at and name in taken), None)
+        if name is not None:
             raise PlanningError(
-                f"two jobs of this code location are called {name}: one of {places[name]}, and one of {place}",
+                f"two jobs of this code location are called {name}: one of {where}, and one of {place}",
                 state="nothing was loaded",
                 next_command="give one of the two pipelines another `name`: its job, and the operations of a component "
                 "that Python makes, begin with it",
             )
+    declared[at] = place, jobs
 
 
 def _first_repeated(names: Iterable[str]) -> str | None:

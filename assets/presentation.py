@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
+from dagster.components.resolved.core_models import OpSpec
+from pydantic import Field
 
 from tidegate.assets.names import Names, pool
 from tidegate.assets.resources import StepContext, TidegateResource, runner_of
@@ -104,9 +106,29 @@ Execute: TypeAlias = Callable[[Any, TidegateResource, Step], Iterator[Any]]
 (AssetCheckExecutionContext) or of an operation (OpExecutionContext)."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    """What Dagster is given for every step of a pipeline's assets and checks.
+class RetryPolicySpec(dg.Model, dg.Resolvable):
+    """How often a step that failed is tried again. A held gate, and what a person has to change first, is not."""
+
+    max_retries: Annotated[int, Field(ge=1)] = 1
+    delay: Annotated[float, Field(description="Seconds before a retry.", ge=0)] = 10.0
+    backoff: Literal["linear", "exponential"] | None = None
+    jitter: Literal["full", "plus_minus"] | None = None
+
+
+def _retry_policy(context: dg.ResolutionContext, model: Any) -> dg.RetryPolicy | None:
+    if model is None:
+        return None
+    given = RetryPolicySpec.resolve_from_model(context, model)
+    return dg.RetryPolicy(
+        max_retries=given.max_retries,
+        delay=given.delay,
+        backoff=dg.Backoff(given.backoff.upper()) if given.backoff else None,
+        jitter=dg.Jitter(given.jitter.upper()) if given.jitter else None,
+    )
+
+
+class Steps(OpSpec):
+    """What Dagster is given for every step of a pipeline's assets and checks; the `op:` of YAML.
 
     Attributes:
         name: what step names begin with; the pipeline's name when None.
@@ -118,17 +140,14 @@ class Steps:
         backfill_policy: how many runs a backfill of partitions is; one when None.
     """
 
-    name: str | None = None
-    description: str | None = None
-    tags: Mapping[str, Any] = field(default_factory=dict)
-    pool: str | None = None
-    retry_policy: dg.RetryPolicy | None = None
-    backfill_policy: dg.BackfillPolicy | None = None
+    retry_policy: Annotated[
+        dg.RetryPolicy | None, dg.Resolver(_retry_policy, model_field_type=RetryPolicySpec.model() | None)
+    ] = None
 
     def options(self, pool: str | None = None, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The arguments of a step's decorator; `pool` and `tags` are the step's own."""
         policy = self.retry_policy
-        return {"op_tags": {**(tags or {}), **self.tags}, "pool": self.pool or pool, "retry_policy": policy}
+        return {"op_tags": {**(tags or {}), **(self.tags or {})}, "pool": self.pool or pool, "retry_policy": policy}
 
 
 @dataclass(frozen=True)
@@ -171,7 +190,7 @@ class Presentation:
     select: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     script: Path | None = None
-    steps: Steps = Steps()
+    steps: Steps = field(default_factory=Steps)
     translate: Callable[[PipelineAsset], dg.AssetSpec] | None = None
     execute: Execute | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ import sqlglot
 from sqlglot import exp
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.names import GATE, Names
+from tidegate.assets.names import Names
 from tidegate.assets.presentation import Kind, OnLake, PipelineAsset, Presentation
-from tidegate.assets.text import markdown_table, values_of
+from tidegate.assets.text import markdown_table
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.location import Address
@@ -39,15 +39,6 @@ person's changes to a spec do not change it."""
 _KINDS = {"mysql-cdc": "mysql", "upsert-kafka": "kafka", "delta": "deltalake", "filesystem": "parquet"}
 
 
-def gated(repository: dg.RepositoryDefinition) -> Iterator[tuple[dg.AssetKey, dict[str, Any]]]:
-    """The staged asset of every INSERT of a code location (it has the gate's check), and what its definition says."""
-    graph = repository.asset_graph
-    for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
-        values = values_of(graph.get(key).metadata)
-        if INSERT in values and LAKE in values:
-            yield key, values
-
-
 def connector_kind(connector: str) -> str:
     """What Dagster calls the system behind a connector."""
     return _KINDS.get(connector, connector)
@@ -68,12 +59,9 @@ def source_spec(on: OnLake, table: Table) -> dg.AssetSpec:
         kind="source",
         deps=(),
         text=[table.comment, what, _facts(table)],
-        columns=table.stored_columns,
+        shape=table,
         path=on.lake.table_path(table.name),
         kinds={connector_kind(table.connector), "spark", "deltalake"},
-        location=table.location,
-        # Variables stay as they are written: the code server may have other values than a run.
-        version=digest_of(table_form(on.pipeline, table, {})),
         condition=by_cron(on.look),
         metadata={
             LAKE: str(on.lake.root),
@@ -99,11 +87,9 @@ def staged_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
             "The gate judges it; waiting for a build side to flip is no failure.",
             f"```sql\n{insert.sql}\n```",
         ],
-        columns=target.stored_columns,
+        shape=target,
         path=on.lake.staged_paths(target, insert)["publish"],
         kinds={"spark", "parquet"},
-        location=insert.location,
-        version=computes(on.pipeline, insert),
         condition=_downstream(),
         metadata={
             **_of_insert(on, insert, staged_lineage(insert, on.names)),
@@ -128,11 +114,9 @@ def published_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
             "on that very epoch; rows that the gate quarantines are in the quarantine beside it.",
             _facts(target),
         ],
-        columns=target.stored_columns,
+        shape=target,
         path=on.lake.target_path(target),
         kinds={"deltalake", connector_kind(target.connector)},
-        location=target.location,
-        version=computes(on.pipeline, insert),
         condition=_downstream(),
         metadata={
             **_of_insert(on, insert, published_lineage(insert, on.names)),
@@ -158,11 +142,9 @@ def by_time_spec(on: OnLake, insert: Insert, partitions: dg.PartitionsDefinition
             "made ahead of the stream, in any order; a span that is made again takes up late versions and a changed "
             "script. The stream goes on from where it is, and releases nothing twice.",
         ],
-        columns=target.stored_columns,
+        shape=target,
         path=on.lake.target_path(target),
         kinds={"spark", "deltalake"},
-        location=insert.location,
-        version=computes(on.pipeline, insert),
         condition=None,
         metadata=_of_insert(on, insert, staged_lineage(insert, on.names)),
         partitions=partitions,
@@ -248,11 +230,9 @@ def _spec(
     kind: Kind,
     deps: Iterable[dg.AssetKey],
     text: Iterable[str | None],
-    columns: Iterable[Column],
+    shape: Table,
     path: Address,
     kinds: set[str],
-    location: Location,
-    version: str,
     condition: dg.AutomationCondition[Any] | None,
     metadata: dict[str, Any],
     table_name: bool = True,
@@ -261,7 +241,7 @@ def _spec(
 ) -> dg.AssetSpec:
     shown: dict[str, Any] = {
         PIPELINE: on.names.pipeline,
-        "dagster/column_schema": table_schema(columns),
+        "dagster/column_schema": table_schema(shape.stored_columns),
         "path": dg.MetadataValue.path(str(path)),
         **metadata,
     }
@@ -269,7 +249,13 @@ def _spec(
         shown["dagster/table_name"] = f"delta.`{path}`"
     if on.look.script is not None:
         shown[SCRIPT] = str(on.look.script.absolute())
-        shown["dagster/code_references"] = _link(on.look.script, location)
+        shown["dagster/code_references"] = _link(on.look.script, (shape if kind == "published" else of).location)
+    asked: dict[str, Any]
+    if isinstance(of, Table):
+        # Variables stay as they are written: the code server may have other values than a run.
+        version, asked = digest_of(table_form(on.pipeline, of, {})), {"name": of.name, "table": of}
+    else:
+        version, asked = computes(on.pipeline, of), {"name": of.id, "insert": of}
     spec = dg.AssetSpec(
         on.names.own(key),
         deps=list(deps),
@@ -284,9 +270,7 @@ def _spec(
         freshness_policy=None if fresh_within is None else dg.FreshnessPolicy.time_window(fail_window=fresh_within),
         partitions_def=partitions,
     )
-    if isinstance(of, Table):
-        return _as_chosen(on, PipelineAsset(kind, of.name, on.names.pipeline, spec, table=of))
-    return _as_chosen(on, PipelineAsset(kind, of.id, on.names.pipeline, spec, insert=of))
+    return _as_chosen(on, PipelineAsset(kind, pipeline=on.names.pipeline, spec=spec, **asked))
 
 
 def _as_chosen(on: OnLake, asset: PipelineAsset) -> dg.AssetSpec:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG
 
+from tidegate.assets.watched import watched
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.causes import AWAY_S, rooted
 from tidegate.orchestration.alerts.channels import channels
@@ -21,7 +22,6 @@ from tidegate.orchestration.alerts.look import Look
 from tidegate.orchestration.alerts.memory import REMEMBERED, Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outcome, same, unread, will_be_retried
 from tidegate.orchestration.alerts.tables import ASK_EVERY_S
-from tidegate.orchestration.alerts.watched import watched
 
 RETRIED_WITHIN_S = 600.0
 """A retry that Dagster has announced and not started after so long does not come; a run whose history could not be read
@@ -35,7 +35,10 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     now = datetime.now(UTC).timestamp()
     teller = context.code_location_origin.location_name if context.code_location_origin else ""
     look = Look(watched(context.repository_def), context.instance, options, context.log, now)
-    memory = _since(Memory.of(context.cursor), now)
+    memory = Memory.of(context.cursor)
+    # A late tick means that the daemon was away.
+    away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
+    memory = replace(memory, looked=now, away=away)
     memory, of_runs = _runs(memory, look)
     queue = dict(memory.queue)
     seen = look.at_lakes(memory.unread, {item.key for item in memory.open}, queue)
@@ -54,12 +57,6 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     silent = "".join(f"; {name} takes no alerts ({item.why})" for name, item in memory.silent.items())
     summary = scrub(f"sent: {sent}" if sent else "nothing new to send") + silent
     return dg.SensorResult(skip_reason=dg.SkipReason(summary), cursor=memory.cursor())
-
-
-def _since(memory: Memory, now: float) -> Memory:
-    """The memory with the time of this tick; a late tick means that the daemon was away."""
-    away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
-    return replace(memory, looked=now, away=away)
 
 
 def _rooted(seen: Seen, memory: Memory, look: Look) -> Seen:

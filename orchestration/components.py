@@ -8,6 +8,7 @@ attributes:
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from tidegate.orchestration.sensors import alerts_sensor
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 
-_DEFAULT = AlertOptions()
+_SPANS = ("flip_within", "max_lag", "quarantine_window")
 
 
 class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
@@ -64,24 +65,16 @@ class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
 
     def options(self) -> AlertOptions:
         """What was given, over the defaults. Raises PlanningError."""
-        return AlertOptions(
-            channels=tuple(self.channels),
-            flip_within=_span("flip_within", self.flip_within, _DEFAULT.flip_within),
-            max_lag=_span("max_lag", self.max_lag, _DEFAULT.max_lag),
-            retention_left=_DEFAULT.retention_left if self.retention_left is None else self.retention_left,
-            quarantine_rows=_DEFAULT.quarantine_rows if self.quarantine_rows is None else self.quarantine_rows,
-            quarantine_window=_span("quarantine_window", self.quarantine_window, _DEFAULT.quarantine_window),
-            keys=_DEFAULT.keys if self.keys is None else self.keys,
-            dagster_url=self.dagster_url or _DEFAULT.dagster_url,
-        )
+        given = {item.name: getattr(self, item.name) for item in fields(AlertOptions)}
+        spans = {name: _span(name, given[name]) for name in _SPANS if given[name] is not None}
+        there = {name: value for name, value in given.items() if value not in (None, "")}
+        return AlertOptions(**{**there, **spans, "channels": tuple(self.channels)})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(sensors=[alerts_sensor(self.options())])
 
 
-def _span(name: str, text: str | None, default: timedelta) -> timedelta:
-    if text is None:
-        return default
+def _span(name: str, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:

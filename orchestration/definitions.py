@@ -28,23 +28,21 @@ TIMEZONE = "TIDEGATE_TIMEZONE"
 AUTOMATION = "TIDEGATE_AUTOMATION"
 
 
-def scripts(environment: Mapping[str, str] | None = None) -> list[Path]:
+def scripts(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """The scripts that $TIDEGATE_SCRIPT names, if it names any."""
-    value = (os.environ if environment is None else environment).get(SCRIPT_VARIABLE, "")
-    return [Path(part).absolute() for part in value.split(os.pathsep) if part]
+    return [Path(part).absolute() for part in environment.get(SCRIPT_VARIABLE, "").split(os.pathsep) if part]
 
 
-def spans(environment: Mapping[str, str] | None = None) -> Partitions | None:
+def spans(environment: Mapping[str, str] = os.environ) -> Partitions | None:
     """The spans of time that event-time outputs can be backfilled by, if $TIDEGATE_PARTITIONS_FROM says since when.
 
     Raises PlanningError where the variables cannot be read.
     """
-    known = os.environ if environment is None else environment
-    text, every = known.get(PARTITIONS_FROM, ""), known.get(PARTITIONS_EVERY, "") or "day"
+    text, every = environment.get(PARTITIONS_FROM, ""), environment.get(PARTITIONS_EVERY, "") or "day"
     if not text:
         return None
     try:
-        start = since(text, known.get(TIMEZONE, "") or "UTC")
+        start = since(text, environment.get(TIMEZONE, "") or "UTC")
     except ValueError as error:
         raise _unread(PARTITIONS_FROM, text, "a day or a moment, such as 2024-01-31") from error
     match every:
@@ -88,14 +86,13 @@ def of_folder(folder: Path) -> dg.Definitions:
     return dg.load_from_defs_folder(path_within_project=folder)
 
 
-def chosen(environment: Mapping[str, str] | None = None) -> Presentation:
+def chosen(environment: Mapping[str, str] = os.environ) -> Presentation:
     """How the scripts appear, by the environment. Raises PlanningError where a variable cannot be read."""
-    known = os.environ if environment is None else environment
-    automation = known.get(AUTOMATION, "") or "0"
+    automation = environment.get(AUTOMATION, "") or "0"
     if automation not in ("0", "1"):
         raise _unread(AUTOMATION, automation, "0 or 1")
     return Presentation(
-        partitions=spans(known), timezone=known.get(TIMEZONE, "") or "UTC", automation=automation == "1"
+        partitions=spans(environment), timezone=environment.get(TIMEZONE, "") or "UTC", automation=automation == "1"
     )
 
 

@@ -9,7 +9,7 @@ the Delta logs' of the tables themselves. Neither needs Spark.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import files_of, opened
@@ -23,52 +23,19 @@ from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.text import counted
 
-__all__ = ["Added", "ProcessReconciliation", "Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
+__all__ = ["Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Where the rows of one INSERT are, and what is wrong with that.
+    """Where the rows of one INSERT, or of one process, are, and what is wrong with that.
 
-    `tables`: rows of the probe's table, the target and the quarantine by their Delta logs; None if a log does not say
-    (a file without row counts, or with deletion vectors). `problems`: a sentence each. `removed`: rows that retention
-    has removed from a table.
+    `tables`: rows of what it reads, of its targets and quarantines by their Delta logs; None if a log does not say (a
+    file without row counts, or with deletion vectors). `expected`: what they should hold, by the control tables and
+    without the rows that retention has removed. `problems`: a sentence each.
     """
 
-    rows: WhereRowsAre
-    tables: Mapping[str, int | None]
-    problems: tuple[str, ...]
-    removed: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return not self.problems
-
-    @property
-    def expected(self) -> dict[str, int]:
-        """What `tables` should hold, by the control tables."""
-        expected = {"probe": self.rows.landed, "target": self.rows.published, "quarantine": self.rows.in_quarantine}
-        return {place: rows - self.removed.get(place, 0) for place, rows in expected.items()}
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The rows by their places, each with its name."""
-        rows = self.rows
-        return {
-            "rows landed": rows.landed,
-            "rows published": rows.published,
-            "rows quarantined": sum(rows.quarantined.values()),
-            "rows dropped": sum(rows.dropped.values()),
-            "rows waiting": rows.waiting,
-        }
-
-
-@dataclass(frozen=True)
-class ProcessReconciliation:
-    """Where the rows of one process are, and what is wrong with that. `tables`: rows of its inputs, targets and
-    quarantines by their Delta logs, as in `Reconciliation`; `expected`: what they should hold."""
-
-    rows: ProcessRows
+    rows: WhereRowsAre | ProcessRows
     tables: Mapping[str, int | None]
     expected: Mapping[str, int]
     problems: tuple[str, ...]
@@ -81,6 +48,14 @@ class ProcessReconciliation:
     def counts(self) -> dict[str, int]:
         """The rows by their places, each with its name."""
         rows = self.rows
+        if isinstance(rows, WhereRowsAre):
+            return {
+                "rows landed": rows.landed,
+                "rows published": rows.published,
+                "rows quarantined": sum(rows.quarantined.values()),
+                "rows dropped": sum(rows.dropped.values()),
+                "rows waiting": rows.waiting,
+            }
         return {
             "rows landed": sum(item.landed for item in rows.inputs),
             "rows handled": rows.handled,
@@ -93,20 +68,18 @@ class ProcessReconciliation:
         }
 
 
-Added = Reconciliation | ProcessReconciliation
-
-
-def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Added, ...]:
+def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
     """Every INSERT of a script, and every process."""
-    return tuple(
-        reconcile(lake, pipeline, insert) if insert.process is None else reconcile_process(lake, pipeline, insert)
-        for insert in pipeline.inserts
-    )
+    return tuple(reconcile(lake, pipeline, insert) for insert in pipeline.inserts)
 
 
-def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> ProcessReconciliation:
-    """Compare both counts for one process. Its inputs may go on landing meanwhile. An epoch that is being published
-    right now may show as a difference."""
+def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
+    """Compare both counts for one INSERT or process. What it reads may go on landing meanwhile: rows of an epoch that
+    has not landed yet are not counted. An epoch that is being published right now may show as a difference."""
+    return (_of_join if insert.process is None else _of_process)(lake, pipeline, insert)
+
+
+def _of_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     assert insert.process is not None
     done = all_done(lake, insert.id, lake.target_path(pipeline.table(insert.target)))
     rows = process_rows(lake, insert.id, insert.process, done.processed)
@@ -131,9 +104,7 @@ def reconcile_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Process
             )
     tables, expected, grows = _tables_of(lake, pipeline, insert, rows)
     problems += _differences(tables, expected, grows)
-    return ProcessReconciliation(
-        rows, tables, expected, tuple(f"process {insert.id}: {problem}" for problem in problems)
-    )
+    return Reconciliation(rows, tables, expected, tuple(f"process {insert.id}: {problem}" for problem in problems))
 
 
 def _tables_of(
@@ -170,9 +141,7 @@ def _differences(tables: Mapping[str, int | None], expected: Mapping[str, int], 
     ]
 
 
-def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
-    """Compare both counts for one INSERT that joins. The probe may go on landing meanwhile: rows of an epoch that has
-    not landed yet are not counted. An epoch that is being published right now may show as a difference."""
+def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     rows, upto = _stands(lake, pipeline, insert)
     target, probe = pipeline.table(insert.target), Stream(lake, insert.probe).generation(rows.generation)
     tables = {
@@ -192,11 +161,14 @@ def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "target": f"the table of {target.name}",
         "quarantine": f"the quarantine of {insert.id}",
     }
-    thinned = {"probe": probe.removed.rows or 0, "quarantine": _removed(lake, pipeline, insert)}
-    found = Reconciliation(rows, tables, (), thinned)
+    expected = {
+        "probe": rows.landed - (probe.removed.rows or 0),
+        "target": rows.published,
+        "quarantine": rows.in_quarantine - _removed(lake, pipeline, insert),
+    }
     there = {names[place]: number for place, number in tables.items()}
-    problems += _differences(there, {names[place]: number for place, number in found.expected.items()}, ())
-    return replace(found, problems=tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
+    problems += _differences(there, {names[place]: number for place, number in expected.items()}, ())
+    return Reconciliation(rows, tables, expected, tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
 
 
 def _removed(lake: Lake, pipeline: Pipeline, insert: Insert) -> int:

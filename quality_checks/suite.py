@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from tidegate.quality_checks.outcome_counts import OutcomeCounts
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
     from great_expectations.expectations.expectation import Expectation
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def name_main_module() -> None:
@@ -80,27 +80,39 @@ def load() -> None:
 
 
 def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationResult:
-    """Judge one row of metrics. The context lives in memory and is thrown away."""
+    """Judge one row of metrics."""
+    return judged(evidence, frame, evidence.staged.insert.id, expectations(evidence))
+
+
+def judged(
+    evidence: Evidence, frame: pd.DataFrame | DataFrame, name: str, asked: Sequence[Expectation | dict[str, Any]]
+) -> ExpectationSuiteValidationResult:
+    """Judge a DataFrame of pandas or Spark by the expectations of the suite `name`. The context lives in memory and is
+    thrown away."""
     name_main_module()
     import great_expectations as gx
 
-    name = evidence.staged.insert.id
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False, "metric_calculations": False}  # type: ignore[assignment]
-        asset = context.data_sources.add_pandas("staged").add_dataframe_asset(name)
+        sources = context.data_sources
+        if isinstance(frame, pd.DataFrame):
+            source = sources.add_pandas("staged")
+        else:
+            source = sources.add_spark("staged", persist=False)
+        asset = source.add_dataframe_asset(evidence.staged.insert.id)
         batch = asset.add_batch_definition_whole_dataframe(f"epoch {evidence.staged.plan.epoch}")
-        suite = context.suites.add(gx.ExpectationSuite(name, expectations=expectations(evidence)))
-        definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
-        found = context.validation_definitions.add(definition).run(
+        suite = context.suites.add(gx.ExpectationSuite(name, expectations=[*asked]))
+        definition = gx.ValidationDefinition(name=suite.name, data=batch, suite=suite)
+        return context.validation_definitions.add(definition).run(
             batch_parameters={"dataframe": frame}, result_format="BASIC"
         )
-    return found
 
 
 def expectations(evidence: Evidence) -> list[Expectation]:
     """The expectations on the metrics of this epoch."""
+    name_main_module()
     from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
     from great_expectations.expectations.core.expect_column_most_common_value_to_be_in_set import (
         ExpectColumnMostCommonValueToBeInSet,

@@ -7,7 +7,6 @@ same in every epoch. Without a suite nothing of this is imported.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence, subject
-from tidegate.quality_checks.suite import name_main_module
+from tidegate.quality_checks.suite import judged
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
@@ -78,28 +77,11 @@ def _rows(evidence: Evidence, spark: SparkSession) -> DataFrame:
 
 
 def run(evidence: Evidence, suite: Suite, rows: DataFrame) -> ExpectationSuiteValidationResult:
-    """Judge rows. The context lives in memory and is thrown away."""
-    name_main_module()
-    import great_expectations as gx
-
+    """Judge rows."""
     content = json.loads(suite.text)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = {"globally": False, "metric_calculations": False}  # type: ignore[assignment]
-        asset = context.data_sources.add_spark("staged", persist=False).add_dataframe_asset(evidence.staged.insert.id)
-        batch = asset.add_batch_definition_whole_dataframe(f"epoch {evidence.staged.plan.epoch}")
-        known = ("type", "kwargs", "meta", "notes", "description", "severity")
-        made = context.suites.add(
-            gx.ExpectationSuite(
-                content.get("name") or suite.path,
-                expectations=[{key: item[key] for key in known if key in item} for item in content["expectations"]],
-            )
-        )
-        definition = gx.ValidationDefinition(name=made.name, data=batch, suite=made)
-        return context.validation_definitions.add(definition).run(
-            batch_parameters={"dataframe": rows}, result_format="BASIC"
-        )
+    known = ("type", "kwargs", "meta", "notes", "description", "severity")
+    asked = [{key: item[key] for key in known if key in item} for item in content["expectations"]]
+    return judged(evidence, rows, content.get("name") or suite.path, asked)
 
 
 def _warns(item: Any) -> bool:

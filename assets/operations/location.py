@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tidegate.assets.operations.backfill import BACKFILL, fillable
-from tidegate.assets.operations.maintenance import MAINTENANCE, WEEKLY
 from tidegate.assets.operations.operation import PREFIX, Operation, OperationConfig, Started
 from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_LIST, QUARANTINE_RELEASE
-from tidegate.assets.operations.reconcile import RECONCILE
+from tidegate.assets.operations.upkeep import MAINTENANCE, RECONCILE, WEEKLY
 from tidegate.assets.presentation import OnLake, Presentation
 from tidegate.assets.text import listed
 from tidegate.pipelines.errors import PlanningError
@@ -71,7 +70,7 @@ def of_dry_run(found: DryRun) -> dict[str, Any]:
             item.state,
             f"{item.plan.generation}/{item.plan.epoch}" if item.plan else None,
             item.rows,
-            ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins) if item.plan else None,
+            ", ".join(map(str, item.plan.pins)) if item.plan else None,
             item.reason,
         )
         for item in found.inserts

@@ -234,7 +234,7 @@ class QuarantineListConfig(OperationConfig):
 
 def _show(started: Started, config: QuarantineListConfig) -> int:
     from tidegate.pipelines.runtime.nearest import nearest_keys
-    from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, rows_of
+    from tidegate.pipelines.runtime.quarantine import asked_for, quarantined_by_epoch, rows_of
 
     lake, pipeline = started.runner.lake, started.runner.pipeline
     lots: list[tuple[str, QuarantinedRows]] = []
@@ -242,7 +242,11 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
     keys: list[tuple[str, QuarantinedRow, MissedKey]] = []
     for insert in _inserts(pipeline, config.target, "nothing was looked at"):
         quarantined = quarantined_by_epoch(lake, pipeline, pipeline.insert(insert))
-        own = [item for item in quarantined if _wanted(item, config)]
+        own = [
+            item
+            for item in quarantined
+            if asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
+        ]
         lots += [(insert, item) for item in own]
         most = max(config.limit, 0) - len(rows)
         shown = rows_of(lake, pipeline, pipeline.insert(insert), own, most)
@@ -273,7 +277,16 @@ def of_quarantine(
     """Numbers, a line for each epoch and reason, the rows, and what is nearest to the keys of some."""
     total = sum(item.rows for _, item in lots)
     lines = [
-        (insert, item.epoch, item.short, item.rows, item.state, instant(item.at), _pins(item), _since(item))
+        (
+            insert,
+            item.epoch,
+            item.short,
+            item.rows,
+            item.state,
+            instant(item.at),
+            ", ".join(map(str, item.plan.pins)),
+            _since(item),
+        )
         for insert, item in lots[-SHOWN_LOTS:]
     ]
     headers = ("INSERT", "epoch", "reason", "rows", "state", "quarantined at", "joined to", "taken by")
@@ -304,17 +317,6 @@ def of_quarantine(
 
 def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), default=str, ensure_ascii=False)
-
-
-def _wanted(item: QuarantinedRows, config: QuarantineListConfig) -> bool:
-    from tidegate.pipelines.runtime.quarantine import asked_for
-
-    return asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
-
-
-def _pins(item: QuarantinedRows) -> str:
-    """The build epochs that the rows were joined to."""
-    return ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in item.plan.pins)
 
 
 def _since(item: QuarantinedRows) -> str:

@@ -13,10 +13,10 @@ from dagster._core.events import AssetMaterializationPlannedData
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import Names
+from tidegate.assets.watched import Watched, WatchedTable, run_link
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.watched import Watched, WatchedTable, run_link
 from tidegate.pipelines.text import moment, seconds
 
 QUEUED_S = 300.0

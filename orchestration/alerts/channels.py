@@ -45,9 +45,9 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_Stay)
 
 
-def address(environment: Mapping[str, str] | None = None) -> str | None:
+def address(environment: Mapping[str, str] = os.environ) -> str | None:
     """The webhook's URL, if there is one."""
-    return (os.environ if environment is None else environment).get(VARIABLE) or None
+    return environment.get(VARIABLE) or None
 
 
 def post(url: str, message: Message, timeout: float = TIMEOUT_S, secrets: Iterable[str] = ()) -> None:
@@ -172,12 +172,11 @@ class _Silence:
 _SILENCE = _Silence()
 
 
-def channels(options: AlertOptions, environment: Mapping[str, str] | None = None) -> list[Channel]:
+def channels(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> list[Channel]:
     """Every channel, in order: those of the definitions, those of $TIDEGATE_ALERT_URLS, the webhook."""
-    known = os.environ if environment is None else environment
     found: list[Channel] = []
-    secrets, hook = secrets_of(options, known), address(known)
-    for number, (url, problem) in enumerate(_addresses(options, known), 1):
+    secrets, hook = secrets_of(options, environment), address(environment)
+    for number, (url, problem) in enumerate(_addresses(options, environment), 1):
         scheme = _SCHEME.match(url)
         name = f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else "")
         found.append(AppriseChannel(name, url, secrets) if problem is None else BrokenChannel(name, problem))
@@ -197,11 +196,10 @@ def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tupl
         yield url, None
 
 
-def secrets_of(options: AlertOptions, environment: Mapping[str, str] | None = None) -> frozenset[str]:
+def secrets_of(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> frozenset[str]:
     """The parts of the channels' addresses that must not appear in anything that is sent."""
-    known = os.environ if environment is None else environment
-    urls = [url for url, problem in _addresses(options, known) if problem is None]
-    return frozenset(part for url in [*urls, address(known) or ""] for part in _secret_parts(url))
+    urls = [url for url, problem in _addresses(options, environment) if problem is None]
+    return frozenset(part for url in [*urls, address(environment) or ""] for part in _secret_parts(url))
 
 
 def _secret_parts(url: str) -> Iterator[str]:

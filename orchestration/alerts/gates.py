@@ -13,9 +13,9 @@ from deltalake.exceptions import DeltaError
 from tidegate.assets.checks import result_of
 from tidegate.assets.names import GATE
 from tidegate.assets.text import facts_of
+from tidegate.assets.watched import WatchedInsert, last_run, positions, run_link
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
-from tidegate.orchestration.alerts.watched import WatchedInsert, last_run, positions, run_link
 from tidegate.pipelines.commands import NextCommand, resolving
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow

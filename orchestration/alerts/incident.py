@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
@@ -81,10 +81,10 @@ class Incident:
         lines += [f"next: {command}" for command in self.next]
         return "\n".join(lines).strip()
 
-    def scrubbed(self, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> Incident:
+    def scrubbed(self, secrets: Iterable[str] = ()) -> Incident:
         """A copy whose texts show neither `secrets` nor values of environment variables with a secret's name. What
         programs identify it by (key, kind, pipeline, names of fields) stays, and so do numbers."""
-        clean = partial(_scrubbed_json, scrub=partial(scrub, environment=environment, secrets=tuple(secrets)))
+        clean = partial(_scrubbed_json, scrub=partial(scrub, secrets=tuple(secrets)))
         return replace(
             self,
             title=clean(self.title),
@@ -122,7 +122,7 @@ class Message:
 
     def scrubbed(self, secrets: Iterable[str] = ()) -> Message:
         """The same without secrets."""
-        return replace(self, incident=self.incident.scrubbed(secrets=secrets))
+        return replace(self, incident=self.incident.scrubbed(secrets))
 
     def payload(self) -> dict[str, Any]:
         """What the webhook gets. `text` alone is enough for a chat."""
@@ -140,18 +140,6 @@ class Message:
             "next": list(incident.next),
             **incident.details,
         }
-
-    def stored(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def restored(cls, stored: Mapping[str, Any]) -> Self:
-        """From `stored`, as JSON gives it back."""
-        given = dict(stored["incident"])
-        for name in ("said", "next"):
-            given[name] = tuple(given[name])
-        given["keys"] = tuple(MissedKey(**missed) for missed in given["keys"])
-        return cls(Incident(**given), stored["state"], stored["lasted"])
 
 
 def _line(missed: MissedKey) -> str:
@@ -177,9 +165,9 @@ def _length(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def scrub(text: str, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> str:
+def scrub(text: str, environment: Mapping[str, str] = os.environ, secrets: Iterable[str] = ()) -> str:
     """`text` without `secrets`, and without the values of variables that are called like one."""
-    known = [value for name, value in (os.environ if environment is None else environment).items() if is_secret(name)]
+    known = [value for name, value in environment.items() if is_secret(name)]
     for value in sorted({*known, *secrets}, key=len, reverse=True):
         if len(value) >= SHORTEST_SECRET:
             text = text.replace(value, "***")

@@ -9,8 +9,8 @@ from itertools import islice
 
 from deltalake.exceptions import DeltaError
 
+from tidegate.assets.watched import Watched
 from tidegate.orchestration.alerts.incident import Message
-from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import AlertRow, Lake
 

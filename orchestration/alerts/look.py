@@ -16,6 +16,7 @@ from typing import NoReturn, TypeVar, cast
 
 import dagster as dg
 
+from tidegate.assets.watched import Watched, WatchedInsert, WatchedTable
 from tidegate.orchestration.alerts.causes import queued
 from tidegate.orchestration.alerts.channels import secrets_of
 from tidegate.orchestration.alerts.gates import growing_quarantine, held_epoch
@@ -23,7 +24,6 @@ from tidegate.orchestration.alerts.incident import Incident, Kind, scrub
 from tidegate.orchestration.alerts.memory import Seen
 from tidegate.orchestration.alerts.options import AlertOptions
 from tidegate.orchestration.alerts.tables import Asked, ask, lagging, not_flipped, passing_log, stuck
-from tidegate.orchestration.alerts.watched import Watched
 from tidegate.pipelines.errors import TidegateError
 
 T = TypeVar("T")
@@ -82,6 +82,13 @@ Questions = tuple[Kind, list[tuple[str, Callable[[], Incident | None]]]]
 """The questions for incidents of one kind: whom to ask, and what."""
 
 
+W = TypeVar("W", WatchedTable, WatchedInsert, WatchedTable | WatchedInsert)
+
+
+def _each(kind: Kind, watched: Sequence[W], ask: Callable[[W], Incident | None]) -> Questions:
+    return kind, [(item.subject, partial(ask, item)) for item in watched]
+
+
 @dataclass(frozen=True)
 class Look:
     """One tick's check of what is watched. `now` in s, UTC. Nothing that it reports holds a secret of the channels."""
@@ -97,16 +104,10 @@ class Look:
         which have been sent, no rows are read. `queue`: what is known of runs in Dagster's queue; it is updated."""
         found, instance, options, at = self.found, self.instance, self.options, self._at
         return self._seen(
-            ("gate-held", [(i.subject, lambda i=i: held_epoch(i, instance, options, known)) for i in found.inserts]),
-            (
-                "quarantine-growing",
-                [(i.subject, lambda i=i: growing_quarantine(i, instance, options, at, known)) for i in found.inserts],
-            ),
-            (
-                "stuck",
-                [(w.subject, lambda w=w: stuck(w, instance, options)) for w in (*found.tables, *found.inserts)],
-            ),
-            ("not-flipped", [(t.subject, lambda t=t: not_flipped(t, instance, options, at)) for t in found.tables]),
+            _each("gate-held", found.inserts, lambda i: held_epoch(i, instance, options, known)),
+            _each("quarantine-growing", found.inserts, lambda i: growing_quarantine(i, instance, options, at, known)),
+            _each("stuck", (*found.tables, *found.inserts), lambda item: stuck(item, instance, options)),
+            _each("not-flipped", found.tables, lambda table: not_flipped(table, instance, options, at)),
             ("runs-queued", [("runs-queued", lambda: queued(instance, found, options, self.now, queue))]),
             self._lag(unread),
         )
@@ -140,10 +141,10 @@ class Look:
         return round(self.now * 1000)
 
     def _lag(self, unread: Mapping[str, Asked]) -> Questions:
-        instance, options, at = self.instance, self.options, self._at
-        return "lag", [
-            (t.subject, lambda t=t: lagging(t, instance, options, at, unread.get(t.subject))) for t in self.found.tables
-        ]
+        def lag(table: WatchedTable) -> Incident | None:
+            return lagging(table, self.instance, self.options, self._at, unread.get(table.subject))
+
+        return _each("lag", self.found.tables, lag)
 
     def _seen(self, *questions: Questions) -> Seen:
         incidents: list[Incident] = []
@@ -156,7 +157,7 @@ class Look:
                     self.log.warning(scrub(f"{kind} could not be looked at: {_cause(error)}"))
                     unseen.add(f"{kind} {subject}")
                     continue
-                incidents += [incident.scrubbed(secrets=self.secrets)] if incident is not None else []
+                incidents += [incident.scrubbed(self.secrets)] if incident is not None else []
         return Seen(incidents, frozenset(kind for kind, _ in questions), frozenset(unseen))
 
 

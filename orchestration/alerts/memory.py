@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
+from pydantic import TypeAdapter
+
 from tidegate.orchestration.alerts.channels import Channel
 from tidegate.orchestration.alerts.incident import Incident, Kind, Message
 from tidegate.orchestration.alerts.post import Pending, Post, Silent
@@ -116,26 +118,8 @@ class Memory:
 
     @classmethod
     def of(cls, cursor: str | None) -> Memory:
-        """From `cursor`; a new one for None."""
-        if not cursor:
-            return cls()
-        stored: dict[str, Any] = json.loads(cursor)
-        return cls(
-            tuple(Open(**item) for item in stored["open"]),
-            tuple(
-                Pending(Message.restored(item["message"]), item["channel"], item["raised"])
-                for item in stored["pending"]
-            ),
-            {name: Silent(**item) for name, item in stored["silent"].items()},
-            tuple(stored["told"]),
-            stored["since"],
-            stored["asked"],
-            {name: Asked(**item) for name, item in stored.get("unread", {}).items()},  # a cursor of before has none
-            stored.get("looked", 0.0),
-            tuple(stored["away"]) if stored.get("away") else None,
-            stored.get("retried", {}),
-            stored.get("queue", {}),
-        )
+        """From `cursor`; a new one for None. What an older cursor lacks is as in a new one."""
+        return _STORED.validate_json(cursor) if cursor else cls()
 
     def cursor(self) -> str:
         return json.dumps(asdict(self), default=str)
@@ -169,3 +153,6 @@ class Memory:
             post.to_all(message)
         post.send_all()
         return replace(self, pending=tuple(post.queue), silent=post.silent)
+
+
+_STORED = TypeAdapter(Memory)

@@ -69,16 +69,15 @@ class AlertOptions:
                     next_command=f"set {name} to {example}, for example",
                 )
 
-    def of_environment(self, environment: Mapping[str, str] | None = None) -> AlertOptions:
+    def of_environment(self, environment: Mapping[str, str] = os.environ) -> AlertOptions:
         """These options; those that have their default are taken from the environment, where it has them. Raises
         PlanningError that names a variable with an invalid value."""
-        known = os.environ if environment is None else environment
         default = AlertOptions()
         found: dict[str, Any] = {}
         for item in fields(self):
             variable = DAGSTER_URL if item.name == "dagster_url" else f"{PREFIX}{item.name.upper()}"
             parse = _PARSERS.get(item.name)
-            text = known.get(variable)
+            text = environment.get(variable)
             if not text or parse is None or getattr(self, item.name) != getattr(default, item.name):
                 continue
             try:

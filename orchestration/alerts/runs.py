@@ -17,15 +17,15 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 from dagster._core.storage.tags import WILL_RETRY_TAG
 
-from tidegate.assets.checks import names_of_gate
+from tidegate.assets.checks import fails, names_of_gate
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import GATE, VERDICT
 from tidegate.assets.operations.operation import OPERATION_TAG
+from tidegate.assets.watched import Watched, positions, run_link
 from tidegate.orchestration.alerts.causes import pipeline_of
 from tidegate.orchestration.alerts.incident import Incident, scrub
 from tidegate.orchestration.alerts.memory import Open
 from tidegate.orchestration.alerts.options import AlertOptions
-from tidegate.orchestration.alerts.watched import Watched, positions, run_link
 from tidegate.pipelines.commands import Commands, unsaid
 from tidegate.pipelines.errors import GateHeld, LakeError
 from tidegate.pipelines.lake import Lake
@@ -62,7 +62,7 @@ class Outcome:
             steps=frozenset(map(clean, self.steps)),
             checks=frozenset(map(clean, self.checks)),
             passed=frozenset(map(clean, self.passed)),
-            incident=self.incident and self.incident.scrubbed(secrets=secrets),
+            incident=self.incident and self.incident.scrubbed(secrets),
         )
 
     def ends(self, item: Open) -> bool:
@@ -150,7 +150,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     results = [_evaluation(event) for event in evaluated]
     done = {result.asset_check_key for result in results}
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
-    bad = [result for result in results if _is_bad(result) and not _is_of_a_gate(result, gates)]
+    bad = [result for result in results if fails(result) and not _is_of_a_gate(result, gates)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
     holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
     explained = {event.step_key for event in failures if _metadata(event).get(ERROR_KIND) == GateHeld.__name__}
@@ -158,7 +158,8 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     broken = [event for event in failures if event.step_key not in explained]
     failed = run.status == DagsterRunStatus.FAILURE and (bool(broken) or not failures)
     steps = {event.step_key or "" for event in _events(instance, run, DagsterEventType.STEP_SUCCESS)}
-    checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), _commands(bad))
+    advised = dict.fromkeys(str(result.metadata["next"].value) for result in bad if "next" in result.metadata)
+    checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), tuple(advised))
     pipeline = pipeline_of(run, watched, instance)
     incident = _incident(run, pipeline, broken, checks, failed, options, watched) if failed or unrun or bad else None
     if incident is not None:
@@ -219,7 +220,10 @@ def _incident(
     if checks.failed:
         sentences.append(f"Checks that failed: {', '.join(checks.failed)}.")
     pipeline = pipeline or run.job_name
-    partition = partition_of(run)
+    partition, asked = partition_of(run), asked_of(run)
+    of = _of_partition(partition, asked)
+    ends = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was cancelled"}
+    ended = ends.get(run.status, "ended")
     what = _what(failed, list(steps), checks)
     kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"
     wrong = {
@@ -231,7 +235,7 @@ def _incident(
     return Incident(
         key=f"run {run.run_id}",
         kind=kind,
-        title=f"run {run.run_id} of {pipeline} {_ended(run)}{_of_partition(partition, asked_of(run))}{wrong[kind]}",
+        title=f"run {run.run_id} of {pipeline} {ended}{of}{wrong[kind]}",
         pipeline=pipeline,
         said=tuple(sentences),
         counts={name: count for name, count in counts.items() if count},
@@ -242,12 +246,12 @@ def _incident(
             "job": run.job_name,
             "status": run.status.value,
             "partition": partition,
-            **({"asked": asked} if (asked := asked_of(run)) else {}),
+            **({"asked": asked} if asked else {}),
             "failed_steps": list(steps),
             "checks_not_run": checks.unrun,
             "failed_checks": checks.failed,
         },
-        subject=f"{what} of {pipeline}{_of_partition(partition, asked_of(run))}",
+        subject=f"{what} of {pipeline}{of}",
     )
 
 
@@ -288,15 +292,6 @@ def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> b
     return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
 
 
-def _is_bad(result: dg.AssetCheckEvaluation) -> bool:
-    return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
-
-
-def _commands(bad: list[dg.AssetCheckEvaluation]) -> tuple[str, ...]:
-    commands = [result.metadata["next"].value for result in bad if "next" in result.metadata]
-    return tuple(dict.fromkeys(map(str, commands)))
-
-
 def _placed(incident: Incident, watched: Watched) -> Incident:
     """The incident with the positions of the pipeline's sources."""
     tables = watched.tables_of(incident.pipeline)
@@ -332,13 +327,6 @@ def _all_text(event: EventLogEntry) -> str:
         texts.append(error.message)
         error = error.cause
     return "\n".join(texts)
-
-
-def _ended(run: DagsterRun) -> str:
-    return {
-        DagsterRunStatus.FAILURE: "failed",
-        DagsterRunStatus.CANCELED: "was cancelled",
-    }.get(run.status, "ended")
 
 
 def _events(instance: DagsterInstance, run: DagsterRun, kind: DagsterEventType) -> list[EventLogEntry]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
+from tidegate.assets.watched import WatchedInsert, WatchedTable, last_run, positions
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
-from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, last_run, positions
 from tidegate.pipelines.commands import RUN, NextCommand, resnapshot, unsaid
 from tidegate.pipelines.connectors.protocol import Unread
 from tidegate.pipelines.connectors.table import Table
@@ -271,12 +271,10 @@ def _chunks(lake: Lake, table: str, generation: int) -> str:
 
 def _waiting(lake: Lake, watched: WatchedTable) -> int:
     """Landed rows that wait for this build, over all INSERTs that join to it."""
-    return sum(_waiting_for(lake, insert, probe) for insert, probe in watched.waits)
-
-
-def _waiting_for(lake: Lake, insert: str, probe: str) -> int:
-    _, rows = newest_of(lake, insert, None)
-    return (rows or where_rows_are(lake, insert, probe, ())).waiting
+    found = [
+        newest_of(lake, insert, None)[1] or where_rows_are(lake, insert, probe, ()) for insert, probe in watched.waits
+    ]
+    return sum(rows.waiting for rows in found)
 
 
 def stuck(

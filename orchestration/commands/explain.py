@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -45,6 +45,9 @@ def explain(
     from rich.text import Text
 
     from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
+    from tidegate.pipelines.clock import system_clock
+    from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.runtime.definitions import Definitions
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.pipelines.sql import explain as explained
     from tidegate.pipelines.sql import show_statements
@@ -52,7 +55,9 @@ def explain(
     screen = Screen(as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
-        found = [] if lake is None else _differences(pipeline, lake)
+        found = []
+        if lake is not None:
+            found = Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()
         compared = {} if lake is None else {"definitions": [asdict(item) for item in found]}
         screen.result(
             of_pipeline(pipeline) | compared | {"missing": missing_variables(pipeline, os.environ)},
@@ -62,11 +67,3 @@ def explain(
         )
     if any(item.refused for item in found):
         raise typer.Exit(FAILED)
-
-
-def _differences(pipeline: Any, lake: Path) -> list[Any]:
-    from tidegate.pipelines.clock import system_clock
-    from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.definitions import Definitions
-
-    return Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()

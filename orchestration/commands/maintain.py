@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,15 +54,12 @@ def maintain(
             runner(pipeline, lake, master, bars, "tidegate maintain") as active,
         ):
             found = active.maintenance(keep).run()
-        screen.result(of_maintained(found), *upkeep_lines(found))
-
-
-def of_maintained(found: Sequence[Maintained]) -> dict[str, Any]:
-    """The same as JSON values; sizes in bytes."""
-    return {"tables": [_table(item) for item in found], "freed": sum(item.freed for item in found)}
+        of_tables = {"tables": [_table(item) for item in found], "freed": sum(item.freed for item in found)}
+        screen.result(of_tables, *(f"{item.name}: {_result(item)}" for item in found))
 
 
 def _table(item: Maintained) -> dict[str, Any]:
+    """The same as JSON values; sizes in bytes."""
     retained = item.retained
     what, number = (retained.what, retained.removed) if retained else ("", None)
     return {
@@ -80,11 +76,6 @@ def _table(item: Maintained) -> dict[str, Any]:
         "nothing removed because": None if retained is None else retained.reason or None,
         "note": item.note,
     }
-
-
-def upkeep_lines(found: Sequence[Maintained]) -> list[str]:
-    """A line a table."""
-    return [f"{item.name}: {_result(item)}" for item in found]
 
 
 def _result(item: Maintained) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,11 +17,8 @@ from tidegate.orchestration.commands.options import (
     stopped_by_signals,
     stored_pipeline,
 )
-from tidegate.orchestration.console.screen import Screen, reported
+from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.status import LakeStatus
 
 EPILOG = examples(
     "tidegate status",
@@ -55,6 +51,7 @@ def status(
     --json every look is one line.
     """
     from tidegate.orchestration.console.lake_state import show
+    from tidegate.orchestration.console.lake_state import watch as keep_showing
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.status import settled_status
     from tidegate.pipelines.runtime.status import status as read_status
@@ -67,7 +64,9 @@ def status(
 
             pipeline = load_script(script)
         if watch:
-            _watch(screen, lambda: read_status(Lake(lake, create=False), pipeline), every)
+            stop = threading.Event()
+            with stopped_by_signals(stop):
+                keep_showing(screen, lambda: read_status(Lake(lake, create=False), pipeline), every, stop)
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:
@@ -75,11 +74,3 @@ def status(
         code = show(screen, settled_status(folder, pipeline))
     if code:
         raise typer.Exit(code)
-
-
-def _watch(screen: Screen, look: Callable[[], LakeStatus], every: float) -> None:
-    from tidegate.orchestration.console.lake_state import watch
-
-    stop = threading.Event()
-    with stopped_by_signals(stop):
-        watch(screen, look, every, stop)

@@ -64,7 +64,10 @@ def ui(
         java()  # a run needs it: better said now than by the first one
         _require_free(host, port)
         if demo:
-            _open_demo(folder, screen, stack)
+            from tidegate.orchestration.demo.site import Site
+            from tidegate.orchestration.demo.stage import reopened
+
+            stack.enter_context(reopened(Site(folder), stack.enter_context(Bars(screen.err))))
         else:
             os.environ["TIDEGATE_LAKE"] = str(lake.absolute())
             os.environ.setdefault("DAGSTER_HOME", str(lake.absolute().parent / "dagster"))
@@ -76,14 +79,6 @@ def ui(
             chosen = port + 1 if docs_port is None else docs_port
             os.environ[DOCS_VARIABLE] = stack.enter_context(serving(pages, chosen))
         _serve(screen, host, port)
-
-
-def _open_demo(folder: Path, screen: Screen, stack: contextlib.ExitStack) -> None:
-    from tidegate.orchestration.demo.site import Site
-    from tidegate.orchestration.demo.stage import reopened
-
-    bars = stack.enter_context(Bars(screen.err))
-    stack.enter_context(reopened(Site(folder), bars))
 
 
 def _require_free(host: str, port: int) -> None:

@@ -136,7 +136,7 @@ def dry_run_tables(found: DryRun) -> Iterator[RenderableType]:
     inserts = grid("INSERT", "next epoch", "rows", "pins", "what", right=("rows",))
     for item in found.inserts:
         plan = item.plan
-        pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in plan.pins) if plan else ""
+        pins = ", ".join(map(str, plan.pins)) if plan else ""
         epoch = f"{plan.generation}/{plan.epoch}" if plan else ""
         inserts.add_row(escape(item.insert), epoch, number(item.rows), escape(pins), escape(_then(item)))
     yield inserts

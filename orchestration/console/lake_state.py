@@ -69,7 +69,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
         inserts.add_row(
             insert.insert,
             f"{insert.generation}/{insert.epoch}" if insert.epoch else "",
-            _red(insert.state or "") if insert.held else insert.state or _waits(insert),
+            _red(insert.state or "") if insert.held else insert.state or ("waits" if insert.waits_for else ""),
             *_places(insert),
             insert.holder or "",
         )
@@ -144,10 +144,6 @@ def _state(source: SourceStatus) -> str:
     if source.chunks is not None:
         return f"loading: {source.chunks.done} of {counted(source.chunks.total, 'chunk')}"
     return "loading" if source.planned else "not started"
-
-
-def _waits(insert: InsertStatus) -> str:
-    return "waits" if insert.waits_for else ""
 
 
 def _places(insert: InsertStatus) -> list[str]:

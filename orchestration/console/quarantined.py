@@ -132,7 +132,7 @@ def row_lines(
     for row, missed in zip(rows, nearest, strict=True):
         if row.group is not last:
             last = row.group
-            pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in last.plan.pins)
+            pins = ", ".join(map(str, last.plan.pins))
             yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC, joined to {pins}: {why(last.short)}")
         yield escape(f"  {_values(row.values)}")
         if row.probe is not None:

@@ -83,13 +83,8 @@ def reported(screen: Screen) -> Iterator[None]:
     """Print a TidegateError and leave with status 1; Ctrl-C leaves with 1 as well."""
     try:
         yield
-    except TidegateError as error:
-        show(screen, error)
-        if screen.debug:
-            screen.err.print_exception()
-        raise typer.Exit(FAILED) from error
     except Exception as error:
-        typed = of_the_engine(error)
+        typed = error if isinstance(error, TidegateError) else of_the_engine(error)
         if typed is None:
             raise
         show(screen, typed)
@@ -128,7 +123,8 @@ def show(screen: Screen, error: TidegateError) -> None:
         screen.result({"error": as_data(error, screen.commands)})
         return
     first, *rest = error.text(screen.commands).splitlines()
-    screen.err.print(f"[bold red]{_kind(error)}[/] {escape(first)}", soft_wrap=True)
+    kind = "Held:" if isinstance(error, GateHeld) else "Error:"
+    screen.err.print(f"[bold red]{kind}[/] {escape(first)}", soft_wrap=True)
     for line in rest:
         screen.err.print(escape(line), soft_wrap=True)
 
@@ -146,7 +142,3 @@ def as_data(error: TidegateError, commands: Commands = AS_WRITTEN) -> dict[str, 
         if hasattr(error, name):
             data[name] = getattr(error, name)
     return data
-
-
-def _kind(error: TidegateError) -> str:
-    return "Held:" if isinstance(error, GateHeld) else "Error:"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from tidegate.orchestration.demo import journal as journals
+from tidegate.orchestration.demo import writer
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.location import Location
 
@@ -63,7 +63,7 @@ class Proof:
 class Replay:
     """The table as user_id -> gender, moved forward transaction by transaction."""
 
-    def __init__(self, start: Iterable[tuple[int, str]], transactions: Iterator[journals.Transaction]) -> None:
+    def __init__(self, start: Iterable[tuple[int, str]], transactions: Iterator[writer.Transaction]) -> None:
         self.state = dict(start)
         self.transactions = 0
         self.changes = 0
@@ -74,7 +74,7 @@ class Replay:
         """Apply every transaction up to `number`."""
         while self._next is not None and self._next.number <= number:
             for change in self._next.changes:
-                journals.apply(self.state, change)
+                writer.apply(self.state, change)
             self.transactions += 1
             self.changes += len(self._next.changes)
             self._next = next(self._coming, None)
@@ -100,7 +100,7 @@ def prove(
     landed = _by_epoch(clicks, ("user_id", "item_id"))
     good = _by_epoch(published, ("user_id", "item_id", "gender"))
     quarantined = _by_epoch(quarantine, ("user_id", "item_id", "_reason"))
-    replay = Replay(start, journals.read(journal))
+    replay = Replay(start, writer.read(journal))
     rows = disagreeing = lost = extra = 0
     examples: list[str] = []
     for epoch in sorted(epochs, key=lambda epoch: epoch.epoch):

@@ -53,7 +53,7 @@ def flow(facts: Facts) -> str:
         tall = rows * (_TALL + _GAP) - _GAP
         middle = top + (tall - _TALL) / 2
         join = _Box(_COLUMNS[1], middle, 216, _join_lines(found), "")
-        gate = _Box(_COLUMNS[2], middle, _GATE_WIDE, _gate_lines(states[insert.id]), _gate_css(states[insert.id]))
+        gate = _Box(_COLUMNS[2], middle, _GATE_WIDE, *_gate(states[insert.id]))
         ends = _ends(states[insert.id], insert.target, top + (tall - 2 * _TALL - _GAP) / 2)
         boxes = [join, gate, *ends]
         for number, name in enumerate(names):
@@ -106,16 +106,13 @@ def _join_lines(found: InsertFacts) -> list[str]:
     return [insert.id, f"{kinds} join by {insert.time} time", f"{counted(found.planned, 'epoch')} planned"]
 
 
-def _gate_lines(status: InsertStatus) -> list[str]:
+def _gate(status: InsertStatus) -> tuple[list[str], str]:
+    """Its lines and its colour."""
     if status.held:
-        return ["Gate: held", f"epoch {status.epoch}"]
+        return ["Gate: held", f"epoch {status.epoch}"], "bad"
     if status.waits_for:
-        return ["Gate: closed", f"waits for {', '.join(status.waits_for)}"]
-    return ["Gate", f"last epoch {status.state}" if status.state else "nothing staged yet"]
-
-
-def _gate_css(status: InsertStatus) -> str:
-    return "bad" if status.held else "wait" if status.waits_for else "good"
+        return ["Gate: closed", f"waits for {', '.join(status.waits_for)}"], "wait"
+    return ["Gate", f"last epoch {status.state}" if status.state else "nothing staged yet"], "good"
 
 
 def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:

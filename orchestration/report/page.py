@@ -35,14 +35,18 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         ("Cuts", _cuts(facts), "The position in the source's log that the read view of each snapshot chunk equals."),
         (
             "Verdicts",
-            _verdicts(facts),
+            "".join(_of_insert(item) for item in facts.inserts if item.epochs),
             "What the gate said of each staged epoch. Its first word is its last. Waiting: rows that had landed "
             "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
         ("Last alerts", _alerts(facts), "What was sent to people."),
     ]
-    body = "".join(_section(title, content, note) for title, content, note in sections if content)
+    body = "".join(
+        f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
+        for title, content, note in sections
+        if content
+    )
     style = files("tidegate.orchestration.report").joinpath("style.css").read_text(encoding="utf-8")
     name = escape(facts.pipeline.name)
     return (
@@ -52,10 +56,6 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         f"<footer>Tidegate. Read from {escape(facts.status.lake)} at {moment(facts.status.at)} UTC. "
         "All times are UTC.</footer></main></body></html>\n"
     )
-
-
-def _section(title: str, content: str, note: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
 
 
 def _head(facts: Facts, commands: Commands) -> str:
@@ -276,11 +276,6 @@ def _cuts(facts: Facts) -> str:
     return "".join(found)
 
 
-def _verdicts(facts: Facts) -> str:
-    found = [_of_insert(item) for item in facts.inserts if item.epochs]
-    return "".join(found)
-
-
 def _of_insert(item: InsertFacts) -> str:
     shown = item.epochs
     rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
@@ -300,7 +295,7 @@ def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
         if verdict is None
         else badge(*(("passed", "good") if verdict.passed else ("held", "bad")))
     )
-    pins = ", ".join(f"{pin.table} {pin.generation}/{pin.epoch}" for pin in epoch.plan.pins)
+    pins = ", ".join(map(str, epoch.plan.pins))
     return (
         f"{epoch.plan.generation}/{epoch.plan.epoch}",
         moment(epoch.plan.instant),

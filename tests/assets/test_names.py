@@ -4,7 +4,7 @@ import pytest
 
 from tests.assets.clicks import pipeline, script
 from tidegate.assets.factories import on_lake
-from tidegate.assets.names import Names, identifier
+from tidegate.assets.names import Names, identifier, refuse_equal_jobs
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql import compile_script
 
@@ -42,3 +42,12 @@ def test_a_name_that_dagster_takes_nowhere_is_refused_with_what_can_be_one(tmp_p
         on_lake(compile_script(text, name="clicks"), lake=tmp_path)
     for other in ("my-clicks.2", "__clicks"):
         on_lake(pipeline(name=other), lake=tmp_path)
+
+
+def test_a_component_that_is_built_again_leaves_its_old_name_to_others():
+    declared: dict[int, tuple[str, list[str]]] = {}
+    refuse_equal_jobs(declared, 1, ["a"], "the first")
+    refuse_equal_jobs(declared, 1, ["b"], "the first")
+    refuse_equal_jobs(declared, 2, ["a"], "the second")
+    with pytest.raises(PlanningError, match="called b: one of the first, and one of the third"):
+        refuse_equal_jobs(declared, 3, ["c", "b"], "the third")

@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from tests.assets.clicks import Hand, pipeline, script
 from tests.assets.test_held import hold
 from tidegate.assets import build_pipeline_definitions
-from tidegate.orchestration.alerts.watched import watched
+from tidegate.assets.watched import watched
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake

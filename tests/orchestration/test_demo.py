@@ -37,7 +37,7 @@ from tests.orchestration.browser import (
 )
 from tests.orchestration.services import Ui, environment, running, until
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.demo import journal
+from tidegate.orchestration.demo import writer
 from tidegate.orchestration.demo.site import DATABASE, SCRIPT, Site, Sizes
 from tidegate.orchestration.demo.stage import opened, reopened
 from tidegate.orchestration.demo.verdict import verdict_lines
@@ -113,7 +113,7 @@ def test_without_the_gate_there_were_silent_nulls(played: tuple[Site, str, str])
 
 
 def test_the_writer_wrote_from_before_the_snapshot_until_after_the_flip(played: tuple[Site, str, str]) -> None:
-    lake, written = Lake(played[0].lake), list(journal.read(played[0].journal))
+    lake, written = Lake(played[0].lake), list(writer.read(played[0].journal))
     first = lake.epochs.rows("user_info", generation=1, epoch=1)[0]
     flipped = min(row.flipped_at for row in lake.watermarks.rows("user_info", generation=1) if row.flipped_at)
     assert written[0].at < first.planned_at

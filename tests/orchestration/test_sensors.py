@@ -20,11 +20,11 @@ from tests.orchestration.conftest import SHOP
 from tests.orchestration.services import MailServer, Webhook, free_port
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
+from tidegate.assets.watched import WatchedInsert
 from tidegate.orchestration.alerts.gates import held_epoch
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.post import GIVE_UP_S
-from tidegate.orchestration.alerts.watched import WatchedInsert
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.demo.play import materialize
 from tidegate.orchestration.sensors import ALERTS

@@ -22,7 +22,7 @@ from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.checks import CHECKS, processes, prove
 from tidegate.quality_checks.evidence import gather
-from tidegate.quality_checks.reconcile import reconcile_process
+from tidegate.quality_checks.reconcile import reconcile
 
 SCRIPT = """
 CREATE TABLE events (k STRING, number BIGINT, name STRING) WITH ('connector' = 'scripted');
@@ -293,7 +293,7 @@ def test_the_rows_of_a_process_add_up_over_its_history(
     tmp_path: Path, landed: int, change: Callable[[StagedEpoch], None], problems: tuple[str, ...]
 ) -> None:
     epoch = published(tmp_path, landed, change)
-    found = reconcile_process(epoch.lake, epoch.pipeline, epoch.insert)
+    found = reconcile(epoch.lake, epoch.pipeline, epoch.insert)
     assert found.problems == tuple(f"process counted: {each}" for each in problems)
     assert found.passed is not bool(problems)
     (source,) = found.rows.inputs

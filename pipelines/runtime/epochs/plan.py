@@ -61,6 +61,9 @@ class Pin:
     flip_epoch: int
     horizon: int | None = None
 
+    def __str__(self) -> str:
+        return f"{self.table} {self.generation}/{self.epoch}"
+
     @property
     def horizon_us(self) -> int | None:
         """The same in us, UTC."""

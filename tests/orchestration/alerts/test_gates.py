@@ -14,9 +14,9 @@ from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.test_growth import decoded, grown
 from tests.quality_checks.staged import Given, stage
 from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.watched import watched
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.gates import growing_quarantine
-from tidegate.orchestration.alerts.watched import watched
 
 
 def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Path):

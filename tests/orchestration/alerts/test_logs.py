@@ -10,10 +10,10 @@ import pytest
 
 from tests.assets.clicks import handmade
 from tests.pipelines.runtime.handmade import store
+from tidegate.assets.watched import Watched, WatchedTable
 from tidegate.orchestration.alerts import AlertOptions, Incident, Message
 from tidegate.orchestration.alerts.journal import journal
 from tidegate.orchestration.alerts.tables import passing_log
-from tidegate.orchestration.alerts.watched import Watched, WatchedTable
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake, WatermarkRow
 

@@ -18,11 +18,11 @@ from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.failures import failure
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.operations.operation import OPERATION_TAG
+from tidegate.assets.watched import Watched, WatchedTable, watched
 from tidegate.orchestration.alerts import AlertOptions, Incident
 from tidegate.orchestration.alerts.causes import queued, rooted
 from tidegate.orchestration.alerts.memory import Memory, Open, Seen
 from tidegate.orchestration.alerts.runs import Outcome, asked_of, is_watched, launching, outcome, same
-from tidegate.orchestration.alerts.watched import Watched, WatchedTable, watched
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.runtime.failures import StepFailed
 

@@ -24,10 +24,10 @@ from tests.conftest import Database
 from tests.orchestration.conftest import SHOP
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.watched import WatchedInsert, WatchedTable, watched
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.tables import Asked, after, ask, lagging, stuck
-from tidegate.orchestration.alerts.watched import WatchedInsert, WatchedTable, watched
 from tidegate.pipelines.connectors.protocol import Step, Unread
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow

@@ -14,7 +14,7 @@ import typer.main
 from deltalake import write_deltalake
 
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.demo import journal
+from tidegate.orchestration.demo import writer
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, Replay, prove
 from tidegate.orchestration.demo.site import Sizes
 from tidegate.orchestration.demo.stage import fill, gender, serving, transaction_at
@@ -28,9 +28,7 @@ SEQ = pa.struct(
 
 
 def test_the_proof_knows_nothing_of_the_join() -> None:
-    program = (
-        "import sys; import tidegate.orchestration.demo.proof, tidegate.orchestration.demo.journal; print(*sys.modules)"
-    )
+    program = "import sys; import tidegate.orchestration.demo.proof; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not [
         name for name in loaded if name.startswith(("tidegate.pipelines.joins", "pyspark", "tidegate.quality_checks"))
@@ -47,12 +45,12 @@ def test_it_is_as_big_as_the_readme_says() -> None:
 def test_every_kind_of_change_is_replayed() -> None:
     state = {1: "f", 2: "m", 3: "x"}
     for change in (("u", 1, "m"), ("d", 2), ("k", 3, 30), ("i", 2, "f")):
-        journal.apply(state, change)
+        writer.apply(state, change)
     assert state == {1: "m", 30: "x", 2: "f"}
 
 
 def test_the_replay_stops_at_a_transaction_and_goes_on_from_there() -> None:
-    commits = [journal.Transaction(number, 0, (("u", 1, letter),)) for number, letter in ((2, "m"), (5, "x"))]
+    commits = [writer.Transaction(number, 0, (("u", 1, letter),)) for number, letter in ((2, "m"), (5, "x"))]
     replay = Replay([(1, "f")], iter(commits))
     seen = []
     for upto in (1, 2, 4, 5, 9):
@@ -89,7 +87,7 @@ def test_a_replay_of_the_journal_is_the_table_at_every_position_of_the_binlog(tm
                 numbers = [transaction.number for transaction in _complete(written)]
                 if numbers and numbers[-1] > 3 * len(positions):
                     positions.append(f"{file}:{offset}")
-        commits = list(journal.read(written))
+        commits = list(writer.read(written))
         numbers = [transaction_at(server, position) for position in positions]
         table = dict(server.execute("SELECT user_id, gender FROM user_info", database="example_database"))
         assert transaction_at(server, "binlog.000001:4") == 0
@@ -104,11 +102,11 @@ def test_a_replay_of_the_journal_is_the_table_at_every_position_of_the_binlog(tm
     assert replay.state == table
 
 
-def _complete(path: Path) -> list[journal.Transaction]:
+def _complete(path: Path) -> list[writer.Transaction]:
     """The whole lines of a journal that is still being written."""
     whole = path.with_suffix(".whole")
     whole.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")))
-    return list(journal.read(whole))
+    return list(writer.read(whole))
 
 
 # --- proof ---------------------------------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ QUARANTINED = [(2, 9, 8, "unmatched:key-absent@user_info"), (2, None, 8, "unmatc
 
 def proof_of(tmp_path: Path, published: list[tuple], quarantined: list[tuple]) -> Proof:
     written = tmp_path / "journal.jsonl"
-    commits = [journal.Transaction(4, 0, (("u", 1, "x"),)), journal.Transaction(6, 0, (("u", 1, "never seen"),))]
+    commits = [writer.Transaction(4, 0, (("u", 1, "x"),)), writer.Transaction(6, 0, (("u", 1, "never seen"),))]
     written.write_text("".join(commit.line() for commit in commits))
     return prove(
         EPOCHS,

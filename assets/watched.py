@@ -1,16 +1,18 @@
-"""What there is to watch, by the metadata of asset definitions (tidegate.assets.specs): any code location with
-Tidegate's assets can be watched, without compiling a script."""
+"""The INSERTs and source tables of a code location, by the metadata of asset definitions (tidegate.assets.specs): what
+alerts watch, and what other processes may publish into. Any code location with Tidegate's assets can be watched,
+without compiling a script."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE, gated
+from tidegate.assets.names import GATE
+from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.lake import Lake
@@ -23,7 +25,8 @@ from tidegate.pipelines.sql.compile import KeyedJoin
 
 @dataclass(frozen=True)
 class WatchedInsert:
-    """An INSERT. `script` is empty if it is not known."""
+    """An INSERT. `script` is empty if it is not known, and `published` None if the code location has only what is
+    staged."""
 
     pipeline: str
     insert: str
@@ -32,11 +35,17 @@ class WatchedInsert:
     staged: dg.AssetKey
     places: Places
     joins: tuple[KeyedJoin, ...]
+    published: dg.AssetKey | None = None
 
     @property
     def commands(self) -> Commands:
         """The script and the lake, for commands that a person pastes."""
         return Commands.at(self.script, self.lake)
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """The asset of what it has published, else of what is staged."""
+        return self.published or self.staged
 
     @property
     def owner(self) -> str:
@@ -54,9 +63,10 @@ class WatchedInsert:
 
 @dataclass(frozen=True)
 class WatchedTable:
-    """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset` and `step`: its key, and
-    the name of the step that makes it, if they differ from Tidegate's. `schedules`: (name, whether it is on by default)
-    of those that start a run which makes it."""
+    """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset`: its key, if it differs
+    from Tidegate's. `step`: the name of the step that makes it; empty where no run does. `schedules`: (name, whether it
+    is on by default) of those that start a run which makes it. `readers`: the INSERTs that read it, by their owners'
+    names."""
 
     pipeline: str
     table: str
@@ -66,6 +76,7 @@ class WatchedTable:
     asset: dg.AssetKey | None = None
     step: str = ""
     schedules: tuple[tuple[str, bool], ...] = ()
+    readers: tuple[str, ...] = ()
 
     @property
     def commands(self) -> Commands:
@@ -115,7 +126,7 @@ class Watched:
 def watched(repository: dg.RepositoryDefinition) -> Watched:
     """Every INSERT (an asset that has the gate's check) and every source table of a code location."""
     graph = repository.asset_graph
-    inserts = tuple(_insert(key, values) for key, values in gated(repository))
+    inserts = tuple(_inserts(repository))
     waits: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for item in inserts:
         for join in item.joins:
@@ -127,10 +138,19 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
             keys[key] = str(values[PIPELINE])
         if TABLE in values and LAKE in values:
             pipeline, table = str(values[PIPELINE]), str(values[TABLE])
-            script = str(values.get(SCRIPT, ""))
-            own = tuple(waits.get((pipeline, table), ()))
-            step, starts = _step(repository, key), tuple(starting.get(key, ()))
-            tables.append(WatchedTable(pipeline, table, str(values[LAKE]), script, own, key, step, starts))
+            tables.append(
+                WatchedTable(
+                    pipeline,
+                    table,
+                    str(values[LAKE]),
+                    str(values.get(SCRIPT, "")),
+                    waits=tuple(waits.get((pipeline, table), ())),
+                    asset=key,
+                    step=_step(repository, key),
+                    schedules=tuple(starting.get(key, ())),
+                    readers=_readers(graph, key, values[LAKE]),
+                )
+            )
     return Watched(inserts, tuple(tables), keys)
 
 
@@ -149,11 +169,31 @@ def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
     return made.op.name if made.is_executable else ""
 
 
-def _insert(key: dg.AssetKey, values: Mapping[str, Any]) -> WatchedInsert:
-    joins = tuple(KeyedJoin(**join) for join in values.get(JOINS, ()))
-    script = str(values.get(SCRIPT, ""))
-    pipeline, places = str(values[PIPELINE]), Places.of_published(Location(str(values["path"])))
-    return WatchedInsert(pipeline, values[INSERT], str(values[LAKE]), script, key, places, joins)
+def _readers(graph: AssetGraph, key: dg.AssetKey, lake: str) -> tuple[str, ...]:
+    read = [values_of(graph.get(child).metadata) for child in graph.get(key).child_keys]
+    inserts = {str(own[INSERT]) for own in read if INSERT in own and own.get(LAKE) == lake}
+    return tuple(insert_owner(insert) for insert in sorted(inserts))
+
+
+def _inserts(repository: dg.RepositoryDefinition) -> Iterator[WatchedInsert]:
+    graph = repository.asset_graph
+    for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
+        values = values_of(graph.get(key).metadata)
+        if INSERT not in values or LAKE not in values:
+            continue
+        of = (values[LAKE], values[INSERT])
+        children = {child: values_of(graph.get(child).metadata) for child in sorted(graph.get(key).child_keys)}
+        published = next((child for child, own in children.items() if (own.get(LAKE), own.get(INSERT)) == of), None)
+        yield WatchedInsert(
+            str(values[PIPELINE]),
+            str(values[INSERT]),
+            str(values[LAKE]),
+            str(values.get(SCRIPT, "")),
+            key,
+            Places.of_published(Location(str(values["path"]))),
+            tuple(KeyedJoin(**join) for join in values.get(JOINS, ())),
+            published,
+        )
 
 
 def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
