@@ -19,7 +19,6 @@ from tidegate.pipelines.process.state.declared import (
     KeyedStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,
-    ReducingStateDeclaration,
     StateDeclaration,
 )
 from tidegate.pipelines.process.values import Convert, copied, exact, map_key

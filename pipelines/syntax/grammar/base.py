@@ -75,6 +75,11 @@ class TokenReader(parser.Parser):
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
         raise self.source.error(span, what, hint)
 
+    def refuse_next(self, *words: str, hint: str, what: str = "", behind: TokenType | None = None) -> None:
+        """Refuse these words, if they are next (and then `behind`): `what` they begin is not supported."""
+        if self.word(*words) and behind in (None, self._next.token_type):
+            self.refuse(self.here(), f"{what or ' '.join(words)} is not supported", hint)
+
     def word(self, *words: str, ahead: int = 0) -> bool:
         """Whether the next tokens are these words, whatever their case; nothing is read."""
         for offset, text in enumerate(words, self._index + ahead):

@@ -50,15 +50,15 @@ class CallGrammar(TypeGrammar):
         found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
         found.meta["name_end"] = first.end + 1
         found.meta["distinct"] = distinct
-        if self._curr.token_type == TokenType.OVER:
-            self.refuse(
-                self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
-            )
-        if self.word("FILTER") and self._next.token_type == TokenType.L_PAREN:
-            self.refuse(
-                self.here(), "FILTER (WHERE …) is not supported", "aggregate CASE WHEN condition THEN value END"
-            )
+        self._no_over()
+        hint = "aggregate CASE WHEN condition THEN value END"
+        self.refuse_next("FILTER", behind=TokenType.L_PAREN, what="FILTER (WHERE …)", hint=hint)
         return found
+
+    def _no_over(self) -> None:
+        if self._curr.token_type == TokenType.OVER:
+            what, hint = "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
+            self.refuse(self.here(), what, hint)
 
     def _arguments(self) -> tuple[bool, list[exp.Expr]]:
         """Whether DISTINCT is in front of them; `*` is `exp.Star`."""
