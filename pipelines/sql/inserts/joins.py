@@ -5,12 +5,11 @@ joins or without; the time, the keys, and what must hold for each join.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling, ways_out
-from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.sql.coercion import assignable, converted
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
@@ -18,10 +17,11 @@ from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, TimeAttri
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of, value_of
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.translate.operands import column_path
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import Name, SelectItem, TemporalJoin, place
+from tidegate.pipelines.syntax.statements import SelectItem, TemporalJoin
 from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
 
@@ -88,7 +88,7 @@ class JoinCompiler:
     def _time(self) -> tuple[TimeAttribute, str]:
         """The probe's time attribute that FOR SYSTEM_TIME AS OF names: its kind, and its column's path."""
         time = self.statement.time
-        names = _path(time.tree, time.span)
+        names = column_path(time.tree, time.span)
         if names is None:
             what = "FOR SYSTEM_TIME AS OF takes a column: the probe's time attribute"
             raise self._error(time.span, what, self._hint_for_time())
@@ -199,17 +199,6 @@ class JoinCompiler:
         return self._error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
 
 
-def _path(tree: exp.Expr, around: Span) -> list[Name] | None:
-    """`a.b.c` as names; None for any other expression."""
-    names: list[Name] = []
-    while isinstance(tree, exp.Dot):
-        names.append(Name(tree.expression.name, place(tree.expression) or around))
-        tree = tree.this
-    if not isinstance(tree, exp.Column):
-        return None
-    return [Name(tree.this.name, place(tree.this) or around), *reversed(names)]
-
-
 class SelectCompiler:
     """Compiles one INSERT that hands on each row of its probe by itself."""
 
@@ -229,20 +218,10 @@ class SelectCompiler:
             )
         scope = InsertScope(self.source, relations, functions=self.insert.functions)
         conditions = self._where(scope)
-        return Insert(
-            id=target.table.options.get("insert.id", target.table.name),
-            target=target.table.name,
-            probe=probe.table.name,
-            probe_alias=relations[0].alias,
-            joins=tuple(joins),
-            where=" AND ".join(condition.expression for condition in conditions) or None,
-            projections=self.insert.projections(target.table, self._selected(scope)),
-            sql=self.statement.written,
-            location=self.source.location(self.statement.span.start),
-            conditions=tuple(conditions),
-            constraints=severest_first(target.table.constraints),
-            proof=target.table.options.get("gate.proof") == "columns",
-        )
+        where = " AND ".join(condition.expression for condition in conditions) or None
+        insert = self.insert.compiled(target.table, relations[0], self._selected(scope), where, tuple(joins))
+        proof = target.table.options.get("gate.proof") == "columns"
+        return replace(insert, conditions=tuple(conditions), proof=proof)
 
     # FROM and JOIN
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column, Table
+from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import Projection
+from tidegate.pipelines.sql.model import Insert, Join, Projection
 from tidegate.pipelines.sql.scope import Relation, check_table_name, type_of
 from tidegate.pipelines.sql.values import Value, fits
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -96,7 +96,24 @@ class InsertStatement:
             raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
         return Relation(name.text, found.table)
 
-    def projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+    def compiled(
+        self, target: Table, probe: Relation, outputs: Sequence[Output], where: str | None, joins: tuple[Join, ...] = ()
+    ) -> Insert:
+        """The INSERT of `outputs` into `target`."""
+        return Insert(
+            id=target.options.get("insert.id", target.name),
+            target=target.name,
+            probe=probe.table.name,
+            probe_alias=probe.alias,
+            joins=joins,
+            where=where,
+            projections=self._projections(target, outputs),
+            sql=self.statement.written,
+            location=self.source.location(self.statement.span.start),
+            constraints=severest_first(target.constraints),
+        )
+
+    def _projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
         """What the target's columns get. Too few, too many, another type: SqlError."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):

@@ -140,14 +140,19 @@ def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """`a.b.c`: a column of a table, or fields of a ROW."""
+    names = column_path(tree, span)
+    if names is not None:
+        return walker.scope.resolve(names)
+    return fields(walker.of(tree.this, span), [_name(tree.expression, span)], walker.source)
+
+
+def column_path(tree: exp.Expr, around: Span) -> list[Name] | None:
+    """`a.b.c` as names; None for any other expression."""
     names: list[Name] = []
     while isinstance(tree, exp.Dot):
-        names.append(_name(tree.expression, span))
+        names.append(_name(tree.expression, around))
         tree = tree.this
-    names.reverse()
-    if isinstance(tree, exp.Column):
-        return walker.scope.resolve([_name(tree.this, span), *names])
-    return fields(walker.of(tree, span), names, walker.source)
+    return [_name(tree.this, around), *reversed(names)] if isinstance(tree, exp.Column) else None
 
 
 def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:
