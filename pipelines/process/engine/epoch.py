@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.pipelines.process.contexts import ApplyPartition, TimerQueue
-from tidegate.pipelines.process.engine.binding import Binding, Calls, described, shape_of
-from tidegate.pipelines.process.engine.steps import Moves, Steps
+from tidegate.pipelines.process.engine.binding import Binding, described, shape_of
+from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
 from tidegate.pipelines.process.state.stores import Cells, fresh
@@ -91,18 +91,19 @@ class TaskRun:
         taken: Sequence[Callable[[Any], Any] | None] | None = None,
     ) -> None:
         self._keyed = keyed
-        self._steps, self._moves = steps, Moves(steps)
+        self._steps = steps
         self._applied: list[_Applied] = []
         self._sent: dict[str, int | bool] = {}  # by callbacks of no key, the last of each
         self._sent_by_key: dict[str, int | bool] = {}  # by the current key, the last of each
         self._sent_by_keys: dict[str, int | bool] = {}  # by the keys before it, combined
         self._key: Any = _NO_KEY
         copies = [copy.deepcopy] * shape_of(function).outputs if taken is None else taken
-        self._binding = Binding(function, broadcast or {}, self._apply, self._send, copies)
+        self._binding = Binding(
+            function, broadcast or {}, self._apply, self._send, copies, self._forward, steps.declarations
+        )
         self._name = self._binding.shape.name
-        self._calls = Calls(self._binding, self._forward, steps.declarations)
         self._declared = by_identifier([*self._binding.shape.watermarks, *steps.declarations])
-        self._of_step = [self._calls.of_input(place) for place in steps.inputs]
+        self._of_step = [self._binding.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
         self._binding.manager.now = steps.before
@@ -180,7 +181,7 @@ class TaskRun:
 
     def _hand(self, watermark: GeneralizedWatermark, step: int) -> None:
         self._place = (step, self._binding.manager.now)
-        self._guarded(f"watermark {watermark.value}", lambda: self._calls.watermark(watermark))
+        self._guarded(f"watermark {watermark.value}", lambda: self._binding.watermark(watermark))
 
     def _broadcast_record(self, step: int, record: Any) -> None:
         self._place = (step, self._binding.manager.now)
@@ -250,7 +251,7 @@ class TaskRun:
         manager = self._binding.manager
         queue = manager.queue
         while queue.times and queue.times[0] <= time:
-            reached = self._moves.reaching(queue.times[0], manager.now)
+            reached = self._steps.reaching(queue.times[0], manager.now)
             if reached is None or reached > time:
                 break
             manager.now = reached
@@ -263,7 +264,7 @@ class TaskRun:
                 if fired > MOST_FIRINGS:
                     raise self._endless(timer, reached)
                 try:
-                    self._calls.timer(timer)
+                    self._binding.timer(timer)
                 except RAISED as error:
                     raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
@@ -281,7 +282,7 @@ class TaskRun:
             self._see(asked.version)
             self._binding.manager.landed_at = asked.landed_at
             place = f"key {shown(self._key)}, a function applied to all partitions"
-            self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
+            self._guarded(place, lambda asked=asked: self._binding.apply(asked.function))
         return done
 
     def _see(self, version: int) -> None:

@@ -11,7 +11,6 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling, ways_out
 from tidegate.pipelines.sql.coercion import assignable, converted
-from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
 from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of, value_of
@@ -20,7 +19,7 @@ from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.translate.operands import column_path
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
-from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import SelectItem, TemporalJoin
 from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
@@ -29,14 +28,13 @@ from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 class JoinCompiler:
     """Compiles one join. `left` are the tables left of it, the probe first; `later` are names joined further on."""
 
-    source: Source
+    insert: InsertStatement
     statement: TemporalJoin
     left: Sequence[Relation]
     build: Relation
     probe_spec: ConnectorSpec
     build_spec: ConnectorSpec
-    later: Sequence[str] = ()
-    functions: UserFunctions | None = None
+    later: Sequence[str]
 
     def compile(self) -> Join:
         """The join. Raises SqlError."""
@@ -52,7 +50,7 @@ class JoinCompiler:
             predicate=predicate,
             time=time,
             time_column=column,
-            location=self.source.location(self.statement.span.start),
+            location=self.insert.source.location(self.statement.span.start),
         )
 
     @property
@@ -63,16 +61,15 @@ class JoinCompiler:
     def _at_build(self) -> Span:
         return self.statement.build.table.span
 
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
-
     # What a build must be
 
     def _check_build(self) -> None:
         table = self.build.table
         if not table.primary_key:
             what = f"{table.name} has no primary key, so it cannot be a build side"
-            raise self._error(self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key")
+            raise self.insert.error(
+                self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key"
+            )
         if never_signalling(self.build_spec, table.options):
             ways = ways_out(self.build_spec, table.options)
             names = list(dict.fromkeys(name for name, _ in ways)) or ["connector"]
@@ -81,7 +78,7 @@ class JoinCompiler:
                 f"{table.name} has a bounded phase and never says when it is over, so no probe row could ever be "
                 f"released: see its option {' or '.join(repr(name) for name in names)}"
             )
-            raise self._error(self._at_build, what, f"set {settings}" if settings else "use another connector")
+            raise self.insert.error(self._at_build, what, f"set {settings}" if settings else "use another connector")
 
     # Time
 
@@ -91,14 +88,14 @@ class JoinCompiler:
         names = column_path(time.tree, time.span)
         if names is None:
             what = "FOR SYSTEM_TIME AS OF takes a column: the probe's time attribute"
-            raise self._error(time.span, what, self._hint_for_time())
-        value = InsertScope(self.source, [*self.left, self.build]).resolve(names)
+            raise self.insert.error(time.span, what, self._hint_for_time())
+        value = InsertScope(self.insert.source, [*self.left, self.build]).resolve(names)
         owner = next(relation for relation in (*self.left, self.build) if relation.alias in value.aliases)
         if owner.alias != self._probe.alias:
             what = (
                 f"`{time.written}` is a column of {owner.alias}; the time must be one of the probe, {self._probe.alias}"
             )
-            raise self._error(time.span, what, self._hint_for_time())
+            raise self.insert.error(time.span, what, self._hint_for_time())
         columns = [known.name for known in owner.table.columns]
         qualified = len(names) > 1 and names[0].text == owner.alias and names[1].text in columns
         column = ".".join(name.text for name in (names[1:] if qualified else names))
@@ -113,7 +110,7 @@ class JoinCompiler:
         hint = self._hint_for_time()
         if table.watermark is None and value.type.kind in TIMESTAMPS:
             hint = f"declare WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND in {table.name}; {hint}"
-        raise self._error(time.span, what, hint)
+        raise self.insert.error(time.span, what, hint)
 
     def _attributes(self) -> list[str]:
         table = self._probe.table
@@ -130,21 +127,23 @@ class JoinCompiler:
         probe, build = self._probe.table, self.build.table
         if time == "processing" and not self.probe_spec.only_grows(probe.options):
             for problem in self.probe_spec.check(with_role(probe, "probe")):
-                raise self._error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
+                raise self.insert.error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
             hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
-            raise self._error(self.statement.time.span, what, hint)
+            raise self.insert.error(self.statement.time.span, what, hint)
         if time == "event" and build.watermark is None:
             what = f"an event-time join needs WATERMARK FOR on both sides; {build.name} has none"
             hint = f"declare WATERMARK FOR in {build.name}, or join AS OF a PROCTIME() column"
-            raise self._error(self._at_build, what, hint)
+            raise self.insert.error(self._at_build, what, hint)
 
     # ON
 
     def _condition(self) -> tuple[tuple[Key, ...], str | None]:
         condition = self.statement.condition
-        scope = InsertScope(self.source, [*self.left, self.build], self.later, self.functions)
-        translator = Translator(self.source, scope)
+        source = self.insert.source
+        translator = Translator(
+            source, InsertScope(source, [*self.left, self.build], self.later, self.insert.functions)
+        )
         keys: dict[str, Key] = {}
         predicates: list[str] = []
         equal = False
@@ -196,7 +195,7 @@ class JoinCompiler:
         if not equal:
             key = ", ".join(f"`{name}`" for name in table.primary_key)
             what = f"ON has no equality with a column of {table.name}, whose primary key is {key}"
-        return self._error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
+        return self.insert.error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
 
 
 class SelectCompiler:
@@ -232,10 +231,7 @@ class SelectCompiler:
             build = self.insert.read(join.build, "JOIN")
             relation = self.insert.relation(join.build, build, relations)
             later = [further.build.name.text for further in self.statement.joins[position + 1 :]]
-            compiler = JoinCompiler(
-                self.source, join, relations, relation, probe.spec, build.spec, later, self.insert.functions
-            )
-            joins.append(compiler.compile())
+            joins.append(JoinCompiler(self.insert, join, relations, relation, probe.spec, build.spec, later).compile())
             relations = [*relations, relation]
         return relations, joins
 
