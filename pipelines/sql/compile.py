@@ -14,6 +14,7 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.joins import SelectCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
+from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Join
 from tidegate.pipelines.sql.roles import roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
@@ -107,12 +108,7 @@ def compile_insert(
 ) -> Insert:
     """The INSERT of `statement`, over the tables and functions declared before it. Raises SqlError."""
     insert = InsertStatement(source, statement, declared, functions)
-    if statement.window is None:
-        return SelectCompiler(insert).compile()
-    # Process functions load pyarrow; a script without windows does not wait for that.
-    from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
-
-    return WindowedCompiler(insert).compile()
+    return (SelectCompiler if statement.window is None else WindowedCompiler)(insert).compile()
 
 
 def compile_script(
