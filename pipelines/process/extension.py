@@ -3,10 +3,13 @@ into a plain one. The engine unwraps it again; its timers are state like any oth
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
+from tidegate.pipelines.process.contexts import NonPartitionedContext, PartitionedContext
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.process.functions import (
+    Collector,
     EventTimeProcessFunction,
     OneInputEventTimeStreamProcessFunction,
     OneInputStreamProcessFunction,
@@ -19,34 +22,75 @@ from tidegate.pipelines.process.functions import (
     TwoOutputStreamProcessFunction,
 )
 from tidegate.pipelines.process.generator import EventTimeExtractor, WatermarkGeneratorBuilder
+from tidegate.pipelines.process.state.declared import StateDeclaration
 from tidegate.pipelines.process.watermarks.declarations import (
     EVENT_TIME_WATERMARK_DECLARATION,
     IDLE_STATUS_WATERMARK_DECLARATION,
     GeneralizedWatermark,
+    WatermarkDeclaration,
+    WatermarkHandlingResult,
 )
 
 
 class WrappedProcessFunction(ProcessFunction):
-    """An event-time function, wrapped. `function`: the user's own, which the engine calls."""
+    """An event-time function, wrapped. `function`: the user's own."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
+
+    def uses_states(self) -> Collection[StateDeclaration]:
+        return self.function.uses_states()
+
+    def watermark_declarations(self) -> Collection[WatermarkDeclaration]:
+        return self.function.watermark_declarations()
+
+    def open(self, ctx: NonPartitionedContext) -> None:
+        self.function.open(ctx)
+
+    def close(self) -> None:
+        self.function.close()
+
+    def on_watermark(self, watermark: GeneralizedWatermark, *arguments: Any) -> WatermarkHandlingResult:
+        """Event time is passed to `on_event_time_watermark` and forwarded; any other watermark is passed to the
+        function's `on_watermark`. `arguments`: the outputs and the context."""
+        if watermark.identifier != EVENT_TIME_WATERMARK_DECLARATION.identifier:
+            return self.function.on_watermark(watermark, *arguments)
+        self.function.on_event_time_watermark(watermark.value, *arguments)
+        return WatermarkHandlingResult.PEEK
 
 
 class WrappedOneInput(WrappedProcessFunction, OneInputStreamProcessFunction):
     """Of a OneInputEventTimeStreamProcessFunction."""
 
+    def process_record(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self.function.process_record(record, output, ctx)
+
 
 class WrappedTwoInputBroadcast(WrappedProcessFunction, TwoInputBroadcastStreamProcessFunction):
     """Of a TwoInputBroadcastEventTimeStreamProcessFunction."""
+
+    def process_record_from_non_broadcast_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self.function.process_record_from_non_broadcast_input(record, output, ctx)
+
+    def process_record_from_broadcast_input(self, record: Any, ctx: NonPartitionedContext) -> None:
+        self.function.process_record_from_broadcast_input(record, ctx)
 
 
 class WrappedTwoInputNonBroadcast(WrappedProcessFunction, TwoInputNonBroadcastStreamProcessFunction):
     """Of a TwoInputNonBroadcastEventTimeStreamProcessFunction."""
 
+    def process_record_from_first_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self.function.process_record_from_first_input(record, output, ctx)
+
+    def process_record_from_second_input(self, record: Any, output: Collector, ctx: PartitionedContext) -> None:
+        self.function.process_record_from_second_input(record, output, ctx)
+
 
 class WrappedTwoOutput(WrappedProcessFunction, TwoOutputStreamProcessFunction):
     """Of a TwoOutputEventTimeStreamProcessFunction."""
+
+    def process_record(self, record: Any, output1: Collector, output2: Collector, ctx: PartitionedContext) -> None:
+        self.function.process_record(record, output1, output2, ctx)
 
 
 _KINDS: dict[type, type[WrappedProcessFunction]] = {
