@@ -100,17 +100,6 @@ def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
     return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})
 
 
-def compile_insert(
-    source: Source,
-    statement: InsertInto,
-    declared: Mapping[str, Declared],
-    functions: UserFunctions | None = None,
-) -> Insert:
-    """The INSERT of `statement`, over the tables and functions declared before it. Raises SqlError."""
-    insert = InsertStatement(source, statement, declared, functions)
-    return (SelectCompiler if statement.window is None else WindowedCompiler)(insert).compile()
-
-
 def compile_script(
     text: str,
     *,
@@ -150,7 +139,9 @@ def compile_script(
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                inserts.append((statement, compile_insert(source, statement, declared, functions)))
+                insert = InsertStatement(source, statement, declared, functions)
+                compiler = SelectCompiler if statement.window is None else WindowedCompiler
+                inserts.append((statement, compiler(insert).compile()))
             continue
         except RecursionError:
             pass

@@ -89,7 +89,7 @@ class JoinCompiler:
         if names is None:
             what = "FOR SYSTEM_TIME AS OF takes a column: the probe's time attribute"
             raise self.insert.error(time.span, what, self._hint_for_time())
-        value = InsertScope(self.insert.source, [*self.left, self.build]).resolve(names)
+        value = self.insert.scope([*self.left, self.build]).resolve(names)
         owner = next(relation for relation in (*self.left, self.build) if relation.alias in value.aliases)
         if owner.alias != self._probe.alias:
             what = (
@@ -140,10 +140,8 @@ class JoinCompiler:
 
     def _condition(self) -> tuple[tuple[Key, ...], str | None]:
         condition = self.statement.condition
-        source = self.insert.source
-        translator = Translator(
-            source, InsertScope(source, [*self.left, self.build], self.later, self.insert.functions)
-        )
+        scope = self.insert.scope([*self.left, self.build], self.later)
+        translator = Translator(self.insert.source, scope)
         keys: dict[str, Key] = {}
         predicates: list[str] = []
         equal = False
@@ -215,7 +213,7 @@ class SelectCompiler:
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
                 "a probe that is read in processing time only grows",
             )
-        scope = InsertScope(self.source, relations, functions=self.insert.functions)
+        scope = self.insert.scope(relations)
         conditions = self._where(scope)
         where = " AND ".join(condition.expression for condition in conditions) or None
         insert = self.insert.compiled(target.table, relations[0], self._selected(scope), where, tuple(joins))

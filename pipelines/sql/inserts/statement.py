@@ -10,7 +10,7 @@ from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import Insert, Join, Projection
-from tidegate.pipelines.sql.scope import Relation, check_table_name, type_of
+from tidegate.pipelines.sql.scope import InsertScope, Relation, check_table_name, type_of
 from tidegate.pipelines.sql.values import Value, fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
@@ -48,11 +48,15 @@ class InsertStatement:
     source: Source
     statement: InsertInto
     declared: Mapping[str, Declared]
-    functions: UserFunctions | None = None
+    functions: UserFunctions
 
     def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
         """What is wrong, and where."""
         return self.source.error(span, what, hint)
+
+    def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
+        """Where its expressions look for columns and functions."""
+        return InsertScope(self.source, relations, self.functions, later)
 
     # Tables
 

@@ -91,9 +91,9 @@ class WindowedCompiler:
             if column.name in WINDOW_COLUMNS:
                 what = f"{probe.table.name} has a column {column.name} of its own"
                 raise self._error(statement.probe.table.span, what, "give it another name in its CREATE TABLE")
-        window = WindowCallCompiler(self.source, call, relation)
+        window = WindowCallCompiler(self.insert, call, relation)
         windows, time = window.table(), window.time()
-        self.rows = RowScope(self.source, [relation], functions=self.insert.functions, bounds=_bounds(windows, time))
+        self.rows = RowScope(self.source, [relation], self.insert.functions, bounds=_bounds(windows, time))
         self.over_rows = Translator(self.source, self.rows)
         self.over_groups = Translator(self.source, GroupedScope(**vars(self.rows)))
         where = self._where()

@@ -12,7 +12,7 @@ from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation,
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.scope import TableScope, check_constraint_name, unused
+from tidegate.pipelines.sql.scope import TableScope, check_plain_name, unused
 from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -35,7 +35,7 @@ class _WrittenColumns(TableScope):
 
     def function(self, name: str, span: Span) -> Function | None:
         """Raises SqlError for every user function: a constraint's result must be recomputable."""
-        if self.functions is not None and self.functions.find(name, span) is not None:
+        if self.functions.find(name, span) is not None:
             hint = f"declare a computed column in the source table, select it, and look at that: AS {name}(…)"
             raise self.source.error(span, f"function {name} cannot stand in a constraint: {RECOMPUTE}", hint)
         return None
@@ -49,7 +49,7 @@ class ConstraintCompiler(TablePart):
         source: Source,
         statement: CreateTable,
         columns: Sequence[Column],
-        functions: UserFunctions | None = None,
+        functions: UserFunctions,
     ) -> None:
         super().__init__(source, statement)
         written = [column for column in columns if column.physical]
@@ -58,7 +58,7 @@ class ConstraintCompiler(TablePart):
             for column in columns
             if not column.physical
         ]
-        self.scope = _WrittenColumns(source, self.name, written, hidden, functions)
+        self.scope = _WrittenColumns(source, self.name, written, functions, hidden)
 
     def compile(self, spec: ConnectorSpec) -> tuple[Constraint, ...]:
         """The constraints as written. Raises SqlError: a table that cannot be a target, a name given twice, unknown
@@ -67,7 +67,7 @@ class ConstraintCompiler(TablePart):
         for expect in self.statement.constraints:
             if not spec.sink:
                 raise self._error(expect.span, *refused(expect, f"{spec.name} can only be read"))
-            check_constraint_name(self.source, expect.name)
+            check_plain_name(self.source, expect.name, "constraint")
             other = found.get(expect.name.text.casefold())
             if other is not None:
                 what = f"{self.name} has two constraints `{expect.name.text}`"

@@ -36,7 +36,7 @@ class TableCompiler(TablePart):
         source: Source,
         statement: CreateTable,
         connectors: Mapping[str, ConnectorSpec],
-        functions: UserFunctions | None = None,
+        functions: UserFunctions,
         known: Known | None = None,
     ) -> None:
         super().__init__(source, statement)
@@ -102,7 +102,7 @@ class TableCompiler(TablePart):
             )
             for column in computed
         ]
-        scope = TableScope(self.source, self.name, list(plain.values()), hidden, self.functions)
+        scope = TableScope(self.source, self.name, list(plain.values()), self.functions, hidden)
         found = {**plain, **{column.name.text: self._computed(column, scope, spec) for column in computed}}
         return [found[column.name.text] for column in self.statement.columns]
 

@@ -27,12 +27,10 @@ IN_PYTHON = "in Python WatermarkStrategy.for_expression takes any Spark SQL"
 class WatermarkCompiler:
     """Compiles the watermark of the table called `name`, which has `columns`."""
 
-    def __init__(
-        self, source: Source, name: str, columns: Sequence[Column], functions: UserFunctions | None = None
-    ) -> None:
+    def __init__(self, source: Source, name: str, columns: Sequence[Column], functions: UserFunctions) -> None:
         self.source, self.name = source, name
         self._error = source.error
-        self.scope = TableScope(source, name, columns, functions=functions)
+        self.scope = TableScope(source, name, columns, functions)
         self.columns = {column.name: column for column in columns}
 
     def compile(self, watermark: Watermark, connector: ConnectorSpec | None = None) -> WatermarkSpec:
@@ -91,10 +89,10 @@ class WatermarkCompiler:
         return replace(own, source=True, delay=delay)
 
     def _no_keyword(self, watermark: Watermark) -> None:
-        tree, declared = watermark.expression.tree, self.scope.functions
+        tree, declared = watermark.expression.tree, self.scope.functions.declared
         if not isinstance(tree, exp.Column | exp.Anonymous) or tree.name.upper() != "ASCENDING":
             return
-        own = declared is not None and any(name.upper() == "ASCENDING" for name in declared.declared)
+        own = any(name.upper() == "ASCENDING" for name in declared)
         if not (own if isinstance(tree, exp.Anonymous) else tree.name in self.columns):
             raise self._error(watermark.expression.span, NO_STRATEGY, ascending(shown_path(watermark.path)))
 

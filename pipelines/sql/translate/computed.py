@@ -31,7 +31,6 @@ from tidegate.pipelines.sql.functions.refused import (
 )
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
 from tidegate.pipelines.sql.values import Value, integer_value, null_value
-from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import CastTo, place
 from tidegate.pipelines.syntax.types import (
@@ -302,8 +301,7 @@ def _no_function(walker: Walker, written: str, span: Span) -> NoReturn:
     if name in ABSENT:
         what = f"{name} is a function of Flink that Tidegate does not have"
         walker.refuse(span, what, _ways(walker, "docs/sql.md lists the functions"))
-    own = walker.scope.functions.close_to(name) if walker.scope.functions is not None else None
-    close = own or did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
+    close = walker.scope.functions.close_to(name)
     hint = "docs/sql.md lists the functions; CREATE FUNCTION … LANGUAGE PYTHON declares your own"
     walker.refuse(span, f"unknown function {written}", close or _ways(walker, hint))
 
