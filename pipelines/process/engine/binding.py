@@ -190,7 +190,7 @@ class Binding:
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
         self._forward = forward or send
         self._declared = {**by_identifier([*self.shape.watermarks, *declarations]), **BUILT_IN}
-        self.timer = self._timer()
+        self.timer = self._keyed(self.function.on_event_timer) if self.shape.event_time else _no_timers
 
     def init_event_time(self) -> None:
         """Give the function its timers, if it uses event time. Raises what the function raises."""
@@ -227,32 +227,23 @@ class Binding:
 
     def of_input(self, place: int) -> Callable[[Any], None]:
         """The function that takes a record of an input."""
-        shape, function, ctx = self.shape, self.function, self.partitioned
-        if shape.outputs == 2:
-            process, (first, second) = function.process_record, self.collectors
-            return lambda record: process(record, first, second, ctx)
-        (output,) = self.collectors
-        if shape.inputs == 1:
-            process = function.process_record
-        elif shape.broadcast:
-            if place == 1:
-                return lambda record: function.process_record_from_broadcast_input(record, self.non_partitioned)
-            process = function.process_record_from_non_broadcast_input
-        elif place == 0:
-            process = function.process_record_from_first_input
-        else:
-            process = function.process_record_from_second_input
-        return lambda record: process(record, output, ctx)
+        if self.shape.inputs == 1:
+            return self._keyed(self.function.process_record)
+        if not self.shape.broadcast:
+            both = self.function.process_record_from_first_input, self.function.process_record_from_second_input
+            return self._keyed(both[place])
+        if place == 0:
+            return self._keyed(self.function.process_record_from_non_broadcast_input)
+        return lambda record: self.function.process_record_from_broadcast_input(record, self.non_partitioned)
 
-    def _timer(self) -> Callable[[int], None]:
-        if not self.shape.event_time:
-            return _no_timers
-        call, outputs, ctx = self.function.on_event_timer, self.collectors, self.partitioned
-        if len(outputs) == 2:
-            first, second = outputs
-            return lambda timestamp: call(timestamp, first, second, ctx)
-        (output,) = outputs
-        return lambda timestamp: call(timestamp, output, ctx)
+    def _keyed(self, call: Callable[..., None]) -> Callable[[Any], None]:
+        """A callback of a key, of what it is called for alone."""
+        ctx = self.partitioned
+        if len(self.collectors) == 2:
+            first, second = self.collectors
+            return lambda what: call(what, first, second, ctx)
+        (output,) = self.collectors
+        return lambda what: call(what, output, ctx)
 
     def apply(self, function: ApplyPartition) -> None:
         """Call, for the current key, the function that a non-keyed callback applied to every key."""

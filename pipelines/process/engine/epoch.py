@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.pipelines.process.contexts import ApplyPartition, TimerQueue
+from tidegate.pipelines.process.contexts import ApplyPartition
 from tidegate.pipelines.process.engine.binding import Binding, described, shape_of
 from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
@@ -211,7 +211,7 @@ class TaskRun:
         current.key = self._key = key
         if self._keyed:
             current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
-        manager.queue = queue = TimerQueue(() if state is None else state.timers)
+        manager.times = [] if state is None else list(state.timers)
         manager.now = self._steps.before
         at, landed_at, step_now, applied = self._steps.at, self._steps.landed_at, -1, 0
         call: Callable[[Any], None] | None = None
@@ -232,7 +232,7 @@ class TaskRun:
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
-        left = KeyState(current.cells or [], queue.times)
+        left = KeyState(current.cells or [], manager.times)
         current.cells, self._key = None, _NO_KEY
         if self._sent_by_key:
             self._fold_sent()
@@ -249,17 +249,17 @@ class TaskRun:
     def _come_to(self, time: int) -> None:
         """Fire the timers on the way to `time`, each at the watermark that reaches it."""
         manager = self._binding.manager
-        queue = manager.queue
-        while queue.times and queue.times[0] <= time:
-            reached = self._steps.reaching(queue.times[0], manager.now)
+        times = manager.times
+        while times and times[0] <= time:
+            reached = self._steps.reaching(times[0], manager.now)
             if reached is None or reached > time:
                 break
             manager.now = reached
             if len(self._versions) > 1:
                 self._see(bisect_right(self._versions, self._steps.first_at(reached) - 1, key=_step) - 1)
             fired = 0
-            while queue.times and queue.times[0] <= reached:
-                timer = queue.times.pop(0)
+            while times and times[0] <= reached:
+                timer = times.pop(0)
                 fired += 1
                 if fired > MOST_FIRINGS:
                     raise self._endless(timer, reached)
@@ -277,7 +277,7 @@ class TaskRun:
             asked = self._applied[done]
             self._come_to(asked.time)
             done += 1
-            if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
+            if KeyState(self._binding.current.cells or [], self._binding.manager.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
             self._binding.manager.landed_at = asked.landed_at
