@@ -132,7 +132,6 @@ class LocalRun:
 
     @property
     def broadcast(self) -> Entries:
-        """The broadcast states by name."""
         return self._broadcast
 
     def _stored(self, key: Any) -> KeyState | None:

@@ -46,7 +46,6 @@ class Relation:
 
 
 def type_of(column: Column) -> FlinkType:
-    """A column's type."""
     found = parse_type(column.type)
     return found if column.nullable else found.not_null()
 

@@ -135,7 +135,6 @@ class TaskRun:
         return {**self._sent, **self._sent_by_keys}
 
     def close(self) -> None:
-        """End the function."""
         function = self._binding.function
         if isinstance(function, EventTimeGeneratorFunction):
             self._guarded("the end of the epoch", lambda: function.tick(self._binding.non_partitioned))

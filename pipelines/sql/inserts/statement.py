@@ -51,7 +51,6 @@ class InsertStatement:
     functions: UserFunctions
 
     def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        """What is wrong, and where."""
         return self.source.error(span, what, hint)
 
     def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
@@ -68,7 +67,6 @@ class InsertStatement:
         return found
 
     def target(self) -> Declared:
-        """The table behind INSERT INTO."""
         target = self._find(self.statement.target)
         if not target.spec.sink:
             what = f"{target.table.name} cannot be a target: {target.spec.name} can only be read"

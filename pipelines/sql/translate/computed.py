@@ -84,7 +84,6 @@ def distinct(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """AND, OR."""
     word = "AND" if isinstance(tree, exp.And) else "OR"
     terms: list[Value] = []
     waiting = [tree]
@@ -99,7 +98,6 @@ def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def negated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """NOT."""
     operand = walker.truth(tree.this, span)
     return Value(f"(NOT {operand.sql})", BOOLEAN, aliases=operand.aliases)
 
@@ -126,7 +124,6 @@ def between(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """IN (…)."""
     operand = walker.of(tree.this, span)
     items = [walker.of(item, span) for item in tree.expressions]
     for item, item_tree in zip(items, tree.expressions, strict=True):
@@ -192,7 +189,6 @@ def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """The sign."""
     operand = walker.of(tree.this, span)
     if operand.type.kind not in NUMERIC | {Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL}:
         walker.refuse(span, f"type clash: - takes a number, not {operand.type}")
@@ -241,7 +237,6 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """CAST and TRY_CAST."""
     assert isinstance(tree, CastTo)
     operand, target = walker.of(tree.this, span), tree.target
     if not castable(operand.type, target):
@@ -255,7 +250,6 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """ARRAY[…]."""
     items = [walker.of(item, span) for item in tree.expressions]
     wide = common(item.type for item in items)
     if not items or wide is None or wide.kind is Kind.NULL:

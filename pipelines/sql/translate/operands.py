@@ -67,7 +67,6 @@ class Walker:
         return value
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
-        """Raise SqlError."""
         raise self.source.error(span, what, hint)
 
 
@@ -76,7 +75,6 @@ Rules = Mapping[type[exp.Expr], Callable[[Walker, exp.Expr, Span], Value]]
 
 
 def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """A number or a string."""
     if tree.is_string:
         return string_value(tree.this)
     value = number_value(tree.this)
@@ -88,12 +86,10 @@ def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def null(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """NULL."""
     return null_value()
 
 
 def boolean(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """TRUE or FALSE."""
     return Value("TRUE" if tree.this else "FALSE", BOOLEAN)
 
 

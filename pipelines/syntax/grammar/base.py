@@ -36,7 +36,6 @@ class TokenReader(parser.Parser):
 
     @property
     def source(self) -> Source:
-        """The text that is being read."""
         if self._source is None or self._source.text != self.sql:
             self._source = Source(self.sql)
         return self._source
@@ -124,7 +123,6 @@ class TokenReader(parser.Parser):
         return Name(token.text, span_of(token), token.token_type == TokenType.IDENTIFIER)
 
     def text(self, what: str, hint: str | None = None) -> Text:
-        """Read a string literal."""
         token = self._curr
         if not self._match(TokenType.STRING):
             self.expected(what, hint)
