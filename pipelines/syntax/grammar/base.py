@@ -142,12 +142,24 @@ class TokenReader(parser.Parser):
     def listed(self, read: Callable[[], T]) -> list[T]:
         """`(` one or more, separated by commas `)`."""
         self.need_sign(TokenType.L_PAREN, "(")
-        items = [read()]
-        while self._match(TokenType.COMMA):
-            items.append(read())
+        items = self.several(read)
         if not self._match(TokenType.R_PAREN):
             self.expected("`,` or `)`")
         return items
+
+    def several(self, read: Callable[[], T]) -> list[T]:
+        """One or more, separated by commas."""
+        items = [read()]
+        while self._match(TokenType.COMMA):
+            items.append(read())
+        return items
+
+    def path(self, what: str) -> list[Name]:
+        """Read `a.b.c`; `what` its first part names is for the message."""
+        names = [self.name(what)]
+        while self._match(TokenType.DOT):
+            names.append(self.name("a field's name"))
+        return names
 
     def scalar(self, read: Callable[[], exp.Expr | None] | None = None, what: str = "an expression") -> Scalar:
         """Read an expression; with `read`, one of a narrower kind, which errors call `what`."""
@@ -348,19 +360,13 @@ class TypeGrammar(TokenReader):
         if self._curr.token_type == TokenType.L_PAREN:
             fields = self.listed(self._field)
         else:
-            fields = self._bracketed(self._fields, "ROW<a INT, b STRING>")
+            fields = self._bracketed(lambda: self.several(self._field), "ROW<a INT, b STRING>")
         seen: dict[str, Span] = {}
         for field, where in fields:
             if field.name.casefold() in seen:
                 self.refuse(where, f"the ROW has two fields called `{field.name}`")
             seen[field.name.casefold()] = where
         return tuple(field for field, _ in fields)
-
-    def _fields(self) -> list[tuple[Field, Span]]:
-        fields = [self._field()]
-        while self._match(TokenType.COMMA):
-            fields.append(self._field())
-        return fields
 
     def _field(self) -> tuple[Field, Span]:
         if self._curr.token_type not in NAMES:

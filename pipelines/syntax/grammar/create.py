@@ -46,9 +46,7 @@ class WatermarkGrammar(ExpressionGrammar):
         if not self.word("FOR"):
             self.refuse(self.here(), "a watermark has no name", "write WATERMARK FOR column AS …: a table has one")
         self.take("FOR")
-        path = [self.name("a column's name")]
-        while self._match(TokenType.DOT):
-            path.append(self.name("a field's name"))
+        path = self.path("a column's name")
         self._rejected(path)
         self.need(
             "AS", hint=f"for example WATERMARK FOR {shown_path(path)} AS {shown_path(path)} - INTERVAL '5' SECOND"

@@ -70,9 +70,7 @@ class CallGrammar(TypeGrammar):
             self.need_sign(TokenType.R_PAREN, ")", None)
             return False, [spanned(exp.Star(), span_of(star))]
         distinct = self.take("DISTINCT")
-        items = [self._argument()]
-        while self._match(TokenType.COMMA):
-            items.append(self._argument())
+        items = self.several(self._argument)
         self.need_sign(TokenType.R_PAREN, ")", None)
         return distinct, items
 
@@ -106,9 +104,8 @@ class CallGrammar(TypeGrammar):
             arguments.append(self._argument())
             if self.take("FOR"):
                 arguments.append(self._argument())
-        else:
-            while self._match(TokenType.COMMA):
-                arguments.append(self._argument())
+        elif self._match(TokenType.COMMA):
+            arguments += self.several(self._argument)
         return exp.Anonymous(this="SUBSTRING", expressions=arguments)
 
     def _position(self, first: Token) -> exp.Expr:
@@ -146,8 +143,8 @@ class CallGrammar(TypeGrammar):
 
     def _with_unit(self, first: Token) -> exp.Expr:
         arguments: list[exp.Expr] = [self._unit(UNITS, "a unit")]
-        while self._match(TokenType.COMMA):
-            arguments.append(self._argument())
+        if self._match(TokenType.COMMA):
+            arguments += self.several(self._argument)
         return exp.Anonymous(this=first.text.upper(), expressions=arguments)
 
 

@@ -51,9 +51,7 @@ class WindowGrammar(CreateGrammar):
         place = None
         first = self._curr
         if self.take("GROUP", "BY"):
-            groups.append(self._group())
-            while self._match(TokenType.COMMA):
-                groups.append(self._group())
+            groups = self.several(self._group)
             place = self.since(first)
         return tuple(groups), place, self.scalar() if self.take("HAVING") else None
 
@@ -82,18 +80,12 @@ class WindowGrammar(CreateGrammar):
             return Argument(self.since(first), name, table=table)
         if self.word("DESCRIPTOR") and self._next.token_type == TokenType.L_PAREN:
             self._advance()
-            paths = self.listed(self._column_path)
+            paths = self.listed(lambda: self.path("a column"))
             if len(paths) > 1:
                 self.refuse(paths[1][0].span, "DESCRIPTOR names one column", "name the table's time attribute alone")
-            return Argument(self.since(first), name, descriptor=paths[0])
+            return Argument(self.since(first), name, descriptor=tuple(paths[0]))
         scalar = self.scalar()
         return Argument(self.since(first), name, scalar=scalar)
-
-    def _column_path(self) -> tuple[Name, ...]:
-        names = [self.name("a column")]
-        while self._match(TokenType.DOT):
-            names.append(self.name("a field's name"))
-        return tuple(names)
 
 
 ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
@@ -172,10 +164,7 @@ class InsertGrammar(WindowGrammar):
     def _items(self) -> tuple[SelectItem, ...]:
         self.refuse_next("DISTINCT", what="SELECT DISTINCT", hint=ROWS_STAY)
         self.take("ALL")
-        items = [self._item()]
-        while self._match(TokenType.COMMA):
-            items.append(self._item())
-        return tuple(items)
+        return tuple(self.several(self._item))
 
     def _item(self) -> SelectItem:
         first = self._curr
