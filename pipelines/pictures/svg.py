@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
+from tidegate.pipelines.text import seconds
 from tidegate.pipelines.watermarks.watermark import instant
 
 WIDTH = 1040
@@ -79,6 +80,7 @@ def time_axis(scale: Scale, y: float) -> list[str]:
     return found
 
 
+_HOUR, _DAY = 3600, 86400
 _STEPS_S = (
     1,
     2,
@@ -90,15 +92,8 @@ _STEPS_S = (
     300,
     600,
     1800,
-    3600,
-    7200,
-    21600,
-    43200,
-    86400,
-    172800,
-    604800,
-    2592000,
-    31536000,
+    *(_HOUR * n for n in (1, 2, 6, 12)),
+    *(_DAY * n for n in (1, 2, 7, 30, 365)),
 )
 
 
@@ -119,11 +114,9 @@ def moment(at: float, span: float) -> str:
         return instant(round(at))
     if span < 120_000:
         return when.strftime("%H:%M:%S")
-    return (
-        when.strftime("%H:%M")
-        if span < 86_400_000
-        else when.strftime("%d %b %H:%M" if span < 864_000_000 else "%d %b %Y")
-    )
+    if span < 86_400_000:
+        return when.strftime("%H:%M")
+    return when.strftime("%d %b %H:%M" if span < 864_000_000 else "%d %b %Y")
 
 
 def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = True) -> str:
@@ -159,16 +152,7 @@ def legend(items: Sequence[tuple[str, str]]) -> str:
 
 def length(value_ms: float) -> str:
     """A length of time (ms)."""
-    if value_ms < 1000:
-        return f"{value_ms:.0f} ms"
-    seconds = value_ms / 1000
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    return f"{value_ms:.0f} ms" if value_ms < 1000 else seconds(value_ms)
 
 
 def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:

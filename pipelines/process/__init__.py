@@ -3,9 +3,6 @@
 Nothing here knows Spark or the lake; `tidegate.pipelines.runtime.processes` makes epochs of tables out of it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from tidegate.pipelines.process.contexts import (
     EventTimeManager,
     NonPartitionedContext,
@@ -46,6 +43,7 @@ from tidegate.pipelines.process.generator import (
     EventTimeGeneratorFunction,
     WatermarkGeneratorBuilder,
 )
+from tidegate.pipelines.process.local import Arrived, LocalRun
 from tidegate.pipelines.process.state.declared import (
     BroadcastStateDeclaration,
     ListStateDeclaration,
@@ -71,9 +69,6 @@ from tidegate.pipelines.process.watermarks.declarations import (
     WatermarkHandlingResult,
     WatermarkHandlingStrategy,
 )
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.process.local import Arrived, LocalRun
 
 __all__ = [
     "EVENT_TIME_WATERMARK_DECLARATION",
@@ -137,14 +132,3 @@ __all__ = [
     "WrappedProcessFunction",
     "WrongValue",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The engine's names are imported when they are used: code that only defines a function does not need them."""
-    if name in ("Arrived", "LocalRun"):
-        return getattr(import_module(f"{__name__}.local"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

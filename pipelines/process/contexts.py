@@ -144,25 +144,6 @@ TwoOutputPartitionedContext = PartitionedContext
 """FLIP-409's name for the context of functions with two outputs."""
 
 
-class TimerQueue:
-    """The times (ms, UTC) of a key's timers, each once, in order."""
-
-    __slots__ = ("times",)
-
-    def __init__(self, times: Iterable[int] = ()) -> None:
-        self.times = list(times)
-
-    def add(self, time: int) -> None:
-        place = bisect_left(self.times, time)
-        if place == len(self.times) or self.times[place] != time:
-            self.times.insert(place, time)
-
-    def remove(self, time: int) -> None:
-        place = bisect_left(self.times, time)
-        if place < len(self.times) and self.times[place] == time:
-            del self.times[place]
-
-
 def _time(timestamp: int) -> int:
     if type(timestamp) is int or (isinstance(timestamp, Integral) and not isinstance(timestamp, bool)):
         time = int(timestamp)
@@ -178,26 +159,34 @@ class EventTimeManager:
     that is set twice fires once. In processing time (FLIP-326) the time is the system's; nothing else changes.
     """
 
-    __slots__ = ("_current", "landed_at", "now", "queue")
+    __slots__ = ("_current", "landed_at", "now", "times")
 
     def __init__(self, current: CurrentKey) -> None:
         self._current = current
         self.now = self.landed_at = MIN_TIMESTAMP
-        self.queue = TimerQueue()
+        self.times: list[int] = []
+        """Of the current key's timers (ms, UTC), each once, in order."""
 
     def register_timer(self, timestamp: int) -> None:
         """Set a timer of the current key: `on_event_timer` is called at `timestamp` (ms, UTC). Raises NotKeyed,
         InvalidDeclaration."""
-        if self._current.cells is None:
-            raise NotKeyed("a timer")
-        self.queue.add(_time(timestamp))
+        time, place = self._place(timestamp)
+        if place == len(self.times) or self.times[place] != time:
+            self.times.insert(place, time)
 
     def delete_timer(self, timestamp: int) -> None:
         """Remove the timer at `timestamp` (ms, UTC); does nothing if none is set there, or it has fired. Raises
         NotKeyed, InvalidDeclaration."""
+        time, place = self._place(timestamp)
+        if place < len(self.times) and self.times[place] == time:
+            del self.times[place]
+
+    def _place(self, timestamp: int) -> tuple[int, int]:
+        """A time, and where its timer is, or belongs."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
-        self.queue.remove(_time(timestamp))
+        time = _time(timestamp)
+        return time, bisect_left(self.times, time)
 
     def current_time(self) -> int:
         """The watermark so far (ms, UTC); MIN_TIMESTAMP before the first."""

@@ -132,7 +132,6 @@ class LocalRun:
 
     @property
     def broadcast(self) -> Entries:
-        """The broadcast states by name."""
         return self._broadcast
 
     def _stored(self, key: Any) -> KeyState | None:
@@ -143,7 +142,7 @@ class LocalRun:
         return KeyState([cell_of(item)(None if value is None else Known(value)) for item, value in pairs], timers)
 
     def _keep(self, key: Any, state: KeyState) -> None:
-        values = [plain(item, cell) for item, cell in zip(self.shape.keyed, state.cells, strict=True)]
+        values = list(map(plain, state.cells))
         if state.timers or any(value is not None for value in values):
             self._state[key] = (values, state.timers)
         else:

@@ -151,9 +151,7 @@ def castable(source: FlinkType, target: FlinkType) -> bool:
         return True
     if have in NESTED or want in NESTED or have in INTERVALS or want in INTERVALS:
         return False
-    if have in STRINGS:
-        return True
-    if want in STRINGS:
+    if have in STRINGS or want in STRINGS:
         return True
     if want in BINARIES or have in BINARIES:
         return have in BINARIES and want in BINARIES

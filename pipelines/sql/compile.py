@@ -14,6 +14,7 @@ from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.joins import SelectCompiler
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
+from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Join
 from tidegate.pipelines.sql.roles import roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
@@ -99,22 +100,6 @@ def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
     return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})
 
 
-def compile_insert(
-    source: Source,
-    statement: InsertInto,
-    declared: Mapping[str, Declared],
-    functions: UserFunctions | None = None,
-) -> Insert:
-    """The INSERT of `statement`, over the tables and functions declared before it. Raises SqlError."""
-    insert = InsertStatement(source, statement, declared, functions)
-    if statement.window is None:
-        return SelectCompiler(insert).compile()
-    # Process functions load pyarrow; a script without windows does not wait for that.
-    from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
-
-    return WindowedCompiler(insert).compile()
-
-
 def compile_script(
     text: str,
     *,
@@ -154,7 +139,9 @@ def compile_script(
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                inserts.append((statement, compile_insert(source, statement, declared, functions)))
+                insert = InsertStatement(source, statement, declared, functions)
+                compiler = SelectCompiler if statement.window is None else WindowedCompiler
+                inserts.append((statement, compiler(insert).compile()))
             continue
         except RecursionError:
             pass

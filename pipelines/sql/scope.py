@@ -24,7 +24,7 @@ class Scope(Protocol):
     """Where an expression looks for its columns, and for functions that are not built in."""
 
     @property
-    def functions(self) -> UserFunctions | None:
+    def functions(self) -> UserFunctions:
         """The user functions that the script has so far."""
         ...
 
@@ -46,7 +46,6 @@ class Relation:
 
 
 def type_of(column: Column) -> FlinkType:
-    """A column's type."""
     found = parse_type(column.type)
     return found if column.nullable else found.not_null()
 
@@ -80,12 +79,12 @@ class TableScope:
     source: Source
     name: str
     columns: Sequence[Column]
+    functions: UserFunctions
     hidden: Sequence[tuple[str, str, str]] = ()
-    functions: UserFunctions | None = None
 
     def function(self, name: str, span: Span) -> Function | None:
         """The user function of that name."""
-        return self.functions.find(name, span) if self.functions is not None else None
+        return self.functions.find(name, span)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column or of a field of it."""
@@ -109,12 +108,12 @@ class InsertScope:
 
     source: Source
     relations: Sequence[Relation]
+    functions: UserFunctions
     later: Sequence[str] = ()
-    functions: UserFunctions | None = None
 
     def function(self, name: str, span: Span) -> Function | None:
         """Raises SqlError for every user function: an INSERT is recomputed, and Python code is not stored for ever."""
-        if self.functions is not None and self.functions.find(name, span) is not None:
+        if self.functions.find(name, span) is not None:
             probe = self.relations[0].table.name
             hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
             raise self.source.error(span, f"function {name} cannot stand in an INSERT: {STORED_ONLY}", hint)
@@ -187,14 +186,13 @@ def check_table_name(source: Source, name: Name) -> None:
     """A table's name is also a folder's and an asset's. Raises SqlError."""
     if name.text.startswith(RESERVED_PREFIX):
         raise source.error(name.span, f"`{name.text}` begins with `_`", "names that begin with `_` are the lake's own")
-    if not all(character.isalnum() or character in "_-" for character in name.text):
-        raise source.error(name.span, f"`{name.text}` is no name for a table", "use letters, digits, `_` and `-`")
+    check_plain_name(source, name, "table")
 
 
-def check_constraint_name(source: Source, name: Name) -> None:
-    """A constraint's name is part of reasons, counts and metadata. Raises SqlError."""
+def check_plain_name(source: Source, name: Name, of: str) -> None:
+    """The names of tables and constraints (`of`) become parts of paths, reasons and metadata. Raises SqlError."""
     if not all(character.isalnum() or character in "_-" for character in name.text):
-        raise source.error(name.span, f"`{name.text}` is no name for a constraint", "use letters, digits, `_` and `-`")
+        raise source.error(name.span, f"`{name.text}` is no name for a {of}", "use letters, digits, `_` and `-`")
 
 
 def check_column_name(source: Source, name: Name) -> None:

@@ -32,7 +32,6 @@ class Value:
 
 
 def string_value(text: str) -> Value:
-    """A string constant."""
     return Value(spark_string(text), STRING, literal=True, constant=text)
 
 

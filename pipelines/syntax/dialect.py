@@ -8,8 +8,9 @@ statement sets, and named errors for everything that is no part of the dialect.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from sqlglot import Token, TokenType, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
@@ -21,6 +22,8 @@ from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL
 from tidegate.pipelines.syntax.source import Source, Span, span_of
 from tidegate.pipelines.syntax.statements import SetOption, Statement, Watermark
 from tidegate.pipelines.syntax.types import FlinkType
+
+T = TypeVar("T")
 
 REFUSED_STATEMENTS = {
     "ALTER": "change the CREATE TABLE itself",
@@ -59,18 +62,11 @@ class ScriptParser(InsertGrammar):
                 self.expected("`;` or the end of the script", "statements are separated by `;`" if missing else None)
         return statements
 
-    def whole_type(self) -> FlinkType:
-        """Read a type and nothing else."""
-        found = self.inner_type()
+    def whole(self, read: Callable[[], T], what: str) -> T:
+        """Read one thing and nothing else."""
+        found = read()
         if self._curr:
-            self.expected("the end of the type")
-        return found
-
-    def whole_watermark(self) -> Watermark:
-        """Read a WATERMARK FOR and nothing else."""
-        found = self.watermark(self._curr)
-        if self._curr:
-            self.expected("the end of the watermark")
+            self.expected(f"the end of the {what}")
         return found
 
     def _statement_or_set(self) -> list[Statement]:
@@ -217,12 +213,14 @@ def read_script(source: Source) -> list[Statement]:
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> FlinkType:
     """The type that `text` spells in Flink SQL. Raises SqlError."""
-    return _reader(Source(text)).whole_type()
+    reader = _reader(Source(text))
+    return reader.whole(reader.inner_type, "type")
 
 
 def read_watermark(source: Source) -> Watermark:
     """The WATERMARK FOR that the whole of `source` is. Raises SqlError."""
-    return _reader(source).whole_watermark()
+    reader = _reader(source)
+    return reader.whole(reader.watermark, "watermark")
 
 
 def _reader(source: Source) -> ScriptParser:

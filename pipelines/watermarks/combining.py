@@ -61,19 +61,6 @@ def find(channels: Channels, name: Hashable) -> Channel:
     return channels[name]
 
 
-def input_all(channels: Channels, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
-    """Process several channels' last (watermark, idle) at once. Raises InvalidWatermark."""
-    found = [(find(channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
-    for channel, watermark, idle in found:
-        channel.emit(watermark)
-        channel.marked_idle = idle
-
-
-def all_idle(channels: Channels) -> bool:
-    """Whether the whole stream is idle."""
-    return bool(channels) and all(channel.idle for channel in channels.values())
-
-
 def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Watermark | None:
     """The stream's new watermark; None if it does not move beyond `last`.
 
@@ -96,26 +83,74 @@ def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Water
     return Watermark(lowest) if lowest > last.timestamp else None
 
 
-class _Emitting:
-    """What was emitted to `output` last, a watermark and idleness, and what changes of it."""
+class _Combination:
+    """Channels, the watermark and the idleness that they have come to, and the output that gets what changes of these,
+    if there is one."""
 
-    def __init__(self, output: WatermarkOutput, last: Watermark) -> None:
-        self._output = output
+    _aligned_only = False
+    """See `combine`."""
+
+    def __init__(self, channels: Channels, last: Watermark, output: WatermarkOutput | None = None) -> None:
+        self._channels = channels
         self._last = last
+        self._output = output
         self._idle = False
 
-    def _emit(self, channels: Channels, *, aligned_only: bool) -> None:
-        idle = all_idle(channels)
+    def _update(self) -> bool:
+        """Combine the channels anew, and emit what changes. Whether the watermark does."""
+        idle = bool(self._channels) and all(channel.idle for channel in self._channels.values())
         if idle != self._idle:
-            (self._output.mark_idle if idle else self._output.mark_active)()
+            if self._output is not None:
+                (self._output.mark_idle if idle else self._output.mark_active)()
             self._idle = idle
-        watermark = combine(channels, self._last, aligned_only=aligned_only)
-        if watermark is not None:
+        watermark = combine(self._channels, self._last, aligned_only=self._aligned_only)
+        if watermark is None:
+            return False
+        if self._output is not None:
             self._output.emit_watermark(watermark)
-            self._last = watermark
+        self._last = watermark
+        return True
 
 
-class StatusWatermarkValve(_Emitting):
+class _Inputs(_Combination):
+    """Channels that are known from the start. Each method says whether `.watermark` moved; an unknown channel is an
+    InvalidWatermark."""
+
+    @property
+    def watermark(self) -> Watermark:
+        """The combined watermark so far; (MIN_TIMESTAMP, false) at first, (MIN_TIMESTAMP, true) in processing time."""
+        return self._last
+
+    @property
+    def idle(self) -> bool:
+        """Whether all channels are idle."""
+        return self._idle
+
+    def input_watermark(self, channel: Hashable, watermark: Watermark) -> bool:
+        """`channel` emitted `watermark`; it is active from here on."""
+        find(self._channels, channel).emit(watermark)
+        return self._update()
+
+    def input_idle(self, channel: Hashable) -> bool:
+        """`channel` turned idle."""
+        find(self._channels, channel).marked_idle = True
+        return self._update()
+
+    def input_active(self, channel: Hashable) -> bool:
+        """`channel` came back from idle."""
+        find(self._channels, channel).marked_idle = False
+        return self._update()
+
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
+        """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
+        found = [(find(self._channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
+        for channel, watermark, idle in found:
+            channel.emit(watermark)
+            channel.marked_idle = idle
+        return self._update()
+
+
+class StatusWatermarkValve(_Inputs):
     """Emits the watermark of an input to `output`: it never goes back and never passes a channel that counts.
 
     A channel counts (is aligned) if it is active and has reached the last output: one that comes back from idle is
@@ -133,47 +168,15 @@ class StatusWatermarkValve(_Emitting):
         InvalidWatermark: No channels; and from the methods, an unknown channel.
     """
 
+    _aligned_only = True
+
     def __init__(
         self, channels: int | Iterable[Hashable], output: WatermarkOutput, last: Watermark = BEGINNING
     ) -> None:
-        super().__init__(output, last)
-        self._channels = named(channels)
-
-    @property
-    def watermark(self) -> Watermark:
-        """The last output; (MIN_TIMESTAMP, false) before the first."""
-        return self._last
-
-    @property
-    def idle(self) -> bool:
-        """Whether all channels are idle."""
-        return self._idle
-
-    def input_watermark(self, channel: Hashable, watermark: Watermark) -> None:
-        """`channel` emitted `watermark`; it is active from here on."""
-        find(self._channels, channel).emit(watermark)
-        self._update()
-
-    def input_idle(self, channel: Hashable) -> None:
-        """`channel` turned idle."""
-        find(self._channels, channel).marked_idle = True
-        self._update()
-
-    def input_active(self, channel: Hashable) -> None:
-        """`channel` came back from idle."""
-        find(self._channels, channel).marked_idle = False
-        self._update()
-
-    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> None:
-        """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
-        input_all(self._channels, inputs)
-        self._update()
-
-    def _update(self) -> None:
-        self._emit(self._channels, aligned_only=True)
+        super().__init__(named(channels), last, output)
 
 
-class CombinedWatermarkStatus:
+class CombinedWatermarkStatus(_Inputs):
     """The watermark over all inputs, which never goes back and never passes an active input.
 
     Unlike in the valve, an input that comes back from idle behind the watermark is not passed over: the watermark
@@ -189,47 +192,10 @@ class CombinedWatermarkStatus:
     """
 
     def __init__(self, inputs: int | Iterable[Hashable], last: Watermark = BEGINNING) -> None:
-        self._inputs = named(inputs)
-        self._last = last
-
-    @property
-    def watermark(self) -> Watermark:
-        """The watermark as of now; (MIN_TIMESTAMP, false) at first, (MIN_TIMESTAMP, true) in processing time."""
-        return self._last
-
-    @property
-    def idle(self) -> bool:
-        """Whether all inputs are idle."""
-        return all_idle(self._inputs)
-
-    def input_watermark(self, channel: Hashable, watermark: Watermark) -> bool:
-        """Input `channel` emitted `watermark`; it is active from here on. True if `.watermark` moved."""
-        find(self._inputs, channel).emit(watermark)
-        return self._update()
-
-    def input_idle(self, channel: Hashable) -> bool:
-        """Input `channel` turned idle. True if `.watermark` moved."""
-        find(self._inputs, channel).marked_idle = True
-        return self._update()
-
-    def input_active(self, channel: Hashable) -> bool:
-        """Input `channel` came back from idle. True if `.watermark` moved."""
-        find(self._inputs, channel).marked_idle = False
-        return self._update()
-
-    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
-        """Several inputs emitted a watermark, and whether they are idle now, at the same moment."""
-        input_all(self._inputs, inputs)
-        return self._update()
-
-    def _update(self) -> bool:
-        watermark = combine(self._inputs, self._last, aligned_only=False)
-        if watermark is not None:
-            self._last = watermark
-        return watermark is not None
+        super().__init__(named(inputs), last)
 
 
-class WatermarkOutputMultiplexer(_Emitting):
+class WatermarkOutputMultiplexer(_Combination):
     """Emits the minimum over the active splits to `output`; it never goes back.
 
     A new split holds the watermark until it has caught up. What an immediate output gets may move the watermark at
@@ -239,31 +205,30 @@ class WatermarkOutputMultiplexer(_Emitting):
     """
 
     def __init__(self, output: WatermarkOutput) -> None:
-        super().__init__(output, BEGINNING)
-        self._splits: Channels = {}
+        super().__init__({}, BEGINNING, output)
 
     def register(self, split: Hashable) -> None:
         """Add `split`, active, with no watermark yet. Raises InvalidWatermark if it is there already."""
-        if split in self._splits:
+        if split in self._channels:
             raise InvalidWatermark(f"split {split!r} is registered already")
-        self._splits[split] = Channel()
+        self._channels[split] = Channel()
 
     def unregister(self, split: Hashable) -> bool:
         """Remove `split`, so that it no longer holds the watermark. False if it was not there."""
-        return self._splits.pop(split, None) is not None
+        return self._channels.pop(split, None) is not None
 
     def immediate_output(self, split: Hashable) -> WatermarkOutput:
         """An output of `split` that acts at once. Raises InvalidWatermark if it is not registered."""
-        return _SplitOutput(find(self._splits, split), self, immediate=True)
+        return _SplitOutput(find(self._channels, split), self, immediate=True)
 
     def deferred_output(self, split: Hashable) -> WatermarkOutput:
         """An output of `split` that waits for `on_periodic_emit`. Raises InvalidWatermark if it is not registered."""
-        return _SplitOutput(find(self._splits, split), self, immediate=False)
+        return _SplitOutput(find(self._channels, split), self, immediate=False)
 
     def on_periodic_emit(self) -> None:
         """Combine the watermarks of all splits, and emit what changed to the output. What the output refuses (its clock
         is behind) is emitted again the next time."""
-        self._emit(self._splits, aligned_only=False)
+        self._update()
 
 
 class _SplitOutput:

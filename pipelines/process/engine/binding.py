@@ -153,6 +153,8 @@ class Binding:
         apply: What `apply_to_all_partitions` does.
         send: Where its watermarks go.
         taken: What makes a record of each output the engine's own when it is collected.
+        forward: Where a watermark goes that it received and that goes on; `send`, unless it is another place.
+        declarations: Of the watermarks that inputs bring.
     """
 
     def __init__(
@@ -162,11 +164,13 @@ class Binding:
         apply: Callable[[ApplyPartition], None],
         send: Callable[[GeneralizedWatermark], None],
         taken: Sequence[Callable[[Any], Any] | None],
+        forward: Callable[[GeneralizedWatermark], None] | None = None,
+        declarations: Iterable[WatermarkDeclaration] = (),
     ) -> None:
         self.shape = shape_of(function)
         types = state_types(self.shape.states, self.shape.name)
         values = {item.name: Values(item, types[item.name]) for item in self.shape.states}
-        self.function = unwrapped(function)
+        self.function: Any = unwrapped(function)
         self.current = CurrentKey()
         self.manager = EventTimeManager(self.current)
         self.collectors = tuple(map(ListCollector, taken))
@@ -184,6 +188,9 @@ class Binding:
         self.states = StateManager(self.current, states)
         self.non_partitioned = NonPartitionedContext(self.states, self.watermarks, apply)
         self.partitioned = PartitionedContext(self.states, self.non_partitioned)
+        self._forward = forward or send
+        self._declared = {**by_identifier([*self.shape.watermarks, *declarations]), **BUILT_IN}
+        self.timer = self._keyed(self.function.on_event_timer) if self.shape.event_time else _no_timers
 
     def init_event_time(self) -> None:
         """Give the function its timers, if it uses event time. Raises what the function raises."""
@@ -216,86 +223,54 @@ class Binding:
         for state in self.broadcasts.values():
             state.writable = writable
 
-
-LONGEST = 300
-"""Characters of a function's own message that are shown."""
-
-
-class Calls:
-    """How to call a bound function.
-
-    Args:
-        binding: The function.
-        send: Where a watermark goes that is forwarded.
-        declarations: Of the watermarks that inputs bring.
-    """
-
-    def __init__(
-        self,
-        binding: Binding,
-        send: Callable[[GeneralizedWatermark], None],
-        declarations: Iterable[WatermarkDeclaration] = (),
-    ) -> None:
-        self._binding = binding
-        self._send = send
-        self._function: Any = binding.function
-        self._outputs = binding.collectors
-        self._declared = {**by_identifier([*binding.shape.watermarks, *declarations]), **BUILT_IN}
-        self.timer = self._timer()
+    # --- calls ---------------------------------------------------------------------------------------------------
 
     def of_input(self, place: int) -> Callable[[Any], None]:
         """The function that takes a record of an input."""
-        shape, function, ctx = self._binding.shape, self._function, self._binding.partitioned
-        if shape.outputs == 2:
-            process, (first, second) = function.process_record, self._outputs
-            return lambda record: process(record, first, second, ctx)
-        (output,) = self._outputs
-        if shape.inputs == 1:
-            process = function.process_record
-        elif shape.broadcast:
-            if place == 1:
-                return lambda record: function.process_record_from_broadcast_input(
-                    record, self._binding.non_partitioned
-                )
-            process = function.process_record_from_non_broadcast_input
-        elif place == 0:
-            process = function.process_record_from_first_input
-        else:
-            process = function.process_record_from_second_input
-        return lambda record: process(record, output, ctx)
+        if self.shape.inputs == 1:
+            return self._keyed(self.function.process_record)
+        if not self.shape.broadcast:
+            both = self.function.process_record_from_first_input, self.function.process_record_from_second_input
+            return self._keyed(both[place])
+        if place == 0:
+            return self._keyed(self.function.process_record_from_non_broadcast_input)
+        return lambda record: self.function.process_record_from_broadcast_input(record, self.non_partitioned)
 
-    def _timer(self) -> Callable[[int], None]:
-        if not self._binding.shape.event_time:
-            return _no_timers
-        call, outputs, ctx = self._function.on_event_timer, self._outputs, self._binding.partitioned
-        if len(outputs) == 2:
-            first, second = outputs
-            return lambda timestamp: call(timestamp, first, second, ctx)
-        (output,) = outputs
-        return lambda timestamp: call(timestamp, output, ctx)
+    def _keyed(self, call: Callable[..., None]) -> Callable[[Any], None]:
+        """A callback of a key, of what it is called for alone."""
+        ctx = self.partitioned
+        if len(self.collectors) == 2:
+            first, second = self.collectors
+            return lambda what: call(what, first, second, ctx)
+        (output,) = self.collectors
+        return lambda what: call(what, output, ctx)
 
     def apply(self, function: ApplyPartition) -> None:
         """Call, for the current key, the function that a non-keyed callback applied to every key."""
-        function(*self._outputs, self._binding.partitioned)
+        function(*self.collectors, self.partitioned)
 
     def watermark(self, watermark: GeneralizedWatermark) -> None:
         """Give the function a combined watermark, and forward it if it goes on."""
         event_time = watermark.identifier == EVENT_TIME_WATERMARK_DECLARATION.identifier
-        if event_time and self._binding.shape.event_time:
-            self._function.on_event_time_watermark(watermark.value, *self._outputs, self._binding.non_partitioned)
-            self._send(watermark)
+        if event_time and self.shape.event_time:
+            self.function.on_event_time_watermark(watermark.value, *self.collectors, self.non_partitioned)
+            self._forward(watermark)
             return
-        answer = self._function.on_watermark(watermark, *self._outputs, self._binding.non_partitioned)
+        answer = self.function.on_watermark(watermark, *self.collectors, self.non_partitioned)
         if not isinstance(answer, WatermarkHandlingResult):
             raise InvalidDeclaration(f"on_watermark must return PEEK or POP, not {answer!r}")
         declaration = self._declared.get(watermark.identifier)
         forward = declaration is None or declaration.strategy is WatermarkHandlingStrategy.FORWARD
         if answer is WatermarkHandlingResult.PEEK and forward:
-            self._send(watermark)
+            self._forward(watermark)
 
 
 def _no_timers(timestamp: int) -> None:
     raise InvalidDeclaration(f"a timer at {timestamp} is stored, and the function has no event time any more")
+
+
+LONGEST = 300
+"""Characters of a function's own message that are shown."""
 
 
 def described(error: BaseException) -> str:

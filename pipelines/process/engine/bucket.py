@@ -20,7 +20,7 @@ from tidegate.pipelines.process.engine.epoch import KeyState
 from tidegate.pipelines.process.engine.rows import conformed, list_values, python_values
 from tidegate.pipelines.process.errors import WrongValue
 from tidegate.pipelines.process.state.declared import KeyedStateDeclaration
-from tidegate.pipelines.process.state.stores import Cell, ListCell, MapCell, ValueCell, cell_of
+from tidegate.pipelines.process.state.stores import Cell, ListCell, MapCell, cell_of, plain
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 RowGroup = tuple[str, int]
@@ -232,15 +232,9 @@ def encoded(
 def _states(cells: Sequence[Cell], kind: pa.DataType) -> pa.Array:
     if cells and isinstance(cells[0], ListCell):
         return _lists(cells, kind)  # type: ignore[arg-type]
-    return pa.array([_plain(cell) for cell in cells], kind)
-
-
-def _plain(cell: Cell) -> Any:
-    if isinstance(cell, ValueCell):
-        return cell.get()
-    if isinstance(cell, MapCell):
-        return list(cell.get().items()) or None
-    return cell.get() or None
+    # Arrow takes the entries of a map; those of a ROW, a dict too, it takes as they are.
+    values = [list(cell.get().items()) or None if isinstance(cell, MapCell) else plain(cell) for cell in cells]
+    return pa.array(values, kind)
 
 
 def _in_order(pieces: Sequence[pa.Array | int], new: pa.Array) -> list[pa.Array]:

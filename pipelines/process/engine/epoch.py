@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.pipelines.process.contexts import ApplyPartition, TimerQueue
-from tidegate.pipelines.process.engine.binding import Binding, Calls, described, shape_of
-from tidegate.pipelines.process.engine.steps import Moves, Steps
+from tidegate.pipelines.process.contexts import ApplyPartition
+from tidegate.pipelines.process.engine.binding import Binding, described, shape_of
+from tidegate.pipelines.process.engine.steps import Steps
 from tidegate.pipelines.process.errors import FunctionRaised, NotKeyed, shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction
 from tidegate.pipelines.process.state.stores import Cells, fresh
@@ -91,18 +91,19 @@ class TaskRun:
         taken: Sequence[Callable[[Any], Any] | None] | None = None,
     ) -> None:
         self._keyed = keyed
-        self._steps, self._moves = steps, Moves(steps)
+        self._steps = steps
         self._applied: list[_Applied] = []
         self._sent: dict[str, int | bool] = {}  # by callbacks of no key, the last of each
         self._sent_by_key: dict[str, int | bool] = {}  # by the current key, the last of each
         self._sent_by_keys: dict[str, int | bool] = {}  # by the keys before it, combined
         self._key: Any = _NO_KEY
         copies = [copy.deepcopy] * shape_of(function).outputs if taken is None else taken
-        self._binding = Binding(function, broadcast or {}, self._apply, self._send, copies)
+        self._binding = Binding(
+            function, broadcast or {}, self._apply, self._send, copies, self._forward, steps.declarations
+        )
         self._name = self._binding.shape.name
-        self._calls = Calls(self._binding, self._forward, steps.declarations)
         self._declared = by_identifier([*self._binding.shape.watermarks, *steps.declarations])
-        self._of_step = [self._calls.of_input(place) for place in steps.inputs]
+        self._of_step = [self._binding.of_input(place) for place in steps.inputs]
         self._versions: list[tuple[int, Entries]] = [(-1, self._binding.broadcast_entries())]
         self._place = (0, steps.before)
         self._binding.manager.now = steps.before
@@ -134,7 +135,6 @@ class TaskRun:
         return {**self._sent, **self._sent_by_keys}
 
     def close(self) -> None:
-        """End the function."""
         function = self._binding.function
         if isinstance(function, EventTimeGeneratorFunction):
             self._guarded("the end of the epoch", lambda: function.tick(self._binding.non_partitioned))
@@ -180,7 +180,7 @@ class TaskRun:
 
     def _hand(self, watermark: GeneralizedWatermark, step: int) -> None:
         self._place = (step, self._binding.manager.now)
-        self._guarded(f"watermark {watermark.value}", lambda: self._calls.watermark(watermark))
+        self._guarded(f"watermark {watermark.value}", lambda: self._binding.watermark(watermark))
 
     def _broadcast_record(self, step: int, record: Any) -> None:
         self._place = (step, self._binding.manager.now)
@@ -210,7 +210,7 @@ class TaskRun:
         current.key = self._key = key
         if self._keyed:
             current.cells = fresh(self._binding.shape.keyed) if state is None else state.cells
-        manager.queue = queue = TimerQueue(() if state is None else state.timers)
+        manager.times = [] if state is None else list(state.timers)
         manager.now = self._steps.before
         at, landed_at, step_now, applied = self._steps.at, self._steps.landed_at, -1, 0
         call: Callable[[Any], None] | None = None
@@ -231,7 +231,7 @@ class TaskRun:
         if asked:
             self._apply_upto(len(at), applied)
         self._come_to(self._steps.end)
-        left = KeyState(current.cells or [], queue.times)
+        left = KeyState(current.cells or [], manager.times)
         current.cells, self._key = None, _NO_KEY
         if self._sent_by_key:
             self._fold_sent()
@@ -248,22 +248,22 @@ class TaskRun:
     def _come_to(self, time: int) -> None:
         """Fire the timers on the way to `time`, each at the watermark that reaches it."""
         manager = self._binding.manager
-        queue = manager.queue
-        while queue.times and queue.times[0] <= time:
-            reached = self._moves.reaching(queue.times[0], manager.now)
+        times = manager.times
+        while times and times[0] <= time:
+            reached = self._steps.reaching(times[0], manager.now)
             if reached is None or reached > time:
                 break
             manager.now = reached
             if len(self._versions) > 1:
                 self._see(bisect_right(self._versions, self._steps.first_at(reached) - 1, key=_step) - 1)
             fired = 0
-            while queue.times and queue.times[0] <= reached:
-                timer = queue.times.pop(0)
+            while times and times[0] <= reached:
+                timer = times.pop(0)
                 fired += 1
                 if fired > MOST_FIRINGS:
                     raise self._endless(timer, reached)
                 try:
-                    self._calls.timer(timer)
+                    self._binding.timer(timer)
                 except RAISED as error:
                     raise self._failed(f"key {shown(self._key)}, timer {timer}", error) from error
         if time > manager.now:
@@ -276,12 +276,12 @@ class TaskRun:
             asked = self._applied[done]
             self._come_to(asked.time)
             done += 1
-            if KeyState(self._binding.current.cells or [], self._binding.manager.queue.times).empty:
+            if KeyState(self._binding.current.cells or [], self._binding.manager.times).empty:
                 continue  # a key that comes later: cut into other epochs, nobody would know of it here
             self._see(asked.version)
             self._binding.manager.landed_at = asked.landed_at
             place = f"key {shown(self._key)}, a function applied to all partitions"
-            self._guarded(place, lambda asked=asked: self._calls.apply(asked.function))
+            self._guarded(place, lambda asked=asked: self._binding.apply(asked.function))
         return done
 
     def _see(self, version: int) -> None:

@@ -178,7 +178,6 @@ class Rows:
 
     @property
     def key(self) -> Any:
-        """The next key."""
         return self._keys[self._low]
 
     def records(self) -> Iterator[KeyedRecord]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 from tidegate.pipelines.process.watermarks.combining import WatermarkCombiner
@@ -47,7 +48,7 @@ class Steps:
     processing_time: bool = False
     landed_at: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def moves(self) -> tuple[int, ...]:
         """The times that the epoch reaches, one after the other."""
         found: list[int] = []
@@ -56,21 +57,14 @@ class Steps:
                 found.append(time)
         return tuple(found)
 
+    def reaching(self, timer: int, now: int) -> int | None:
+        """The first of them after `now` that reaches `timer`; None if there is none."""
+        place = max(bisect_left(self.moves, timer), bisect_right(self.moves, now))
+        return self.moves[place] if place < len(self.moves) else None
+
     def first_at(self, time: int) -> int:
         """The first step at whose records the time has reached `time`; the number of steps if there is none."""
         return bisect_left(self.at, time)
-
-
-class Moves:
-    """The times that an epoch reaches, for finding the one at which a timer fires."""
-
-    def __init__(self, steps: Steps) -> None:
-        self._times = steps.moves
-
-    def reaching(self, timer: int, now: int) -> int | None:
-        """The first of them after `now` that reaches `timer`; None if there is none."""
-        place = max(bisect_left(self._times, timer), bisect_right(self._times, now))
-        return self._times[place] if place < len(self._times) else None
 
 
 @dataclass(frozen=True)

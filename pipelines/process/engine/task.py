@@ -101,7 +101,6 @@ class TaskPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of a task's output."""
         fields = [(KIND, pa.int32()), (REPORTED, pa.string()), (TASK, pa.int32()), (OFFSET, pa.int64())]
         for output, schema in enumerate(self.outputs):
             fields += [(output_column(output, place), field.type) for place, field in enumerate(schema)]

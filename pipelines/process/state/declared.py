@@ -66,25 +66,11 @@ StateDeclaration = KeyedStateDeclaration | BroadcastStateDeclaration
 class StateDeclarations:
     """Where a declaration begins; the names of Flink's `StateDeclarations`."""
 
-    @staticmethod
-    def value_state(name: str, type: str) -> ValueStateDeclaration:
-        return ValueStateDeclaration(name, type)
-
-    @staticmethod
-    def list_state(name: str, type: str) -> ListStateDeclaration:
-        return ListStateDeclaration(name, type)
-
-    @staticmethod
-    def map_state(name: str, key_type: str, type: str) -> MapStateDeclaration:
-        return MapStateDeclaration(name, key_type, type)
-
-    @staticmethod
-    def reducing_state(name: str, type: str, reduce: Callable[[Any, Any], Any]) -> ReducingStateDeclaration:
-        return ReducingStateDeclaration(name, type, reduce)
-
-    @staticmethod
-    def broadcast_state(name: str, key_type: str, type: str) -> BroadcastStateDeclaration:
-        return BroadcastStateDeclaration(name, key_type, type)
+    value_state = ValueStateDeclaration
+    list_state = ListStateDeclaration
+    map_state = MapStateDeclaration
+    reducing_state = ReducingStateDeclaration
+    broadcast_state = BroadcastStateDeclaration
 
 
 def column_type(declaration: StateDeclaration) -> str:

@@ -19,7 +19,6 @@ from tidegate.pipelines.process.state.declared import (
     KeyedStateDeclaration,
     ListStateDeclaration,
     MapStateDeclaration,
-    ReducingStateDeclaration,
     StateDeclaration,
 )
 from tidegate.pipelines.process.values import Convert, copied, exact, map_key
@@ -145,12 +144,10 @@ def fresh(declarations: Sequence[KeyedStateDeclaration]) -> Cells:
     return [cell_of(declaration)(None) for declaration in declarations]
 
 
-def plain(declaration: KeyedStateDeclaration, cell: Cell) -> Any:
+def plain(cell: Cell) -> Any:
     """What a cell holds as plain Python; None where it is empty."""
     value = cell.get()
-    if isinstance(declaration, ReducingStateDeclaration) or isinstance(cell, ValueCell):
-        return value
-    return value or None
+    return value if isinstance(cell, ValueCell) else value or None
 
 
 class Known:
@@ -278,15 +275,50 @@ class ListState(_KeyedState):
         self._cell().set([])
 
 
-class MapState(_KeyedState):
+class _Entries:
+    """How a map is read, whichever holds it."""
+
+    __slots__ = ()
+
+    _values: Values
+    _copy: Convert | None
+
+    def _entries(self) -> Mapping[Any, Any]:
+        raise NotImplementedError
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`, which is the caller's; `default` where there is none. Raises NotKeyed, WrongValue."""
+        entries, key = self._entries(), self._values.sought(key)
+        return _copied(self._copy, entries[key]) if key in entries else default
+
+    def contains(self, key: Any) -> bool:
+        """Whether `key` is there. Raises NotKeyed, WrongValue."""
+        return self._values.sought(key) in self._entries()
+
+    def keys(self) -> Iterator[Any]:
+        """The keys as they are now. Raises NotKeyed."""
+        return iter(list(self._entries()))
+
+    def values(self) -> Iterator[Any]:
+        """The values as they are now. Raises NotKeyed."""
+        return iter([_copied(self._copy, value) for value in self._entries().values()])
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries as they are now. Raises NotKeyed."""
+        return iter([(key, _copied(self._copy, value)) for key, value in self._entries().items()])
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry. Raises NotKeyed."""
+        return not self._entries()
+
+
+class MapState(_Entries, _KeyedState):
     """A map a key."""
 
     __slots__ = ()
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`, which is the caller's; `default` where there is none. Raises NotKeyed, WrongValue."""
-        entries, key = self._cell().get(), self._values.sought(key)
-        return _copied(self._copy, entries[key]) if key in entries else default
+    def _entries(self) -> Mapping[Any, Any]:
+        return self._cell().get()
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`. Raises NotKeyed, WrongValue."""
@@ -296,29 +328,10 @@ class MapState(_KeyedState):
         """Forget `key`, if it is there. Raises NotKeyed."""
         self._cell().remove(self._values.sought(key))
 
-    def contains(self, key: Any) -> bool:
-        return self._values.sought(key) in self._cell().get()
-
     def first_from(self, key: Any) -> Any:
         """The least key that is not less than `key`, found without reading the others; None if there is none. Raises
         NotKeyed."""
         return self._cell().first_from(key)
-
-    def keys(self) -> Iterator[Any]:
-        """The keys as they are now. Raises NotKeyed."""
-        return iter(list(self._cell().get()))
-
-    def values(self) -> Iterator[Any]:
-        """The values as they are now. Raises NotKeyed."""
-        return iter([_copied(self._copy, value) for value in self._cell().get().values()])
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries as they are now. Raises NotKeyed."""
-        return iter([(key, _copied(self._copy, value)) for key, value in self._cell().get().items()])
-
-    def is_empty(self) -> bool:
-        """Whether there is no entry. Raises NotKeyed."""
-        return not self._cell().get()
 
     def clear(self) -> None:
         """Forget all entries. Raises NotKeyed."""
@@ -351,7 +364,7 @@ class ReducingState(_KeyedState):
         self._cell().set(None)
 
 
-class BroadcastState:
+class BroadcastState(_Entries):
     """A map that is the same on every task. While a record of the other input or a timer is processed, it is read-only
     and as the broadcast records before have left it."""
 
@@ -368,30 +381,8 @@ class BroadcastState:
         self._own = None
         return self.entries
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`, which is the caller's; `default` where there is none."""
-        key = self._values.sought(key)
-        return _copied(self._copy, self.entries[key]) if key in self.entries else default
-
-    def contains(self, key: Any) -> bool:
-        """Whether `key` is there."""
-        return self._values.sought(key) in self.entries
-
-    def keys(self) -> Iterator[Any]:
-        """The keys as they are now."""
-        return iter(list(self.entries))
-
-    def values(self) -> Iterator[Any]:
-        """The values as they are now."""
-        return iter([_copied(self._copy, value) for value in self.entries.values()])
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries as they are now."""
-        return iter([(key, _copied(self._copy, value)) for key, value in self.entries.items()])
-
-    def is_empty(self) -> bool:
-        """Whether there is no entry."""
-        return not self.entries
+    def _entries(self) -> Mapping[Any, Any]:
+        return self.entries
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`. Raises BroadcastReadOnly, WrongValue."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, Generic, Self, TypeVar
 
 from tidegate.pipelines.process.errors import InvalidDeclaration
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -106,56 +107,49 @@ class BoolWatermarkDeclaration:
 
 
 WatermarkDeclaration = LongWatermarkDeclaration | BoolWatermarkDeclaration
+D = TypeVar("D", LongWatermarkDeclaration, BoolWatermarkDeclaration)
 
 
 @dataclass(frozen=True)
-class LongBuilder:
-    """Builds a LongWatermarkDeclaration; MIN by default. Every step gives a new builder."""
+class _Builder(Generic[D]):
+    """Builds a declaration. Every step gives a new builder."""
 
-    declaration: LongWatermarkDeclaration
+    declaration: D
 
-    def combine_function_min(self) -> LongBuilder:
-        return LongBuilder(replace(self.declaration, combine=LongCombine.MIN))
+    def combine_wait_for_all_channels(self, wait: bool = True) -> Self:
+        return self._with(wait_for_all=wait)
 
-    def combine_function_max(self) -> LongBuilder:
-        return LongBuilder(replace(self.declaration, combine=LongCombine.MAX))
+    def default_handling_strategy_forward(self) -> Self:
+        return self._with(strategy=WatermarkHandlingStrategy.FORWARD)
 
-    def combine_wait_for_all_channels(self, wait: bool = True) -> LongBuilder:
-        return LongBuilder(replace(self.declaration, wait_for_all=wait))
+    def default_handling_strategy_ignore(self) -> Self:
+        return self._with(strategy=WatermarkHandlingStrategy.IGNORE)
 
-    def default_handling_strategy_forward(self) -> LongBuilder:
-        return LongBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.FORWARD))
-
-    def default_handling_strategy_ignore(self) -> LongBuilder:
-        return LongBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.IGNORE))
-
-    def build(self) -> LongWatermarkDeclaration:
+    def build(self) -> D:
         return self.declaration
 
+    def _with(self, **changed: Any) -> Self:
+        return replace(self, declaration=replace(self.declaration, **changed))
 
-@dataclass(frozen=True)
-class BoolBuilder:
-    """Builds a BoolWatermarkDeclaration; AND by default. Every step gives a new builder."""
 
-    declaration: BoolWatermarkDeclaration
+class LongBuilder(_Builder[LongWatermarkDeclaration]):
+    """Builds a LongWatermarkDeclaration; MIN by default."""
 
-    def combine_function_and(self) -> BoolBuilder:
-        return BoolBuilder(replace(self.declaration, combine=BoolCombine.AND))
+    def combine_function_min(self) -> Self:
+        return self._with(combine=LongCombine.MIN)
 
-    def combine_function_or(self) -> BoolBuilder:
-        return BoolBuilder(replace(self.declaration, combine=BoolCombine.OR))
+    def combine_function_max(self) -> Self:
+        return self._with(combine=LongCombine.MAX)
 
-    def combine_wait_for_all_channels(self, wait: bool = True) -> BoolBuilder:
-        return BoolBuilder(replace(self.declaration, wait_for_all=wait))
 
-    def default_handling_strategy_forward(self) -> BoolBuilder:
-        return BoolBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.FORWARD))
+class BoolBuilder(_Builder[BoolWatermarkDeclaration]):
+    """Builds a BoolWatermarkDeclaration; AND by default."""
 
-    def default_handling_strategy_ignore(self) -> BoolBuilder:
-        return BoolBuilder(replace(self.declaration, strategy=WatermarkHandlingStrategy.IGNORE))
+    def combine_function_and(self) -> Self:
+        return self._with(combine=BoolCombine.AND)
 
-    def build(self) -> BoolWatermarkDeclaration:
-        return self.declaration
+    def combine_function_or(self) -> Self:
+        return self._with(combine=BoolCombine.OR)
 
 
 @dataclass(frozen=True)

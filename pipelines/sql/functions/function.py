@@ -60,12 +60,10 @@ class Call:
 
     @property
     def types(self) -> list[FlinkType]:
-        """The arguments' types."""
         return [argument.type for argument in self.arguments]
 
     @property
     def sqls(self) -> list[str]:
-        """The arguments' Spark SQL."""
         return [argument.sql for argument in self.arguments]
 
     def refuse(self, what: str, hint: str | None = None, argument: int | None = None) -> NoReturn:

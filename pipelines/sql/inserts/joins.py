@@ -5,23 +5,22 @@ joins or without; the time, the keys, and what must hold for each join.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, never_signalling, ways_out
-from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.sql.coercion import assignable, converted
-from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement, Output
 from tidegate.pipelines.sql.model import Condition, Insert, Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of, value_of
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.translate.operands import column_path
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
-from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import Name, SelectItem, TemporalJoin, place
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.statements import SelectItem, TemporalJoin
 from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
 
@@ -29,14 +28,13 @@ from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 class JoinCompiler:
     """Compiles one join. `left` are the tables left of it, the probe first; `later` are names joined further on."""
 
-    source: Source
+    insert: InsertStatement
     statement: TemporalJoin
     left: Sequence[Relation]
     build: Relation
     probe_spec: ConnectorSpec
     build_spec: ConnectorSpec
-    later: Sequence[str] = ()
-    functions: UserFunctions | None = None
+    later: Sequence[str]
 
     def compile(self) -> Join:
         """The join. Raises SqlError."""
@@ -52,7 +50,7 @@ class JoinCompiler:
             predicate=predicate,
             time=time,
             time_column=column,
-            location=self.source.location(self.statement.span.start),
+            location=self.insert.source.location(self.statement.span.start),
         )
 
     @property
@@ -63,16 +61,15 @@ class JoinCompiler:
     def _at_build(self) -> Span:
         return self.statement.build.table.span
 
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
-
     # What a build must be
 
     def _check_build(self) -> None:
         table = self.build.table
         if not table.primary_key:
             what = f"{table.name} has no primary key, so it cannot be a build side"
-            raise self._error(self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key")
+            raise self.insert.error(
+                self._at_build, what, "declare PRIMARY KEY (…) NOT ENFORCED: a version belongs to a key"
+            )
         if never_signalling(self.build_spec, table.options):
             ways = ways_out(self.build_spec, table.options)
             names = list(dict.fromkeys(name for name, _ in ways)) or ["connector"]
@@ -81,24 +78,24 @@ class JoinCompiler:
                 f"{table.name} has a bounded phase and never says when it is over, so no probe row could ever be "
                 f"released: see its option {' or '.join(repr(name) for name in names)}"
             )
-            raise self._error(self._at_build, what, f"set {settings}" if settings else "use another connector")
+            raise self.insert.error(self._at_build, what, f"set {settings}" if settings else "use another connector")
 
     # Time
 
     def _time(self) -> tuple[TimeAttribute, str]:
         """The probe's time attribute that FOR SYSTEM_TIME AS OF names: its kind, and its column's path."""
         time = self.statement.time
-        names = _path(time.tree, time.span)
+        names = column_path(time.tree, time.span)
         if names is None:
             what = "FOR SYSTEM_TIME AS OF takes a column: the probe's time attribute"
-            raise self._error(time.span, what, self._hint_for_time())
-        value = InsertScope(self.source, [*self.left, self.build]).resolve(names)
+            raise self.insert.error(time.span, what, self._hint_for_time())
+        value = self.insert.scope([*self.left, self.build]).resolve(names)
         owner = next(relation for relation in (*self.left, self.build) if relation.alias in value.aliases)
         if owner.alias != self._probe.alias:
             what = (
                 f"`{time.written}` is a column of {owner.alias}; the time must be one of the probe, {self._probe.alias}"
             )
-            raise self._error(time.span, what, self._hint_for_time())
+            raise self.insert.error(time.span, what, self._hint_for_time())
         columns = [known.name for known in owner.table.columns]
         qualified = len(names) > 1 and names[0].text == owner.alias and names[1].text in columns
         column = ".".join(name.text for name in (names[1:] if qualified else names))
@@ -113,7 +110,7 @@ class JoinCompiler:
         hint = self._hint_for_time()
         if table.watermark is None and value.type.kind in TIMESTAMPS:
             hint = f"declare WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND in {table.name}; {hint}"
-        raise self._error(time.span, what, hint)
+        raise self.insert.error(time.span, what, hint)
 
     def _attributes(self) -> list[str]:
         table = self._probe.table
@@ -130,21 +127,21 @@ class JoinCompiler:
         probe, build = self._probe.table, self.build.table
         if time == "processing" and not self.probe_spec.only_grows(probe.options):
             for problem in self.probe_spec.check(with_role(probe, "probe")):
-                raise self._error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
+                raise self.insert.error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
             hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
-            raise self._error(self.statement.time.span, what, hint)
+            raise self.insert.error(self.statement.time.span, what, hint)
         if time == "event" and build.watermark is None:
             what = f"an event-time join needs WATERMARK FOR on both sides; {build.name} has none"
             hint = f"declare WATERMARK FOR in {build.name}, or join AS OF a PROCTIME() column"
-            raise self._error(self._at_build, what, hint)
+            raise self.insert.error(self._at_build, what, hint)
 
     # ON
 
     def _condition(self) -> tuple[tuple[Key, ...], str | None]:
         condition = self.statement.condition
-        scope = InsertScope(self.source, [*self.left, self.build], self.later, self.functions)
-        translator = Translator(self.source, scope)
+        scope = self.insert.scope([*self.left, self.build], self.later)
+        translator = Translator(self.insert.source, scope)
         keys: dict[str, Key] = {}
         predicates: list[str] = []
         equal = False
@@ -196,18 +193,7 @@ class JoinCompiler:
         if not equal:
             key = ", ".join(f"`{name}`" for name in table.primary_key)
             what = f"ON has no equality with a column of {table.name}, whose primary key is {key}"
-        return self._error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
-
-
-def _path(tree: exp.Expr, around: Span) -> list[Name] | None:
-    """`a.b.c` as names; None for any other expression."""
-    names: list[Name] = []
-    while isinstance(tree, exp.Dot):
-        names.append(Name(tree.expression.name, place(tree.expression) or around))
-        tree = tree.this
-    if not isinstance(tree, exp.Column):
-        return None
-    return [Name(tree.this.name, place(tree.this) or around), *reversed(names)]
+        return self.insert.error(self.statement.condition.span, what, f"{hint}; the column must be alone on its side")
 
 
 class SelectCompiler:
@@ -227,22 +213,12 @@ class SelectCompiler:
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
                 "a probe that is read in processing time only grows",
             )
-        scope = InsertScope(self.source, relations, functions=self.insert.functions)
+        scope = self.insert.scope(relations)
         conditions = self._where(scope)
-        return Insert(
-            id=target.table.options.get("insert.id", target.table.name),
-            target=target.table.name,
-            probe=probe.table.name,
-            probe_alias=relations[0].alias,
-            joins=tuple(joins),
-            where=" AND ".join(condition.expression for condition in conditions) or None,
-            projections=self.insert.projections(target.table, self._selected(scope)),
-            sql=self.statement.written,
-            location=self.source.location(self.statement.span.start),
-            conditions=tuple(conditions),
-            constraints=severest_first(target.table.constraints),
-            proof=target.table.options.get("gate.proof") == "columns",
-        )
+        where = " AND ".join(condition.expression for condition in conditions) or None
+        insert = self.insert.compiled(target.table, relations[0], self._selected(scope), where, tuple(joins))
+        proof = target.table.options.get("gate.proof") == "columns"
+        return replace(insert, conditions=tuple(conditions), proof=proof)
 
     # FROM and JOIN
 
@@ -253,10 +229,7 @@ class SelectCompiler:
             build = self.insert.read(join.build, "JOIN")
             relation = self.insert.relation(join.build, build, relations)
             later = [further.build.name.text for further in self.statement.joins[position + 1 :]]
-            compiler = JoinCompiler(
-                self.source, join, relations, relation, probe.spec, build.spec, later, self.insert.functions
-            )
-            joins.append(compiler.compile())
+            joins.append(JoinCompiler(self.insert, join, relations, relation, probe.spec, build.spec, later).compile())
             relations = [*relations, relation]
         return relations, joins
 

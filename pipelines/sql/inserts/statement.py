@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column, Table
+from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import Projection
-from tidegate.pipelines.sql.scope import Relation, check_table_name, type_of
+from tidegate.pipelines.sql.model import Insert, Join, Projection
+from tidegate.pipelines.sql.scope import InsertScope, Relation, check_table_name, type_of
 from tidegate.pipelines.sql.values import Value, fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
@@ -48,11 +48,14 @@ class InsertStatement:
     source: Source
     statement: InsertInto
     declared: Mapping[str, Declared]
-    functions: UserFunctions | None = None
+    functions: UserFunctions
 
     def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        """What is wrong, and where."""
         return self.source.error(span, what, hint)
+
+    def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
+        """Where its expressions look for columns and functions."""
+        return InsertScope(self.source, relations, self.functions, later)
 
     # Tables
 
@@ -64,7 +67,6 @@ class InsertStatement:
         return found
 
     def target(self) -> Declared:
-        """The table behind INSERT INTO."""
         target = self._find(self.statement.target)
         if not target.spec.sink:
             what = f"{target.table.name} cannot be a target: {target.spec.name} can only be read"
@@ -96,7 +98,24 @@ class InsertStatement:
             raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
         return Relation(name.text, found.table)
 
-    def projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+    def compiled(
+        self, target: Table, probe: Relation, outputs: Sequence[Output], where: str | None, joins: tuple[Join, ...] = ()
+    ) -> Insert:
+        """The INSERT of `outputs` into `target`."""
+        return Insert(
+            id=target.options.get("insert.id", target.name),
+            target=target.name,
+            probe=probe.table.name,
+            probe_alias=probe.alias,
+            joins=joins,
+            where=where,
+            projections=self._projections(target, outputs),
+            sql=self.statement.written,
+            location=self.source.location(self.statement.span.start),
+            constraints=severest_first(target.constraints),
+        )
+
+    def _projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
         """What the target's columns get. Too few, too many, another type: SqlError."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):

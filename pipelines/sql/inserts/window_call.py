@@ -12,10 +12,10 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.windows.windowed import WindowTable
-from tidegate.pipelines.sql.scope import InsertScope, Relation
+from tidegate.pipelines.sql.inserts.statement import InsertStatement
+from tidegate.pipelines.sql.scope import Relation
 from tidegate.pipelines.sql.values import length
-from tidegate.pipelines.syntax.errors import SqlError, one_of, suggest
-from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.errors import one_of, suggest
 from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall
 from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
@@ -48,8 +48,9 @@ class WindowTime:
 class WindowCallCompiler:
     """Compiles the table function of one FROM."""
 
-    def __init__(self, source: Source, call: WindowFunctionCall, relation: Relation) -> None:
-        self.source, self.call, self.relation = source, call, relation
+    def __init__(self, insert: InsertStatement, call: WindowFunctionCall, relation: Relation) -> None:
+        self.insert, self.call, self.relation = insert, call, relation
+        self._error = insert.source.error
         self.function = call.function.text.upper()
         self.arguments = self._named()
 
@@ -73,7 +74,7 @@ class WindowCallCompiler:
         given, table = self.arguments["TIMECOL"], self.relation.table
         if given.descriptor is None:
             raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
-        value = InsertScope(self.source, [Relation(table.name, table)]).resolve(given.descriptor)
+        value = self.insert.scope([Relation(table.name, table)]).resolve(given.descriptor)
         names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
         # A table may be called as a column of it is: what follows decides which is meant.
         if names[0] == table.name and not columns.isdisjoint(names[1:2]):
@@ -151,6 +152,3 @@ class WindowCallCompiler:
         if attributes:
             return f"its time attributes: {one_of(attributes)}"
         return f"declare WATERMARK FOR, or proctime AS PROCTIME(), in {table.name}"
-
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)

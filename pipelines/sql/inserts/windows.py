@@ -6,21 +6,19 @@ that, which the function emits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.process.extension import EventTimeExtension
 from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.windows.aggregation import WindowAggregation
 from tidegate.pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
 from tidegate.pipelines.sql.coercion import castable
-from tidegate.pipelines.sql.functions.function import Call, Function
+from tidegate.pipelines.sql.functions.function import Call
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
-from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
@@ -39,54 +37,36 @@ GROUP_BY_WINDOWS = "GROUP BY window_start, window_end"
 _MOMENT = FlinkType(Kind.TIMESTAMP, 3, nullable=False)
 
 
-@dataclass
-class RowScope:
+@dataclass(frozen=True)
+class RowScope(InsertScope):
     """The columns of the table, and those of its windows: `bounds` of them may stand alone in GROUP BY, and nowhere
     else before rows are grouped. `seen`: those that were named."""
 
-    table: InsertScope
-    bounds: dict[str, Value]
+    bounds: Mapping[str, Value] = field(default_factory=dict)
     seen: list[Name] = field(default_factory=list)
-
-    @property
-    def functions(self) -> UserFunctions | None:
-        return self.table.functions
-
-    def function(self, name: str, span: Span) -> Function | None:
-        return self.table.function(name, span)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column. Raises SqlError: unknown."""
-        alias = self.table.relations[0].alias
-        own = path[1:] if len(path) == 2 and path[0].text == alias else path
+        own = path[1:] if len(path) == 2 and path[0].text == self.relations[0].alias else path
         if len(own) == 1 and own[0].text in self.bounds:
             self.seen.append(own[0])
             return self.bounds[own[0].text]
-        return self.table.resolve(path)
+        return super().resolve(path)
 
 
-@dataclass
-class GroupedScope:
+@dataclass(frozen=True)
+class GroupedScope(RowScope):
     """What SELECT and HAVING may name beside groups and aggregates, whose values are known already: nothing."""
-
-    rows: RowScope
-
-    @property
-    def functions(self) -> UserFunctions | None:
-        return self.rows.functions
-
-    def function(self, name: str, span: Span) -> Function | None:
-        return self.rows.function(name, span)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """Raises SqlError: unknown, or neither grouped nor aggregated."""
-        value = self.rows.resolve(path)
+        value = super().resolve(path)
         written = ".".join(name.text for name in path)
         span = path[0].span.to(path[-1].span)
         hint = f"add it to GROUP BY, or write MIN({written})"
-        if path[-1].text in WINDOW_COLUMNS and value in self.rows.bounds.values():
+        if path[-1].text in WINDOW_COLUMNS and value in self.bounds.values():
             hint = f"add it to GROUP BY: {GROUP_BY_WINDOWS}, {written}"
-        raise self.rows.table.source.error(span, f"`{written}` is neither grouped nor aggregated", hint)
+        raise self.source.error(span, f"`{written}` is neither grouped nor aggregated", hint)
 
 
 class WindowedCompiler:
@@ -94,6 +74,7 @@ class WindowedCompiler:
 
     def __init__(self, insert: InsertStatement) -> None:
         self.insert, self.source, self.statement = insert, insert.source, insert.statement
+        self._error = insert.source.error
 
     def compile(self) -> Insert:
         """The INSERT. Raises SqlError."""
@@ -110,65 +91,52 @@ class WindowedCompiler:
             if column.name in WINDOW_COLUMNS:
                 what = f"{probe.table.name} has a column {column.name} of its own"
                 raise self._error(statement.probe.table.span, what, "give it another name in its CREATE TABLE")
-        window = WindowCallCompiler(self.source, call, relation)
+        window = WindowCallCompiler(self.insert, call, relation)
         windows, time = window.table(), window.time()
-        rows = RowScope(InsertScope(self.source, [relation], functions=self.insert.functions), _bounds(windows, time))
-        where = self._where(rows)
-        groups = self._groups(rows)
-        parts = Parts({WINDOW_END, *(group.name.casefold() for group in groups.named.values())})
-        parts.need("sum", "count(1)", FlinkType(Kind.BIGINT), "rows")
-        outputs = self._selected(rows, groups, parts)
-        having = self._having(rows, groups, parts)
+        self.rows = RowScope(self.source, [relation], self.insert.functions, bounds=_bounds(windows, time))
+        self.over_rows = Translator(self.source, self.rows)
+        self.over_groups = Translator(self.source, GroupedScope(**vars(self.rows)))
+        where = self._where()
+        self.groups = self._grouped_by()
+        self.parts = Parts({WINDOW_END, *(group.name.casefold() for group in self.groups.named.values())})
+        self.parts.need("sum", "count(1)", FlinkType(Kind.BIGINT), "rows")
+        outputs = self._selected()
+        having = None
+        if statement.having is not None:
+            having = self.over_groups.truth(self._known(statement.having), statement.having.span).sql
         query = WindowedQuery(
             alias=relation.alias,
             table=windows,
             time_column=time.column,
             event_time=time.event_time,
             where=where,
-            groups=tuple(groups.named.values()),
+            groups=tuple(self.groups.named.values()),
             # In an order of their own: what is selected may be written in another one.
-            parts=tuple(sorted(parts.found.values(), key=lambda part: part.name)),
+            parts=tuple(sorted(self.parts.found.values(), key=lambda part: part.name)),
             having=having,
         )
-        projections = self.insert.projections(target.table, outputs)
-        return Insert(
-            id=target.table.options.get("insert.id", target.table.name),
-            target=target.table.name,
-            probe=probe.table.name,
-            probe_alias=relation.alias,
-            joins=(),
-            where=where,
-            projections=projections,
-            sql=statement.written,
-            location=self.source.location(statement.span.start),
-            constraints=severest_first(target.table.constraints),
-            process=_process(query, probe.table.name, target.table.name),
-        )
-
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
+        insert = self.insert.compiled(target.table, relation, outputs, where)
+        return replace(insert, process=_process(query, probe.table.name, target.table.name))
 
     # --- over rows -----------------------------------------------------------------------------------------------
 
-    def _where(self, rows: RowScope) -> str | None:
+    def _where(self) -> str | None:
         if self.statement.where is None:
             return None
-        translator = Translator(self.source, rows)
-        terms = [value for _, value in translator.conjuncts(self.statement.where)]
-        self._no_bounds(rows, "WHERE", "write it behind HAVING")
+        terms = [value for _, value in self.over_rows.conjuncts(self.statement.where)]
+        self._no_bounds("WHERE", "write it behind HAVING")
         return " AND ".join(term.sql for term in terms)
 
-    def _no_bounds(self, rows: RowScope, clause: str, hint: str) -> None:
-        for name in rows.seen:
+    def _no_bounds(self, clause: str, hint: str) -> None:
+        for name in self.rows.seen:
             raise self._error(name.span, f"`{name.text}` cannot stand in {clause}", hint)
 
-    def _groups(self, rows: RowScope) -> Groups:
+    def _grouped_by(self) -> Groups:
         """What GROUP BY names. Raises SqlError where it lacks the window's bounds."""
-        statement = self.statement
-        found, translator = Groups(), Translator(self.source, rows)
+        statement, rows, found = self.statement, self.rows, Groups()
         for scalar in statement.group_by:
             rows.seen.clear()
-            value = translator.value(scalar)
+            value = self.over_rows.value(scalar)
             bound = next((name for name, known in rows.bounds.items() if known == value), None)
             if bound is not None:
                 found.bounds[bound] = value
@@ -198,38 +166,25 @@ class WindowedCompiler:
 
     # --- over groups ---------------------------------------------------------------------------------------------
 
-    def _selected(self, rows: RowScope, groups: Groups, parts: Parts) -> list[Output]:
+    def _selected(self) -> list[Output]:
         found = []
         for item in self.statement.items:
             if item.expression is None:
                 what = "`*` names columns that are neither grouped nor aggregated"
                 raise self._error(item.span, what, "name what is grouped, and aggregates: item, COUNT(*)")
-            value = self._grouped(item.expression, rows, groups, parts)
+            value = self.over_groups.of(self._known(item.expression), item.expression.span)
             written = item.alias.text if item.alias else item.expression.written
             found.append(Output(value, item.expression.span, written))
         return found
 
-    def _having(self, rows: RowScope, groups: Groups, parts: Parts) -> str | None:
-        having = self.statement.having
-        if having is None:
-            return None
-        tree = self._known(having, rows, groups, parts)
-        return Translator(self.source, GroupedScope(rows)).truth(tree, having.span).sql
-
-    def _grouped(self, scalar: Scalar, rows: RowScope, groups: Groups, parts: Parts) -> Value:
-        """The value of an expression over groups. Raises SqlError."""
-        tree = self._known(scalar, rows, groups, parts)
-        return Translator(self.source, GroupedScope(rows)).of(tree, scalar.span)
-
-    def _known(self, scalar: Scalar, rows: RowScope, groups: Groups, parts: Parts) -> exp.Expr:
+    def _known(self, scalar: Scalar) -> exp.Expr:
         """The tree of an expression, with the values of its groups and aggregates in their places."""
-        translator = Translator(self.source, rows)
 
         def known(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Anonymous) and node.name.upper() in AGGREGATES:
-                value = self._aggregate(node, scalar, translator, parts)
+                value = self._aggregate(node, place(node) or scalar.span)
             else:
-                value = self._group(node, scalar, translator, groups)
+                value = self._group(node, scalar.span)
             if value is None:
                 return node
             found = spanned(Known(), place(node) or scalar.span)
@@ -238,29 +193,27 @@ class WindowedCompiler:
 
         return scalar.tree.transform(known)
 
-    def _aggregate(self, node: exp.Anonymous, scalar: Scalar, translator: Translator, parts: Parts) -> Value:
-        span, star = place(node) or scalar.span, any(isinstance(item, exp.Star) for item in node.expressions)
+    def _aggregate(self, node: exp.Anonymous, span: Span) -> Value:
+        star = any(isinstance(item, exp.Star) for item in node.expressions)
         trees = [] if star else node.expressions
         for tree in trees:
             for inner in tree.find_all(exp.Anonymous):
                 if inner.name.upper() in AGGREGATES:
                     raise self._error(place(inner) or span, "an aggregate of an aggregate", "write it into two INSERTs")
-        rows = translator.scope
-        assert isinstance(rows, RowScope)
-        rows.seen.clear()
-        arguments = tuple(translator.of(tree, span) for tree in trees)
-        self._no_bounds(rows, "an aggregate", "it is the same for all rows of a window")
+        self.rows.seen.clear()
+        arguments = tuple(self.over_rows.of(tree, span) for tree in trees)
+        self._no_bounds("an aggregate", "it is the same for all rows of a window")
         spans = tuple(place(tree) or span for tree in trees)
         call = Call(node.name.upper(), arguments, spans, span, self.source)
-        return aggregate(call, bool(node.meta.get("distinct")), star, parts)
+        return aggregate(call, bool(node.meta.get("distinct")), star, self.parts)
 
-    def _group(self, node: exp.Expr, scalar: Scalar, translator: Translator, groups: Groups) -> Value | None:
+    def _group(self, node: exp.Expr, around: Span) -> Value | None:
         """The value of a node that GROUP BY names; None for any other, which may have parts that it names."""
         try:
-            value = translator.of(node, scalar.span)
+            value = self.over_rows.of(node, around)
         except SqlError:  # reported when the whole is translated, if it is wrong there, too
             return None
-        return None if value.literal else groups.value(value)
+        return None if value.literal else self.groups.value(value)
 
 
 @dataclass

@@ -12,10 +12,11 @@ from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation,
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.scope import TableScope, check_constraint_name, unused
+from tidegate.pipelines.sql.scope import TableScope, check_plain_name, unused
+from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.grammar.create import LAKE_LAYS_OUT
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateTable, Expect, Name
@@ -34,13 +35,13 @@ class _WrittenColumns(TableScope):
 
     def function(self, name: str, span: Span) -> Function | None:
         """Raises SqlError for every user function: a constraint's result must be recomputable."""
-        if self.functions is not None and self.functions.find(name, span) is not None:
+        if self.functions.find(name, span) is not None:
             hint = f"declare a computed column in the source table, select it, and look at that: AS {name}(…)"
             raise self.source.error(span, f"function {name} cannot stand in a constraint: {RECOMPUTE}", hint)
         return None
 
 
-class ConstraintCompiler:
+class ConstraintCompiler(TablePart):
     """Compiles the constraints of a table that has `columns`."""
 
     def __init__(
@@ -48,18 +49,16 @@ class ConstraintCompiler:
         source: Source,
         statement: CreateTable,
         columns: Sequence[Column],
-        functions: UserFunctions | None = None,
+        functions: UserFunctions,
     ) -> None:
-        self.source = source
-        self.statement = statement
-        name = statement.name.text
+        super().__init__(source, statement)
         written = [column for column in columns if column.physical]
         hidden = [
             (column.name, f"`{column.name}` is computed, and an INSERT does not write it", "write its expression out")
             for column in columns
             if not column.physical
         ]
-        self.scope = _WrittenColumns(source, name, written, hidden, functions)
+        self.scope = _WrittenColumns(source, self.name, written, functions, hidden)
 
     def compile(self, spec: ConnectorSpec) -> tuple[Constraint, ...]:
         """The constraints as written. Raises SqlError: a table that cannot be a target, a name given twice, unknown
@@ -67,15 +66,15 @@ class ConstraintCompiler:
         found: dict[str, Constraint] = {}
         for expect in self.statement.constraints:
             if not spec.sink:
-                raise self.source.error(expect.span, *refused(expect, f"{spec.name} can only be read"))
-            check_constraint_name(self.source, expect.name)
+                raise self._error(expect.span, *refused(expect, f"{spec.name} can only be read"))
+            check_plain_name(self.source, expect.name, "constraint")
             other = found.get(expect.name.text.casefold())
             if other is not None:
-                what = f"{self.statement.name.text} has two constraints `{expect.name.text}`"
-                raise self.source.error(expect.name.span, what, f"the other is in line {other.location.line}")
+                what = f"{self.name} has two constraints `{expect.name.text}`"
+                raise self._error(expect.name.span, what, f"the other is in line {other.location.line}")
             if len(found) == MOST:
-                what = f"{self.statement.name.text} has more than {MOST} constraints"
-                raise self.source.error(expect.span, what, "put several conditions into one, with AND")
+                what = f"{self.name} has more than {MOST} constraints"
+                raise self._error(expect.span, what, "put several conditions into one, with AND")
             found[expect.name.text.casefold()] = self._constraint(expect)
         return tuple(found.values())
 
@@ -122,17 +121,12 @@ PARTITION_KINDS = frozenset({*STRINGS, *INTEGERS, Kind.DECIMAL, Kind.BOOLEAN, Ki
 """What a partition column can be: types with one spelling of a value that needs no option to be read."""
 
 
-class KeyCompiler:
+class KeyCompiler(TablePart):
     """Finds the columns of the key and of the partitions among the table's `columns`."""
 
     def __init__(self, source: Source, statement: CreateTable, columns: Sequence[Column]) -> None:
-        self.source = source
-        self.statement = statement
+        super().__init__(source, statement)
         self.columns = columns
-        self.name = statement.name.text
-
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
 
     def primary_key(self, spec: ConnectorSpec) -> tuple[str, ...]:
         """The key's columns in order; none without a key. Raises SqlError."""

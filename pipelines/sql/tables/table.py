@@ -12,13 +12,14 @@ from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, Wate
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import FORBIDDEN, TableScope, check_column_name, check_table_name
+from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
 from tidegate.pipelines.sql.tables.source_columns import declarable, is_call
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
 from tidegate.pipelines.sql.tables.with_options import Known, OptionCompiler, PartsCompiler, SuiteCompiler, place_of
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import ColumnDefinition, CreateTable, Scalar, place
 from tidegate.pipelines.syntax.types import INSTANT, FlinkType, Kind, quoted
@@ -27,7 +28,7 @@ PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
 """Flink's name, and FLIP-66's."""
 
 
-class TableCompiler:
+class TableCompiler(TablePart):
     """Compiles one CREATE TABLE."""
 
     def __init__(
@@ -35,15 +36,13 @@ class TableCompiler:
         source: Source,
         statement: CreateTable,
         connectors: Mapping[str, ConnectorSpec],
-        functions: UserFunctions | None = None,
+        functions: UserFunctions,
         known: Known | None = None,
     ) -> None:
-        self.source = source
-        self.statement = statement
+        super().__init__(source, statement)
         self.connectors = connectors
         self.functions = functions
         self.known = known or {}
-        self.name = statement.name.text
 
     def compile(self) -> tuple[Table, ConnectorSpec]:
         """The table and its connector. Raises SqlError."""
@@ -74,9 +73,6 @@ class TableCompiler:
             raise self._error(place_of(self.statement, problem), f"{spec.name}: {problem}")
         return table, spec
 
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
-
     # Columns
 
     def _column_names(self) -> None:
@@ -106,7 +102,7 @@ class TableCompiler:
             )
             for column in computed
         ]
-        scope = TableScope(self.source, self.name, list(plain.values()), hidden, self.functions)
+        scope = TableScope(self.source, self.name, list(plain.values()), self.functions, hidden)
         found = {**plain, **{column.name.text: self._computed(column, scope, spec) for column in computed}}
         return [found[column.name.text] for column in self.statement.columns]
 

@@ -16,8 +16,7 @@ from tidegate.pipelines.sql.scope import TableScope
 from tidegate.pipelines.sql.tables.source_columns import AFTER_IT, delay_of, not_the_sources_own, own_call
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type, read_watermark
-from tidegate.pipelines.syntax.errors import SqlError
-from tidegate.pipelines.syntax.grammar.create import NO_STRATEGY, ascending
+from tidegate.pipelines.syntax.grammar.create import NO_STRATEGY, ascending, shown_path
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Watermark
 from tidegate.pipelines.syntax.types import TIMESTAMPS, Kind, quoted
@@ -28,12 +27,10 @@ IN_PYTHON = "in Python WatermarkStrategy.for_expression takes any Spark SQL"
 class WatermarkCompiler:
     """Compiles the watermark of the table called `name`, which has `columns`."""
 
-    def __init__(
-        self, source: Source, name: str, columns: Sequence[Column], functions: UserFunctions | None = None
-    ) -> None:
-        self.source = source
-        self.name = name
-        self.scope = TableScope(source, name, columns, functions=functions)
+    def __init__(self, source: Source, name: str, columns: Sequence[Column], functions: UserFunctions) -> None:
+        self.source, self.name = source, name
+        self._error = source.error
+        self.scope = TableScope(source, name, columns, functions)
         self.columns = {column.name: column for column in columns}
 
     def compile(self, watermark: Watermark, connector: ConnectorSpec | None = None) -> WatermarkSpec:
@@ -56,12 +53,9 @@ class WatermarkCompiler:
             raise self._error(
                 watermark.expression.span,
                 f"type clash: a watermark is TIMESTAMP, TIMESTAMP_LTZ or BIGINT (ms), not {value.type}",
-                f"for example {_path(watermark)} - INTERVAL '5' SECOND",
+                f"for example {shown_path(watermark.path)} - INTERVAL '5' SECOND",
             )
         return self._spec(watermark, value.sql, str(value.type.null()))
-
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
 
     def _rowtime(self, watermark: Watermark, place: Span) -> Column:
         """The column that the rowtime is, or is a field of."""
@@ -86,7 +80,7 @@ class WatermarkCompiler:
         delay = delay_of(self.source, watermark.expression, call)
         if connector is not None and not connector.system_watermark:
             what = f"{connector.name} has no watermark of its own for {call.name.upper()}()"
-            hint = f"write it as an expression: {_path(watermark)} - INTERVAL '5' SECOND"
+            hint = f"write it as an expression: {shown_path(watermark.path)} - INTERVAL '5' SECOND"
             raise self._error(watermark.expression.span, what, hint)
         if not column.source_time:
             what = f"{call.name.upper()}() is the watermark of SYSTEM_ROWTIME(), which `{column.name}` is not"
@@ -95,12 +89,12 @@ class WatermarkCompiler:
         return replace(own, source=True, delay=delay)
 
     def _no_keyword(self, watermark: Watermark) -> None:
-        tree, declared = watermark.expression.tree, self.scope.functions
+        tree, declared = watermark.expression.tree, self.scope.functions.declared
         if not isinstance(tree, exp.Column | exp.Anonymous) or tree.name.upper() != "ASCENDING":
             return
-        own = declared is not None and any(name.upper() == "ASCENDING" for name in declared.declared)
+        own = any(name.upper() == "ASCENDING" for name in declared)
         if not (own if isinstance(tree, exp.Anonymous) else tree.name in self.columns):
-            raise self._error(watermark.expression.span, NO_STRATEGY, ascending(_path(watermark)))
+            raise self._error(watermark.expression.span, NO_STRATEGY, ascending(shown_path(watermark.path)))
 
     def _spec(self, watermark: Watermark, expression: str, of: str) -> WatermarkSpec:
         return WatermarkSpec(
@@ -110,10 +104,6 @@ class WatermarkCompiler:
             location=self.source.location(watermark.span.start),
             sql=watermark.expression.written,
         )
-
-
-def _path(watermark: Watermark) -> str:
-    return ".".join(f"`{name.text}`" if name.quoted else name.text for name in watermark.path)
 
 
 PREFIX = "schema.watermark."

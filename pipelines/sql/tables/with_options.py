@@ -31,24 +31,20 @@ from tidegate.pipelines.sql.options import (
     wrong_value,
 )
 from tidegate.pipelines.sql.scope import check_table_name
+from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.settings import SETTINGS
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import CreateTable, Name, Option, Text
+from tidegate.pipelines.syntax.statements import CreateTable, Name, Option
 
 
-class OptionCompiler:
+class OptionCompiler(TablePart):
     """Finds the connector of a table and checks its options."""
 
     def __init__(self, source: Source, statement: CreateTable) -> None:
-        self.source = source
-        self.statement = statement
-        self.name = statement.name.text
+        super().__init__(source, statement)
         self.columns = [column.name.text for column in statement.columns if column.computed is None]
-
-    def _error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
 
     def connector(self, connectors: Mapping[str, ConnectorSpec]) -> ConnectorSpec:
         """What 'connector' names. Raises SqlError."""
@@ -147,12 +143,11 @@ NAMES_COLUMNS = ("column_list", "column_set")
 ON_VIOLATION = ("fail", "warn")
 
 
-class SuiteCompiler:
+class SuiteCompiler(TablePart):
     """Reads the suite that a table names; paths are relative to the script."""
 
     def __init__(self, source: Source, statement: CreateTable, columns: Sequence[Column]) -> None:
-        self.source = source
-        self.statement = statement
+        super().__init__(source, statement)
         self.columns = [column.name for column in columns if column.physical]
 
     def compile(self) -> Suite | None:
@@ -161,13 +156,13 @@ class SuiteCompiler:
         if value is None:
             return None
         if needs_variables(value.text):
-            raise self._error(value, f"'{OPTION}' cannot come from the environment: it is read when compiling")
+            raise self._error(value.span, f"'{OPTION}' cannot come from the environment: it is read when compiling")
         path = Path(self.source.path or ".").parent / value.text
         problem = hint = None
         text = ""
         try:
             if restricted():
-                check(path.resolve(), f"'{OPTION}'", self.statement.name.text)
+                check(path.resolve(), f"'{OPTION}'", self.name)
             text = path.read_text(encoding="utf-8")
             found = json.loads(text)
         except OSError as error:
@@ -180,11 +175,8 @@ class SuiteCompiler:
             for problem, hint in self._problems(found):  # noqa: B007  the first one is reported
                 break
         if problem is not None:
-            raise self._error(value, problem, hint)
+            raise self._error(value.span, problem, hint)
         return Suite(value.text, text, hashlib.sha256(text.encode()).hexdigest()[:16])
-
-    def _error(self, value: Text, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(value.span, what, hint)
 
     def _problems(self, suite: Any) -> Iterator[tuple[str, str | None]]:
         """What is wrong with a suite, with a hint each."""
@@ -216,7 +208,7 @@ class SuiteCompiler:
         for name in named:
             if name not in self.columns:
                 yield (
-                    f"{where}: unknown column `{name}` of {self.statement.name.text}",
+                    f"{where}: unknown column `{name}` of {self.name}",
                     suggest(str(name), self.columns, "its columns"),
                 )
 
@@ -235,12 +227,12 @@ Known = Mapping[str, tuple[Table, ConnectorSpec]]
 """The tables that are declared so far."""
 
 
-class PartsCompiler:
+class PartsCompiler(TablePart):
     """Finds the parts of one table. `known` are the tables that are declared before it."""
 
     def __init__(self, source: Source, statement: CreateTable, spec: ConnectorSpec, known: Known) -> None:
-        self.source, self.statement, self.spec, self.known = source, statement, spec, known
-        self.name = statement.name.text
+        super().__init__(source, statement)
+        self.spec, self.known = spec, known
         values = {option.key.text: option.value.text for option in statement.options}
         needed = all(option.name in values for option in spec.options if option.required)
         self.names: Sequence[str] = spec.parts(values) if needed else ()
@@ -251,7 +243,7 @@ class PartsCompiler:
             return self.spec, ()
         found = [self._part(name, place) for place, name in enumerate(self.names)]
         if len(found) < 2:
-            raise self._error(0, f"{self.name} has one part only", "name the tables in order: 'history, live'")
+            raise self._at(0, f"{self.name} has one part only", "name the tables in order: 'history, live'")
         spec = replace(
             self.spec,
             append_only=all(spec.only_grows(table.options) for table, spec in found),
@@ -269,37 +261,38 @@ class PartsCompiler:
             for name, of in wanted.items():
                 if name not in there:
                     what = f"{part.name} (line {line}) delivers no column `{name}`, which {self.name} has"
-                    raise self._error(place, what, suggest(name, there, "its columns"))
+                    raise self._at(place, what, suggest(name, there, "its columns"))
                 if there[name] != of:
                     what = f"type clash: `{name}` is {there[name]} in {part.name} (line {line}), {of} in {self.name}"
-                    raise self._error(place, what, "declare the column alike in all of them")
+                    raise self._at(place, what, "declare the column alike in all of them")
             more = [name for name in there if name not in wanted]
             if more:
                 names = ", ".join(f"`{name}`" for name in more)
                 what = f"{self.name} lacks {names}, which {part.name} (line {line}) delivers"
-                raise self._error(place, what, "the tables have the same columns, apart from computed ones")
+                raise self._at(place, what, "the tables have the same columns, apart from computed ones")
 
     def _part(self, name: str, place: int) -> tuple[Table, ConnectorSpec]:
         if needs_variables(name):
-            raise self._error(place, "the parts cannot come from the environment", "write the tables' names")
+            raise self._at(place, "the parts cannot come from the environment", "write the tables' names")
         if name == self.name:
-            raise self._error(place, f"{name} cannot be a part of itself", "name two other tables")
+            raise self._at(place, f"{name} cannot be a part of itself", "name two other tables")
         if name not in self.known:
             hint = suggest(name, self.known, "the tables declared above")
-            raise self._error(place, f"unknown table `{name}` in {self.name}", hint)
+            raise self._at(place, f"unknown table `{name}` in {self.name}", hint)
         if name in self.names[:place]:
-            raise self._error(place, f"{name} is a part of {self.name} twice", "name every table once")
+            raise self._at(place, f"{name} is a part of {self.name} twice", "name every table once")
         table, spec = self.known[name]
         if table.parts:
-            raise self._error(place, f"{name} is a hybrid table itself", "name its parts instead")
+            raise self._at(place, f"{name} is a hybrid table itself", "name its parts instead")
         if not spec.source:
-            raise self._error(place, f"{spec.name} can only be written, so {name} cannot be a part", "name a source")
+            raise self._at(place, f"{spec.name} can only be written, so {name} cannot be a part", "name a source")
         if never_signalling(spec, table.options):
             what = f"{name} has a bounded phase and never says when it is over, so {self.name} would never switch"
-            raise self._error(place, what, "choose options with which it says so")
+            raise self._at(place, what, "choose options with which it says so")
         return table, spec
 
-    def _error(self, place: int, what: str, hint: str | None) -> SqlError:
+    def _at(self, place: int, what: str, hint: str | None) -> SqlError:
+        """An error at the name of a part."""
         option = next(option for option in self.statement.options if self.names[place] in option.value.text)
         return self.source.error(self._span(option, place), what, hint)
 

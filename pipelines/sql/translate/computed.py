@@ -31,7 +31,6 @@ from tidegate.pipelines.sql.functions.refused import (
 )
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
 from tidegate.pipelines.sql.values import Value, integer_value, null_value
-from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import CastTo, place
 from tidegate.pipelines.syntax.types import (
@@ -85,7 +84,6 @@ def distinct(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """AND, OR."""
     word = "AND" if isinstance(tree, exp.And) else "OR"
     terms: list[Value] = []
     waiting = [tree]
@@ -100,7 +98,6 @@ def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def negated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """NOT."""
     operand = walker.truth(tree.this, span)
     return Value(f"(NOT {operand.sql})", BOOLEAN, aliases=operand.aliases)
 
@@ -127,7 +124,6 @@ def between(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """IN (…)."""
     operand = walker.of(tree.this, span)
     items = [walker.of(item, span) for item in tree.expressions]
     for item, item_tree in zip(items, tree.expressions, strict=True):
@@ -193,7 +189,6 @@ def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """The sign."""
     operand = walker.of(tree.this, span)
     if operand.type.kind not in NUMERIC | {Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL}:
         walker.refuse(span, f"type clash: - takes a number, not {operand.type}")
@@ -242,7 +237,6 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """CAST and TRY_CAST."""
     assert isinstance(tree, CastTo)
     operand, target = walker.of(tree.this, span), tree.target
     if not castable(operand.type, target):
@@ -256,7 +250,6 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """ARRAY[…]."""
     items = [walker.of(item, span) for item in tree.expressions]
     wide = common(item.type for item in items)
     if not items or wide is None or wide.kind is Kind.NULL:
@@ -302,8 +295,7 @@ def _no_function(walker: Walker, written: str, span: Span) -> NoReturn:
     if name in ABSENT:
         what = f"{name} is a function of Flink that Tidegate does not have"
         walker.refuse(span, what, _ways(walker, "docs/sql.md lists the functions"))
-    own = walker.scope.functions.close_to(name) if walker.scope.functions is not None else None
-    close = own or did_you_mean(name, (known for known in FUNCTIONS if " " not in known))
+    close = walker.scope.functions.close_to(name)
     hint = "docs/sql.md lists the functions; CREATE FUNCTION … LANGUAGE PYTHON declares your own"
     walker.refuse(span, f"unknown function {written}", close or _ways(walker, hint))
 

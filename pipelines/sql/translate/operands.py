@@ -67,7 +67,6 @@ class Walker:
         return value
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
-        """Raise SqlError."""
         raise self.source.error(span, what, hint)
 
 
@@ -76,7 +75,6 @@ Rules = Mapping[type[exp.Expr], Callable[[Walker, exp.Expr, Span], Value]]
 
 
 def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """A number or a string."""
     if tree.is_string:
         return string_value(tree.this)
     value = number_value(tree.this)
@@ -88,12 +86,10 @@ def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 
 def null(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """NULL."""
     return null_value()
 
 
 def boolean(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """TRUE or FALSE."""
     return Value("TRUE" if tree.this else "FALSE", BOOLEAN)
 
 
@@ -140,14 +136,19 @@ def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """`a.b.c`: a column of a table, or fields of a ROW."""
+    names = column_path(tree, span)
+    if names is not None:
+        return walker.scope.resolve(names)
+    return fields(walker.of(tree.this, span), [_name(tree.expression, span)], walker.source)
+
+
+def column_path(tree: exp.Expr, around: Span) -> list[Name] | None:
+    """`a.b.c` as names; None for any other expression."""
     names: list[Name] = []
     while isinstance(tree, exp.Dot):
-        names.append(_name(tree.expression, span))
+        names.append(_name(tree.expression, around))
         tree = tree.this
-    names.reverse()
-    if isinstance(tree, exp.Column):
-        return walker.scope.resolve([_name(tree.this, span), *names])
-    return fields(walker.of(tree, span), names, walker.source)
+    return [_name(tree.this, around), *reversed(names)] if isinstance(tree, exp.Column) else None
 
 
 def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:

@@ -36,7 +36,6 @@ class TokenReader(parser.Parser):
 
     @property
     def source(self) -> Source:
-        """The text that is being read."""
         if self._source is None or self._source.text != self.sql:
             self._source = Source(self.sql)
         return self._source
@@ -74,6 +73,11 @@ class TokenReader(parser.Parser):
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
         raise self.source.error(span, what, hint)
+
+    def refuse_next(self, *words: str, hint: str, what: str = "", behind: TokenType | None = None) -> None:
+        """Refuse these words, if they are next (and then `behind`): `what` they begin is not supported."""
+        if self.word(*words) and behind in (None, self._next.token_type):
+            self.refuse(self.here(), f"{what or ' '.join(words)} is not supported", hint)
 
     def word(self, *words: str, ahead: int = 0) -> bool:
         """Whether the next tokens are these words, whatever their case; nothing is read."""
@@ -119,7 +123,6 @@ class TokenReader(parser.Parser):
         return Name(token.text, span_of(token), token.token_type == TokenType.IDENTIFIER)
 
     def text(self, what: str, hint: str | None = None) -> Text:
-        """Read a string literal."""
         token = self._curr
         if not self._match(TokenType.STRING):
             self.expected(what, hint)
@@ -139,12 +142,24 @@ class TokenReader(parser.Parser):
     def listed(self, read: Callable[[], T]) -> list[T]:
         """`(` one or more, separated by commas `)`."""
         self.need_sign(TokenType.L_PAREN, "(")
-        items = [read()]
-        while self._match(TokenType.COMMA):
-            items.append(read())
+        items = self.several(read)
         if not self._match(TokenType.R_PAREN):
             self.expected("`,` or `)`")
         return items
+
+    def several(self, read: Callable[[], T]) -> list[T]:
+        """One or more, separated by commas."""
+        items = [read()]
+        while self._match(TokenType.COMMA):
+            items.append(read())
+        return items
+
+    def path(self, what: str) -> list[Name]:
+        """Read `a.b.c`; `what` its first part names is for the message."""
+        names = [self.name(what)]
+        while self._match(TokenType.DOT):
+            names.append(self.name("a field's name"))
+        return names
 
     def scalar(self, read: Callable[[], exp.Expr | None] | None = None, what: str = "an expression") -> Scalar:
         """Read an expression; with `read`, one of a narrower kind, which errors call `what`."""
@@ -345,19 +360,13 @@ class TypeGrammar(TokenReader):
         if self._curr.token_type == TokenType.L_PAREN:
             fields = self.listed(self._field)
         else:
-            fields = self._bracketed(self._fields, "ROW<a INT, b STRING>")
+            fields = self._bracketed(lambda: self.several(self._field), "ROW<a INT, b STRING>")
         seen: dict[str, Span] = {}
         for field, where in fields:
             if field.name.casefold() in seen:
                 self.refuse(where, f"the ROW has two fields called `{field.name}`")
             seen[field.name.casefold()] = where
         return tuple(field for field, _ in fields)
-
-    def _fields(self) -> list[tuple[Field, Span]]:
-        fields = [self._field()]
-        while self._match(TokenType.COMMA):
-            fields.append(self._field())
-        return fields
 
     def _field(self) -> tuple[Field, Span]:
         if self._curr.token_type not in NAMES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from sqlglot import Token, TokenType
@@ -38,17 +39,18 @@ class WatermarkGrammar(ExpressionGrammar):
         named = self._next.token_type in NAMES and self.word("FOR", ahead=2)
         return named or self.word("WATERMARK", "FOR")
 
-    def watermark(self, first: Token) -> Watermark:
+    def watermark(self) -> Watermark:
         """Read a definition. Raises SqlError."""
+        first = self._curr
         self.need("WATERMARK")
         if not self.word("FOR"):
             self.refuse(self.here(), "a watermark has no name", "write WATERMARK FOR column AS …: a table has one")
         self.take("FOR")
-        path = [self.name("a column's name")]
-        while self._match(TokenType.DOT):
-            path.append(self.name("a field's name"))
+        path = self.path("a column's name")
         self._rejected(path)
-        self.need("AS", hint=f"for example WATERMARK FOR {_shown(path)} AS {_shown(path)} - INTERVAL '5' SECOND")
+        self.need(
+            "AS", hint=f"for example WATERMARK FOR {shown_path(path)} AS {shown_path(path)} - INTERVAL '5' SECOND"
+        )
         self._rejected(path)
         self.short_intervals = True
         expression = self.scalar()
@@ -58,7 +60,7 @@ class WatermarkGrammar(ExpressionGrammar):
 
     def _rejected(self, path: list[Name]) -> None:
         """Refuse BOUNDED WITH DELAY and the like here, with the expression that means the same."""
-        first, column = self._curr, _shown(path)
+        first, column = self._curr, shown_path(path)
         for words in BOUNDED:
             if self.take(*words):
                 interval = self._interval_behind()
@@ -100,14 +102,13 @@ def ascending(column: str) -> str:
     return f"rows with ascending times: write AS {column} - INTERVAL '0.001' SECOND"
 
 
-def _shown(path: list[Name]) -> str:
+def shown_path(path: Sequence[Name]) -> str:
+    """`a.b.c`, as it was written."""
     return ".".join(f"`{name.text}`" if name.quoted else name.text for name in path)
 
 
-__all__ = ["NO_STRATEGY", "WatermarkGrammar", "ascending"]
-
-
 ACTIONS = ("FAIL", "QUARANTINE", "WARN")
+KEY_OF_A_TABLE = "the key that a table is joined by is its PRIMARY KEY"
 
 
 class ExpectGrammar(ExpressionGrammar):
@@ -125,10 +126,8 @@ class ExpectGrammar(ExpressionGrammar):
 
     def no_constraint(self) -> NoReturn:
         """Refuse what is neither a key nor an expectation."""
-        if self.word("CHECK"):
-            self.refuse(self.here(), "CHECK is not supported", "write EXPECT (condition) ON VIOLATION FAIL")
-        if self.word("UNIQUE"):
-            self.refuse(self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY")
+        self.refuse_next("CHECK", hint="write EXPECT (condition) ON VIOLATION FAIL")
+        self.refuse_next("UNIQUE", hint=KEY_OF_A_TABLE)
         self.expected("`PRIMARY KEY` or `EXPECT`", did_you_mean(self._curr.text, ("PRIMARY KEY", "EXPECT")))
 
     def _action(self) -> str:
@@ -167,10 +166,9 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
 
     def create(self, first: Token) -> CreateTable | CreateFunction:
         """Read what follows CREATE."""
-        if self.word("OR", "REPLACE"):
-            self.refuse(
-                self.here(), "CREATE OR REPLACE is not supported", "a script declares each table once: CREATE TABLE"
-            )
+        self.refuse_next(
+            "OR", "REPLACE", what="CREATE OR REPLACE", hint="a script declares each table once: CREATE TABLE"
+        )
         if self.take("TEMPORARY"):
             self.take("SYSTEM")
         if self.take("FUNCTION"):
@@ -184,8 +182,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY", "FUNCTION"]))
         if_not_exists = self.take("IF", "NOT", "EXISTS")
         name = self.table_name()
-        if self.word("LIKE") or self.word("AS"):
-            self._no_like()
+        self._no_like()
         elements: list[Element] = []
         for found in self.listed(self._element):
             elements.extend(found)
@@ -195,11 +192,9 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
         if self.take("PARTITIONED", "BY"):
             partitions = tuple(self.listed(lambda: self.name("a column's name")))
         partitioned = self.since(at) if partitions else None
-        if self.word("DISTRIBUTED"):
-            self.refuse(self.here(), "DISTRIBUTED is not supported", LAKE_LAYS_OUT)
+        self.refuse_next("DISTRIBUTED", hint=LAKE_LAYS_OUT)
         options = tuple(self.listed(self._option)) if self.take("WITH") else ()
-        if self.word("LIKE") or self.word("AS"):
-            self._no_like()
+        self._no_like()
         return CreateTable(
             name=name,
             columns=tuple(found for found in elements if isinstance(found, ColumnDefinition)),
@@ -216,24 +211,21 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
 
     def table_name(self) -> Name:
         """Read a table's name, which has one part."""
-        name = self.name("a table's name")
+        return self._name_of_one_part("table", "WITH (…)")
+
+    def _name_of_one_part(self, what: str, place: str) -> Name:
+        name = self.name(f"a {what}'s name")
         if self._curr.token_type == TokenType.DOT:
             self.refuse(
                 name.span.to(self.here()),
-                "table names have one part: there are no catalogs and databases",
-                "write the last part only; WITH (…) has the place of the table",
+                f"{what} names have one part: there are no catalogs and databases",
+                f"write the last part only; {place} has the place of the {what}",
             )
         return name
 
     def _function(self, first: Token) -> CreateFunction:
         if_not_exists = self.take("IF", "NOT", "EXISTS")
-        name = self.name("a function's name")
-        if self._curr.token_type == TokenType.DOT:
-            self.refuse(
-                name.span.to(self.here()),
-                "function names have one part: there are no catalogs and databases",
-                "write the last part only; AS has the place of the function",
-            )
+        name = self._name_of_one_part("function", "AS")
         self.need("AS", hint=FUNCTION_FORM)
         reference = self.text("the function in quotes", FUNCTION_FORM)
         end = self.since(first)
@@ -246,8 +238,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
                 self.refuse(self.here(), f"LANGUAGE {word} is not supported", "name a Python function: LANGUAGE PYTHON")
             self.expected("`PYTHON`", FUNCTION_FORM)
         self.take("PYTHON")
-        if self.word("USING"):
-            self.refuse(self.here(), "USING is not supported", "install the package that has the function")
+        self.refuse_next("USING", hint="install the package that has the function")
         return CreateFunction(name, reference, end, if_not_exists)
 
     def _no_watermark_on_a_view(self) -> None:
@@ -262,9 +253,8 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
                 self.refuse(span_of(token), what, "declare it there; there are no views")
 
     def _no_like(self) -> None:
-        word = self._curr.text.upper()
-        what = "CREATE TABLE … LIKE" if word == "LIKE" else "CREATE TABLE … AS SELECT"
-        self.refuse(self.here(), f"{what} is not supported", "declare the columns, and INSERT INTO the table")
+        for word, what in (("LIKE", "CREATE TABLE … LIKE"), ("AS", "CREATE TABLE … AS SELECT")):
+            self.refuse_next(word, what=what, hint="declare the columns, and INSERT INTO the table")
 
     def _option(self) -> Option:
         key = self.text("an option's name in quotes", "for example 'connector' = 'datagen'")
@@ -283,10 +273,9 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             names = self.listed(lambda: self.name("a column's name"))
             self._not_enforced(first)
             return [PrimaryKey(tuple(names), self.since(first))]
-        if self.word("UNIQUE"):
-            self.refuse(self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY")
+        self.refuse_next("UNIQUE", hint=KEY_OF_A_TABLE)
         if self.watermark_is_next():
-            return [self.watermark(first)]
+            return [self.watermark()]
         return self._column_definition(first)
 
     def _not_enforced(self, first: Token) -> None:
@@ -328,14 +317,10 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
                 keys.append(PrimaryKey((name,), self.since(at)))
             elif self.take("COMMENT"):
                 comment = self.text("a comment").text
-            elif self.word("UNIQUE"):
-                self.refuse(
-                    self.here(), "UNIQUE is not supported", "the key that a table is joined by is its PRIMARY KEY"
-                )
-            elif self.word("DEFAULT"):
-                self.refuse(self.here(), "DEFAULT is not supported", "use a computed column: name AS COALESCE(…)")
             else:
                 break
+        self.refuse_next("UNIQUE", hint=KEY_OF_A_TABLE)
+        self.refuse_next("DEFAULT", hint="use a computed column: name AS COALESCE(…)")
         if self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self.expected("`,` or `)`", did_you_mean(self._curr.text, ["COMMENT", "METADATA", "PRIMARY", "NOT NULL"]))
         column = ColumnDefinition(name, kind, type_span, null_written=null_written, metadata=metadata, comment=comment)

@@ -50,15 +50,15 @@ class CallGrammar(TypeGrammar):
         found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
         found.meta["name_end"] = first.end + 1
         found.meta["distinct"] = distinct
-        if self._curr.token_type == TokenType.OVER:
-            self.refuse(
-                self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
-            )
-        if self.word("FILTER") and self._next.token_type == TokenType.L_PAREN:
-            self.refuse(
-                self.here(), "FILTER (WHERE …) is not supported", "aggregate CASE WHEN condition THEN value END"
-            )
+        self._no_over()
+        hint = "aggregate CASE WHEN condition THEN value END"
+        self.refuse_next("FILTER", behind=TokenType.L_PAREN, what="FILTER (WHERE …)", hint=hint)
         return found
+
+    def _no_over(self) -> None:
+        if self._curr.token_type == TokenType.OVER:
+            what, hint = "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
+            self.refuse(self.here(), what, hint)
 
     def _arguments(self) -> tuple[bool, list[exp.Expr]]:
         """Whether DISTINCT is in front of them; `*` is `exp.Star`."""
@@ -70,9 +70,7 @@ class CallGrammar(TypeGrammar):
             self.need_sign(TokenType.R_PAREN, ")", None)
             return False, [spanned(exp.Star(), span_of(star))]
         distinct = self.take("DISTINCT")
-        items = [self._argument()]
-        while self._match(TokenType.COMMA):
-            items.append(self._argument())
+        items = self.several(self._argument)
         self.need_sign(TokenType.R_PAREN, ")", None)
         return distinct, items
 
@@ -106,9 +104,8 @@ class CallGrammar(TypeGrammar):
             arguments.append(self._argument())
             if self.take("FOR"):
                 arguments.append(self._argument())
-        else:
-            while self._match(TokenType.COMMA):
-                arguments.append(self._argument())
+        elif self._match(TokenType.COMMA):
+            arguments += self.several(self._argument)
         return exp.Anonymous(this="SUBSTRING", expressions=arguments)
 
     def _position(self, first: Token) -> exp.Expr:
@@ -146,8 +143,8 @@ class CallGrammar(TypeGrammar):
 
     def _with_unit(self, first: Token) -> exp.Expr:
         arguments: list[exp.Expr] = [self._unit(UNITS, "a unit")]
-        while self._match(TokenType.COMMA):
-            arguments.append(self._argument())
+        if self._match(TokenType.COMMA):
+            arguments += self.several(self._argument)
         return exp.Anonymous(this=first.text.upper(), expressions=arguments)
 
 

@@ -6,7 +6,7 @@ from sqlglot import Token, TokenType
 
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.grammar.base import NAMES
-from tidegate.pipelines.syntax.grammar.create import CreateGrammar
+from tidegate.pipelines.syntax.grammar.create import LAKE_LAYS_OUT, CreateGrammar
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
     Argument,
@@ -51,16 +51,13 @@ class WindowGrammar(CreateGrammar):
         place = None
         first = self._curr
         if self.take("GROUP", "BY"):
-            groups.append(self._group())
-            while self._match(TokenType.COMMA):
-                groups.append(self._group())
+            groups = self.several(self._group)
             place = self.since(first)
         return tuple(groups), place, self.scalar() if self.take("HAVING") else None
 
     def _group(self) -> Scalar:
         for words in GROUPINGS:
-            if self.word(words.split()[0]):
-                self.refuse(self.here(), f"{words} is not supported", "write one INSERT for each grouping")
+            self.refuse_next(words.split()[0], what=words, hint="write one INSERT for each grouping")
         return self.scalar()
 
     def _known(self, function: Name) -> None:
@@ -79,23 +76,16 @@ class WindowGrammar(CreateGrammar):
             self._advance(2)
         if self.take("TABLE"):
             table = self.table_name()
-            if self.word("PARTITION"):
-                self.refuse(self.here(), "PARTITION BY is not supported", "write the columns into GROUP BY")
+            self.refuse_next("PARTITION", what="PARTITION BY", hint="write the columns into GROUP BY")
             return Argument(self.since(first), name, table=table)
         if self.word("DESCRIPTOR") and self._next.token_type == TokenType.L_PAREN:
             self._advance()
-            paths = self.listed(self._column_path)
+            paths = self.listed(lambda: self.path("a column"))
             if len(paths) > 1:
                 self.refuse(paths[1][0].span, "DESCRIPTOR names one column", "name the table's time attribute alone")
-            return Argument(self.since(first), name, descriptor=paths[0])
+            return Argument(self.since(first), name, descriptor=tuple(paths[0]))
         scalar = self.scalar()
         return Argument(self.since(first), name, scalar=scalar)
-
-    def _column_path(self) -> tuple[Name, ...]:
-        names = [self.name("a column")]
-        while self._match(TokenType.DOT):
-            names.append(self.name("a field's name"))
-        return tuple(names)
 
 
 ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
@@ -117,12 +107,8 @@ REFUSED_CLAUSES = {
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "filter with WHERE"),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "a pipeline looks at one probe row at a time"),
 }
-REFUSED_JOINS = {
-    TokenType.RIGHT: "RIGHT JOIN",
-    TokenType.FULL: "FULL JOIN",
-    TokenType.CROSS: "CROSS JOIN",
-    TokenType.NATURAL: "NATURAL JOIN",
-}
+REFUSED_JOINS = ("RIGHT", "FULL", "CROSS", "NATURAL")
+JOINS = "use INNER JOIN or LEFT JOIN"
 
 
 class InsertGrammar(WindowGrammar):
@@ -132,27 +118,20 @@ class InsertGrammar(WindowGrammar):
     def insert(self, first: Token) -> InsertInto:
         """Read what follows INSERT."""
         begin = self._index - 1
-        if self.word("OVERWRITE"):
-            self.refuse(self.here(), "INSERT OVERWRITE is not supported", "INSERT INTO adds rows, each exactly once")
+        self.refuse_next("OVERWRITE", what="INSERT OVERWRITE", hint="INSERT INTO adds rows, each exactly once")
         self.need("INTO")
         self.take("TABLE")
         target = self.table_name()
-        if self.word("PARTITION"):
-            self.refuse(self.here(), "PARTITION is not supported", "leave it out: the lake lays out its own files")
+        self.refuse_next("PARTITION", hint=LAKE_LAYS_OUT)
         columns = (
             tuple(self.listed(lambda: self.name("a column's name")))
             if self._curr.token_type == TokenType.L_PAREN
             else None
         )
         select = self._curr
-        if self.word("VALUES"):
-            self.refuse(
-                self.here(),
-                "INSERT … VALUES is not supported",
-                "rows come from a source table: INSERT INTO … SELECT … FROM",
-            )
-        if self.word("WITH"):
-            self.refuse(self.here(), "WITH is not supported", "write the SELECT itself: there are no subqueries")
+        hint = "rows come from a source table: INSERT INTO … SELECT … FROM"
+        self.refuse_next("VALUES", what="INSERT … VALUES", hint=hint)
+        self.refuse_next("WITH", hint="write the SELECT itself: there are no subqueries")
         self.need("SELECT")
         items = self._items()
         select_span = self.since(select)
@@ -183,13 +162,9 @@ class InsertGrammar(WindowGrammar):
         )
 
     def _items(self) -> tuple[SelectItem, ...]:
-        if self.word("DISTINCT"):
-            self.refuse(self.here(), "SELECT DISTINCT is not supported", ROWS_STAY)
+        self.refuse_next("DISTINCT", what="SELECT DISTINCT", hint=ROWS_STAY)
         self.take("ALL")
-        items = [self._item()]
-        while self._match(TokenType.COMMA):
-            items.append(self._item())
-        return tuple(items)
+        return tuple(self.several(self._item))
 
     def _item(self) -> SelectItem:
         first = self._curr
@@ -203,10 +178,7 @@ class InsertGrammar(WindowGrammar):
         alias = None
         if self.take("AS") or self._curr.token_type in NAMES:
             alias = self.name("a name")
-        if self._curr.token_type == TokenType.OVER:
-            self.refuse(
-                self.here(), "window functions (OVER) are not supported", "a pipeline looks at one probe row at a time"
-            )
+        self._no_over()
         return SelectItem(self.since(first), expression, alias)
 
     def _star_follows(self) -> bool:
@@ -230,21 +202,15 @@ class InsertGrammar(WindowGrammar):
         return TableUse(use.table, alias), window
 
     def _table(self, clause: str) -> TableUse:
-        if self._curr.token_type == TokenType.L_PAREN:
-            self.refuse(
-                self.here(), f"subqueries in {clause} are not supported", "name a table that the script declares"
-            )
-        if self._curr.token_type == TokenType.LATERAL or (
-            self.word("TABLE") and self._next.token_type == TokenType.L_PAREN
-        ):
-            self.refuse(
-                self.here(), f"table functions in {clause} are not supported", "name a table that the script declares"
-            )
+        kind, hint = self._curr.token_type, "name a table that the script declares"
+        functions = f"table functions in {clause} are not supported"
+        if kind == TokenType.L_PAREN:
+            self.refuse(self.here(), f"subqueries in {clause} are not supported", hint)
+        if kind == TokenType.LATERAL or (self.word("TABLE") and self._next.token_type == TokenType.L_PAREN):
+            self.refuse(self.here(), functions, hint)
         name = self.table_name()
         if self._curr.token_type == TokenType.L_PAREN:
-            self.refuse(
-                name.span, f"table functions in {clause} are not supported", "name a table that the script declares"
-            )
+            self.refuse(name.span, functions, hint)
         return TableUse(name, None)
 
     def _alias(self) -> Name | None:
@@ -254,18 +220,14 @@ class InsertGrammar(WindowGrammar):
 
     def _join(self) -> TemporalJoin | None:
         first = self._curr
-        if first.token_type in REFUSED_JOINS:
-            self.refuse(
-                span_of(first), f"{REFUSED_JOINS[first.token_type]} is not supported", "use INNER JOIN or LEFT JOIN"
-            )
+        for word in REFUSED_JOINS:
+            self.refuse_next(word, what=f"{word} JOIN", hint=JOINS)
         kind = "INNER"
         if self.take("LEFT"):
             kind = "LEFT"
             self.take("OUTER")
-            if self.word("SEMI") or self.word("ANTI"):
-                self.refuse(
-                    self.here(), f"LEFT {self._curr.text.upper()} JOIN is not supported", "use INNER JOIN or LEFT JOIN"
-                )
+            for word in ("SEMI", "ANTI"):
+                self.refuse_next(word, what=f"LEFT {word} JOIN", hint=JOINS)
             self.need("JOIN")
         elif self.take("INNER"):
             self.need("JOIN")
@@ -289,8 +251,7 @@ class InsertGrammar(WindowGrammar):
         self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")
         time = self.scalar(self._parse_bitwise, "the probe's time attribute")
         alias = self._alias()
-        if self.word("USING"):
-            self.refuse(self.here(), "USING is not supported", "write ON left.key = right.key")
+        self.refuse_next("USING", hint="write ON left.key = right.key")
         self.need("ON", hint="a temporal join needs the build's whole primary key: ON probe.k = build.k")
         condition = self.scalar()
         return TemporalJoin(kind, TableUse(build.table, alias), time, condition, self.since(first))
@@ -299,5 +260,4 @@ class InsertGrammar(WindowGrammar):
         clause = REFUSED_CLAUSES.get(self._curr.token_type)
         if clause is not None:
             self.refuse(self.here(), f"{clause[0]} is not supported", clause[1])
-        if self.word("QUALIFY"):
-            self.refuse(self.here(), "QUALIFY is not supported", ROWS_STAY)
+        self.refuse_next("QUALIFY", hint=ROWS_STAY)

@@ -199,12 +199,6 @@ def test_a_probe_with_updates_is_welcome_in_event_time() -> None:
     assert pipeline.inserts[0].time == "event"
 
 
-def test_an_error_of_the_second_statement_is_found_behind_the_first() -> None:
-    with pytest.raises(SqlError) as caught:
-        compiled(CLICKS, "INSERT INTO sink SELECT user_id, nme FROM clicks")
-    assert (caught.value.line, caught.value.column) == (5, 34)
-
-
 def test_windows_by_processing_time_take_no_strategy() -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     with pytest.raises(PlanningError, match="windows of 'views' are in processing time"):

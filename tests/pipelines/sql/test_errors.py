@@ -42,10 +42,6 @@ def test_a_wrong_script_is_refused_at_the_place_with_a_hint(case: dict[str, Any]
     assert carets.count("^") == width
 
 
-def test_the_table_is_long_enough() -> None:
-    assert len(CASES) >= 60
-
-
 def test_an_error_says_where_what_the_state_is_and_what_to_do_next() -> None:
     with pytest.raises(SqlError) as caught:
         compile_script("CREATE TABLE t (\n  a INTT\n)", path="jobs/clicks.sql", connectors=CONNECTORS)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.sql import Table, compile_script
 from tidegate.pipelines.sql.functions import FUNCTIONS
+from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import InsertScope, Relation
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
@@ -34,7 +35,9 @@ def translated(text: str) -> Value:
     source = Source(text)
     parser = ScriptParser(dialect=Tidegate)
     parser.begin(source, tokenize(source))
-    return Translator(source, InsertScope(source, [Relation("t", table())])).value(parser.scalar())
+    return Translator(source, InsertScope(source, [Relation("t", table())], UserFunctions(source))).value(
+        parser.scalar()
+    )
 
 
 @pytest.fixture(scope="module")
