@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar, Self, TypeVar
+from functools import cache, partial
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -45,10 +45,52 @@ def _known(kind: type[Any]) -> frozenset[str]:
 
 
 def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """A dataclass that the lake stores, read back. Raises NewerRecord where it has a field that `kind` has not."""
+    """A dataclass that the lake stores, read back with those inside of it; a list where it has a tuple. Raises
+    NewerRecord where it has a field that `kind` has not."""
     if unknown := values.keys() - _known(kind):
         raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
-    return kind(**values)
+    readers = _readers(kind)
+    return kind(**{name: readers[name](value) if name in readers else value for name, value in values.items()})
+
+
+@cache
+def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    """By field, what makes its value of one that JSON has; without those that JSON has as they are."""
+    hints = get_type_hints(kind)
+    found = {name: _reader(hints[name]) for name in _known(kind)}
+    return {name: reader for name, reader in found.items() if reader is not None}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if dataclasses.is_dataclass(hint):
+        return partial(restored, hint)
+    origin = get_origin(hint)
+    inner = _reader(get_args(hint)[-1 if origin is Mapping else 0]) if origin in (tuple, Mapping) else None
+    if origin is tuple:
+        return tuple if inner is None else lambda values: tuple(map(inner, values))
+    return None if inner is None else lambda values: {name: inner(value) for name, value in values.items()}
+
+
+def stored(item: Any) -> dict[str, Any]:
+    """A dataclass as the lake stores it, with those inside of it: a field that came `later` only where it says
+    something, so that what an older version has stored keeps its digest."""
+    values = ((each, getattr(item, each.name)) for each in dataclasses.fields(item))
+    return {
+        each.name: _stored(value)
+        for each, value in values
+        if not (each.metadata.get("later") and value == each.default)
+    }
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_stored, value))
+    return stored(value) if dataclasses.is_dataclass(value) else value
+
+
+def later(default: Any) -> Any:
+    """A field that older versions have not stored: see `stored`."""
+    return field(default=default, metadata={"later": True})
 
 
 @contextmanager

@@ -41,7 +41,12 @@ from tidegate.pipelines.runtime.epochs.requeue import (
 if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
-_FIELDS = {"time": TimeSpan, "backfill": Backfill, "from_quarantine": FromQuarantine, "process": ProcessSpan}
+_FIELDS: dict[str, type[Any]] = {
+    "time": TimeSpan,
+    "backfill": Backfill,
+    "from_quarantine": FromQuarantine,
+    "process": ProcessSpan,
+}
 """The fields that only some kinds store, and the type that each is read back as."""
 
 _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
@@ -70,7 +75,7 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
             next_command="install the Tidegate that has planned it, or a newer one",
         )
     with read_from(row):
-        plan |= {name: _FIELDS[name].of(row.plan[name]) for name in own}
+        plan |= {name: restored(_FIELDS[name], row.plan[name]) for name in own}
         plan["pins"] = tuple(restored(Pin, pin) for pin in plan["pins"])
     return kind(insert=insert, generation=row.generation, epoch=row.epoch, **plan)
 
@@ -93,8 +98,7 @@ def source_row(
 
 def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back. Raises LakeError if a newer Tidegate planned it."""
-    plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
-    plan.pop("definition", None)
+    plan = {name: value for name, value in row.plan.items() if name != "definition"}
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
     return StoredStep(restored(Step, plan, row.place), row.generation, row.epoch, row.planned_at)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tidegate.pipelines.lake.areas import Area, Part, areas_of
-from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.areas import Area, Part
+from tidegate.pipelines.lake.records import later, stored
 from tidegate.pipelines.runtime.epochs.event_time import EventTimePlan
-from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, Span, no_rows, stored_lots
+from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, Span, no_rows
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 
@@ -47,8 +47,8 @@ class Backfill:
     new: tuple[Area, ...] = ()
     without: tuple[Area, ...] = ()
     oldest: int = MIN_TIMESTAMP
-    lots: tuple[Lot, ...] = ()
-    several: tuple[Span, ...] = ()
+    lots: tuple[Lot, ...] = later(())
+    several: tuple[Span, ...] = later(())
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -68,24 +68,6 @@ class Backfill:
     def replaced(self, epoch: int) -> bool:
         """Whether it replaces an epoch."""
         return any(first <= epoch <= last for first, last in self.replaces)
-
-    def stored(self) -> dict[str, Any]:
-        """As a plan stores it."""
-        later = {"lots": self.lots, "several": self.several}
-        return {name: value for name, value in asdict(self).items() if later.get(name, True)}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a plan."""
-        own = {
-            "replaces": tuple((first, last) for first, last in stored["replaces"]),
-            "again": tuple(map(Part.of, stored["again"])),
-            "new": areas_of(stored["new"]),
-            "without": areas_of(stored["without"]),
-            "lots": stored_lots(stored.get("lots", ())),
-            "several": tuple((low, high) for low, high in stored.get("several", ())),
-        }
-        return restored(cls, {**stored, **own})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,4 +124,4 @@ class BackfillPlan(EventTimePlan):
         return replace(self, time=replace(self.time, rows=0, ahead=ahead), backfill=nothing)
 
     def _own(self) -> dict[str, Any]:
-        return {**super()._own(), "backfill": self.backfill.stored()}
+        return {**super()._own(), "backfill": stored(self.backfill)}

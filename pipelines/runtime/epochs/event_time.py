@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tidegate.pipelines.lake.areas import Area, Part, areas_of, micros
-from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.areas import Area, Part, micros
+from tidegate.pipelines.lake.records import later, stored
 from tidegate.pipelines.lake.releasable import released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import Landed, ReleasePlan, no_rows
@@ -34,8 +33,8 @@ class TimeSpan:
     since: int
     rows: int
     earlier: int
-    ahead: tuple[Area, ...] = ()
-    least: int | None = None
+    ahead: tuple[Area, ...] = later(())
+    least: int | None = later(None)
 
     @property
     def taken(self) -> int:
@@ -45,16 +44,6 @@ class TimeSpan:
     def then(self) -> TimeSpan:
         """The TimeSpan of the next epoch, as long as it takes nothing."""
         return replace(self, before=self.watermark, rows=0, earlier=self.taken, least=None)
-
-    def stored(self) -> dict[str, Any]:
-        """As a plan stores it."""
-        unknown = {"ahead": not self.ahead, "least": self.least is None}
-        return {name: value for name, value in asdict(self).items() if not unknown.get(name)}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a plan."""
-        return restored(cls, {**stored, "ahead": areas_of(stored.get("ahead", ()))})
 
 
 NOTHING_RELEASED = TimeSpan(MIN_TIMESTAMP, MIN_TIMESTAMP, 0, 0, 0)
@@ -125,4 +114,4 @@ class EventTimePlan(ReleasePlan):
         return settled(probe, self.probe_generation, self.since, self.upto, self.watermark)
 
     def _own(self) -> dict[str, Any]:
-        return {"time": self.time.stored()}
+        return {"time": stored(self.time)}

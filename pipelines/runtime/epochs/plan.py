@@ -6,12 +6,12 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, micros
-from tidegate.pipelines.lake.records import canonical, restored
+from tidegate.pipelines.lake.records import canonical, later, stored
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
@@ -59,19 +59,12 @@ class Pin:
     generation: int
     epoch: int
     flip_epoch: int
-    horizon: int | None = None
+    horizon: int | None = later(None)
 
     @property
     def horizon_us(self) -> int | None:
         """The same in us, UTC."""
         return None if self.horizon is None else micros(self.horizon)
-
-    def stored(self) -> dict[str, Any]:
-        """As a plan stores it."""
-        pin = asdict(self)
-        if self.horizon is None:
-            del pin["horizon"]
-        return pin
 
 
 @dataclass(frozen=True)
@@ -100,11 +93,6 @@ class Lot:
     def holds(self, epoch: int, reason: str) -> bool:
         """Whether the lot includes what an epoch has quarantined for a reason."""
         return self.reason == reason and self.first <= epoch <= self.last
-
-
-def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
-    """Lots, read back from a plan."""
-    return tuple(restored(Lot, lot) for lot in stored)
 
 
 @dataclass(frozen=True)
@@ -296,7 +284,7 @@ class ReleasePlan(ABC):
         """The plan as it is stored. Fields that older plans lack are left out when empty, so that their digests stay
         the same."""
         plan = {name: value for name, value in self._shared().items() if name not in ("insert", "generation", "epoch")}
-        plan["pins"] = [pin.stored() for pin in self.pins]
+        plan["pins"] = [stored(pin) for pin in self.pins]
         if self.definition is None:
             del plan["definition"]
         return {**plan, **self._own()}

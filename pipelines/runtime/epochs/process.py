@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.records import later, stored
 from tidegate.pipelines.runtime.epochs.plan import InputRange, Landed, ReleasePlan, no_rows
 from tidegate.pipelines.watermarks import Watermark
 
@@ -20,7 +19,7 @@ class InputSpan(InputRange):
     other input: they landed before the flip, which the process has waited for."""
 
     rows: int
-    loaded: int = 0
+    loaded: int = later(0)
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,6 @@ class ProcessSpan:
     def rows(self) -> int:
         return sum(item.rows for item in self.inputs)
 
-    def stored(self) -> dict[str, Any]:
-        """As a plan stores it."""
-        span = asdict(self)
-        for item in span["inputs"]:
-            if not item["loaded"]:
-                del item["loaded"]
-        return span
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a plan."""
-        inputs = tuple(restored(InputSpan, item) for item in stored["inputs"])
-        last, watermark = tuple(stored["last"]), tuple(stored["watermark"])
-        return restored(cls, {**stored, "inputs": inputs, "last": last, "watermark": watermark})
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessPlan(ReleasePlan):
@@ -85,4 +69,4 @@ class ProcessPlan(ReleasePlan):
         return self.epoch if self.process.rewrite else self.process.base
 
     def _own(self) -> dict[str, Any]:
-        return {"process": self.process.stored()}
+        return {"process": stored(self.process)}

@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
@@ -69,14 +68,6 @@ class Processed:
     left_out: Mapping[str, int] = field(default_factory=dict)
     taken: Mapping[str, Taken] = field(default_factory=dict)
     given: tuple[Given, ...] = ()
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a checkpoint."""
-        taken = {table: restored(Taken, item) for table, item in stored["taken"].items()}
-        return restored(
-            cls, {**stored, "taken": taken, "given": tuple(restored(Given, item) for item in stored["given"])}
-        )
 
     def __add__(self, other: Processed) -> Processed:
         tables = dict.fromkeys([*self.taken, *other.taken])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from tidegate.pipelines.lake.areas import Part
-from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.records import stored
 from tidegate.pipelines.runtime.epochs.event_time import EventTimePlan
-from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, StreamPlan, no_rows, stored_lots
+from tidegate.pipelines.runtime.epochs.plan import Landed, Lot, ReleasePlan, StreamPlan, no_rows
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 
@@ -43,12 +42,6 @@ class FromQuarantine:
     def same(self, other: FromQuarantine) -> bool:
         """Whether both ask for the same."""
         return (self.discards, self.reasons, self.epochs) == (other.discards, other.reasons, other.epochs)
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a plan."""
-        asked = {"reasons": tuple(stored["reasons"]), "epochs": tuple(stored["epochs"])}
-        return restored(cls, {**stored, **asked, "lots": stored_lots(stored["lots"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +101,7 @@ class RequeuePlan(ReleasePlan):
         return self.kind != "discard" and request.same(self.from_quarantine)
 
     def _own(self) -> dict[str, Any]:
-        return {**super()._own(), "from_quarantine": asdict(self.from_quarantine)}
+        return {**super()._own(), "from_quarantine": stored(self.from_quarantine)}
 
 
 @dataclass(frozen=True, kw_only=True)
