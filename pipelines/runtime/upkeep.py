@@ -45,7 +45,7 @@ from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.lost_commits import is_lost
-from tidegate.pipelines.runtime.releasing.staging import folder_prefix
+from tidegate.pipelines.runtime.releasing.work import folder_prefix
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION

@@ -28,7 +28,7 @@ from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import lost_part, refuse_lost_files, refuse_lost_insert, refuse_lost_rows
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
+from tidegate.pipelines.runtime.releasing.work import EpochWork
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched
 
@@ -63,10 +63,6 @@ class InsertRunner(InsertOnLake):
     @property
     def planner(self) -> ReleasePlanner:
         return self.work.planner
-
-    @property
-    def stager(self) -> Stages:
-        return self.work.stager
 
     def end(self) -> End:
         """Where a run ends that begins now."""
@@ -305,7 +301,7 @@ class InsertRunner(InsertOnLake):
         refuse_lost_rows(self.lake, self.work.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             self.lake.set_format(self.work.clock())
-            row = self._with_last_commits(plan, self.stager.stage(plan))
+            row = self._with_last_commits(plan, self.work.stage(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stands is None or stands.folder != row.folder:
@@ -315,7 +311,7 @@ class InsertRunner(InsertOnLake):
                 next_command=STATUS,
             )
         faults.point("insert.staged", self.insert.id)
-        self.stager.sweep(plan, keep=row.folder)
+        self.work.sweep(plan, keep=row.folder)
         return stands
 
     # --- judge ---------------------------------------------------------------------------------------------------
