@@ -15,8 +15,22 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import read_from, restored
-from tidegate.pipelines.runtime.epochs.backfill import Backfill, BackfillPlan, union
-from tidegate.pipelines.runtime.epochs.event_time import NOTHING_RELEASED, EventTimePlan, TimeSpan
+from tidegate.pipelines.runtime.epochs.kinds import (
+    NOTHING_RELEASED,
+    Backfill,
+    BackfillPlan,
+    EventTimePlan,
+    EventTimeRequeue,
+    FromQuarantine,
+    InputSpan,
+    ProcessPlan,
+    ProcessSpan,
+    RequeuePlan,
+    StreamRequeue,
+    TimeSpan,
+    requeued,
+    union,
+)
 from tidegate.pipelines.runtime.epochs.plan import (
     InputRange,
     Landed,
@@ -28,14 +42,6 @@ from tidegate.pipelines.runtime.epochs.plan import (
     StreamPlan,
     digest,
     insert_owner,
-)
-from tidegate.pipelines.runtime.epochs.process import InputSpan, ProcessPlan, ProcessSpan
-from tidegate.pipelines.runtime.epochs.requeue import (
-    EventTimeRequeue,
-    FromQuarantine,
-    RequeuePlan,
-    StreamRequeue,
-    requeued,
 )
 
 if TYPE_CHECKING:

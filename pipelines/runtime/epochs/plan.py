@@ -1,5 +1,5 @@
 """What is decided before an epoch of an INSERT runs, as the `epochs` table stores it: immutable, and all that a rerun
-needs. Which rows an epoch takes and how they are counted depends on its kind: each is a module of this package."""
+needs. Which rows an epoch takes and how they are counted depends on its kind (`kinds`)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
+from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING, ProcessPlan
 
 if TYPE_CHECKING:
     from tidegate.pipelines.process.spec import ProcessSpec

@@ -35,14 +35,16 @@ from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
-from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.runtime.processes.columns import ensure_state, input_columns, output_schema, output_types
 from tidegate.pipelines.runtime.processes.inputs import PROCESS_COLUMNS, EpochInputs, ProcessTables, planned_steps
 from tidegate.pipelines.runtime.processes.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processes.outputs import (
+    LATE,
     PROCESSED,
     REPORTS,
+    EpochOutputs,
     OutputsTime,
     read_reports,
     same_on_every_task,
@@ -58,7 +60,6 @@ from tidegate.pipelines.runtime.processes.state import (
     published_rows,
     state_before,
 )
-from tidegate.pipelines.runtime.processes.writing import LATE, EpochOutputs
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 from tidegate.pipelines.runtime.releasing.work import EpochWork, new_attempt, remove_attempts
 from tidegate.pipelines.sinks.protocol import TableSink
