@@ -34,7 +34,7 @@ from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
-from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, one_job
+from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, alone, one_job
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
 from tidegate.pipelines.runtime.processes.work import ProcessWork
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
@@ -231,7 +231,7 @@ class Runner:
         LakeError, ConcurrentRun."""
         self._begin(table, [table] if resnapshot else ())
         landing = self.landing(table)
-        done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
+        done = alone(landing.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
         self._works(table)
         return done
 
