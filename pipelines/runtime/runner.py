@@ -299,6 +299,13 @@ class Runner:
         prepare(self._gate)
         return releasing.stage(plan)
 
+    def _through(self, releasing: InsertRunner, plan: ReleasePlan) -> list[Published]:
+        """Stage, judge and publish a planned epoch; none where there was nothing to publish."""
+        self._staged(releasing, plan)
+        self.judge(plan.insert)
+        done = self.publish(plan.insert)
+        return [] if done is None else [done]
+
     def release(self, insert: str) -> Released:
         """Stage, judge and publish until nothing of this INSERT is releasable, as of now: what becomes releasable
         meanwhile is left to the next call. Raises GateHeld."""
@@ -335,16 +342,12 @@ class Runner:
         backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
         self._begin(insert_owner(insert))
-        releasing, published = self.releasing(insert), []
+        releasing, published = self.releasing(insert), list[Published]()
         while True:
             plan = releasing.backfill(spans)
             if isinstance(plan, Waiting):
                 return Released(insert, tuple(published), plan)
-            self._staged(releasing, plan)
-            self.judge(insert)
-            done = self.publish(insert)
-            if done is not None:
-                published.append(done)
+            published += self._through(releasing, plan)
             if plan.fills(spans):
                 return Released(insert, tuple(published))
 
@@ -363,13 +366,9 @@ class Runner:
         there is nothing to take. Raises GateHeld, PlanningError.
         """
         self._begin(insert_owner(insert))
-        releasing, published = self.releasing(insert), []
+        releasing, published = self.releasing(insert), list[Published]()
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
-            self._staged(releasing, plan)
-            self.judge(insert)
-            done = self.publish(insert)
-            if done is not None:
-                published.append(done)
+            published += self._through(releasing, plan)
             if isinstance(plan, RequeuePlan) and plan.answers(request):
                 break
         return tuple(published)
@@ -382,9 +381,7 @@ class Runner:
         self._begin(insert_owner(insert))
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
-        self._staged(releasing, plan)
-        self.judge(insert)
-        return self.publish(insert)
+        return next(iter(self._through(releasing, plan)), None)
 
     def advance_all(
         self,

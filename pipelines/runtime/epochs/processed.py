@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import zip_longest
+from operator import add
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake
@@ -50,12 +51,7 @@ class Given:
     not_having: int = 0
 
     def __add__(self, other: Given) -> Given:
-        return Given(
-            self.given + other.given,
-            self.published + other.published,
-            self.quarantined + other.quarantined,
-            self.not_having + other.not_having,
-        )
+        return Given(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
