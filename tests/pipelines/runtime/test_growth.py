@@ -82,7 +82,7 @@ from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
-from tidegate.pipelines.runtime.verifying.provable import Provable
+from tidegate.pipelines.runtime.verifying.verify import Proof
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.reconcile import reconcile, reconcile_process
 
@@ -612,7 +612,7 @@ def test_what_can_be_recomputed_is_found_for_any_epochs_by_one_look_at_the_logs(
 ) -> None:
     made = grown(tmp_path, 60)
     epochs = history_of(made.lake, made.pipeline, made.insert)
-    provable = Provable(made.pipeline, made.lake, made.insert)
+    provable = Proof(made.pipeline, made.lake, made.insert)
     with decoded(monkeypatch) as rows:
         assert provable.unproved({"gone clicks": {}, "gone users": {}}, epochs) == {}
         found = provable.unproved({"gone clicks": {(1, 7): 2}, "gone users": {}}, epochs)
