@@ -28,7 +28,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
-from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Waiting, held
+from tidegate.pipelines.runtime.epochs.position import End, Waiting, held
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
@@ -36,9 +36,9 @@ from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, On
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, alone, one_job
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.processes.work import ProcessWork
+from tidegate.pipelines.runtime.processes.process_runner import ProcessRunner
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
-from tidegate.pipelines.runtime.releasing.work import JoinWork
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
@@ -253,9 +253,12 @@ class Runner:
     def releasing(self, insert: str, until: int | None = None) -> InsertRunner:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = JoinWork if found.process is None else partial(ProcessWork, until=until)
-        work = kind(
-            on_lake=InsertOnLake(self.lake, self.pipeline, found),
+        kind = JoinRunner if found.process is None else partial(ProcessRunner, until=until)
+        return kind(
+            lake=self.lake,
+            pipeline=self.pipeline,
+            insert=found,
+            leases=self.leases,
             spark=self.session,
             clock=self.clock,
             progress=self.progress,
@@ -263,7 +266,6 @@ class Runner:
             environment=self._environment,
             definitions=self.definitions,
         )
-        return InsertRunner(self.lake, self.pipeline, found, self.leases, work)
 
     def held(self, insert: str) -> GateHeld | None:
         """What the gate holds of an INSERT; looked up without its lease."""

@@ -4,6 +4,7 @@ needs. Which rows an epoch takes and how they are counted depends on its kind (`
 from __future__ import annotations
 
 import hashlib
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -267,6 +268,15 @@ class ReleasePlan(ABC):
     def fills(self, spans: Sequence[Span]) -> bool:
         """Whether it is the backfill of these spans."""
         return self.kind != "discard" and self.spans == tuple(spans)
+
+    @property
+    def attempts(self) -> str:
+        """How the names of the folders begin that attempts at it are staged in; what follows has no "-"."""
+        return f"g{self.generation}-e{self.epoch}-"
+
+    def new_attempt(self) -> str:
+        """A name for the folders of one attempt at it."""
+        return f"{self.attempts}{uuid.uuid4().hex[:8]}"
 
     # --- its stored form -----------------------------------------------------------------------------------------
 

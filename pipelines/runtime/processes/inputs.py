@@ -33,7 +33,7 @@ from tidegate.pipelines.runtime.processes.columns import (
     state_columns,
 )
 from tidegate.pipelines.runtime.processes.state import KeyColumns
-from tidegate.pipelines.runtime.releasing.work import TARGET_COLUMNS
+from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS
 from tidegate.pipelines.spark_versions import place_by_id
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark

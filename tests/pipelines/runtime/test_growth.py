@@ -77,7 +77,7 @@ from tidegate.pipelines.runtime.quarantine import (
     summed,
 )
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
-from tidegate.pipelines.runtime.releasing.work import JoinWork
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
@@ -278,8 +278,7 @@ def runner_of(made: HandmadeLake) -> Iterator[InsertRunner]:
     fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
     DeltaTable.create(str(made.lake.quarantine_path(made.target, made.insert)), Schema(fields))
     leases = made.lake.leases("test")
-    work = JoinWork(InsertOnLake(made.lake, made.pipeline, made.insert), no_spark, system_clock, SilentProgress())
-    yield InsertRunner(made.lake, made.pipeline, made.insert, leases, work)
+    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
     leases.close()
 
 

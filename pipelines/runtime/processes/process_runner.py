@@ -60,8 +60,8 @@ from tidegate.pipelines.runtime.processes.state import (
     published_rows,
     state_before,
 )
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
-from tidegate.pipelines.runtime.releasing.work import EpochWork, new_attempt, remove_attempts
 from tidegate.pipelines.sinks.protocol import TableSink
 
 Reports = Sequence[Mapping[str, Any]]
@@ -243,24 +243,24 @@ def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
 
 
 @dataclass(frozen=True)
-class ProcessWork(EpochWork):
-    """What is done for one process. `until`: see `ProcessPlanner`."""
+class ProcessRunner(InsertRunner):
+    """The runner of one process. `until`: see `ProcessPlanner`."""
 
     until: int | None = None
 
     @property
     def planner(self) -> ProcessPlanner:
-        return ProcessPlanner(self.on_lake, self.clock, self.until)
+        return ProcessPlanner(self, self.clock, self.until)
 
     @cached_property
     def tables(self) -> ProcessTables:
-        return ProcessTables(self.on_lake)
+        return ProcessTables(self)
 
     @property
     def targets(self) -> tuple[Table, ...]:
         return self.tables.targets
 
-    def stage(self, plan: ReleasePlan) -> StagedRow:
+    def write(self, plan: ReleasePlan) -> StagedRow:
         """Run the plan's epoch and write its outputs and its state; returns the row that describes the files.
 
         Raises ProcessError with the function's key and record if it failed, LakeError if state is lost.
@@ -273,15 +273,15 @@ class ProcessWork(EpochWork):
                 next_command="give the process a new name: it then begins at the first row",
             )
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
-        found = planned_steps(self.on_lake.lake, spec, plan.process)
-        state = state_before(self.on_lake, plan.epoch, plan.process.base)
+        found = planned_steps(self.lake, spec, plan.process)
+        state = state_before(self, plan.epoch, plan.process.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         for target in self.targets:
             self._prepare(target, PROCESS_COLUMNS, {})
         if state.path not in self.ready:  # now that it is known that no state is lost: it must not be made anew
             ensure_state(state.path, tables.state, plan.insert)
             self.ready.add(state.path)
-        name = new_attempt(plan)
+        name = plan.new_attempt()
         Location(state.path / name).make()
         inputs = EpochInputs(tables, spark, plan, found)
         outputs = EpochOutputs(inputs, task_plan(inputs, state, state.path / name), name)
@@ -296,12 +296,12 @@ class ProcessWork(EpochWork):
         faults.point("insert.written", plan.insert)
         return staged_row(outputs, state, counted, self.clock())
 
-    def sweep(self, plan: ReleasePlan, keep: str) -> None:
-        remove_attempts(self.on_lake.lake.state_path(self.on_lake.insert), plan, keep)
-        super().sweep(plan, keep)
+    @property
+    def _places(self) -> list[Location]:
+        return [self.lake.state_path(self.insert), *super()._places]
 
     def completed(self, plan: ReleasePlan) -> list[int]:
-        lake, outputs = self.on_lake.lake, self.on_lake.insert.outputs
+        lake, outputs = self.lake, self.insert.outputs
         logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in outputs]
         return [*logged, *super().completed(plan)]
 
@@ -315,7 +315,7 @@ class ProcessWork(EpochWork):
                 self._commit(staged, target, "quarantine", quarantined, "process.second-quarantined"),
                 self._commit(staged, target, "publish", published, "process.second", always=True),
             ]
-        own = self.on_lake.target
+        own = self.target
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
         return [
             *found,
@@ -328,11 +328,11 @@ class ProcessWork(EpochWork):
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:
         """The state that the epoch has written. A base replaces everything before it."""
-        path, state = self.on_lake.lake.state_path(self.on_lake.insert), StateFiles.of(staged)
+        path, state = self.lake.state_path(self.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in state.files]
         rewrites = isinstance(plan, ProcessPlan) and plan.process.rewrite and plan.epoch > 1
         instead_of = partial(Epochs, plan.generation, [(1, plan.epoch - 1)]) if rewrites else in_no_place
-        folder, name = path / state.folder, self.on_lake.target.name
+        folder, name = path / state.folder, self.target.name
         return FileCommit(
             "state", name, TableSink(path), folder, files, "process.state", always=True, instead_of=instead_of
         )
