@@ -253,7 +253,7 @@ class ControlTable(Generic[R]):
         stored = [(self.path / file.path).parquet().read() for file in chosen]
         if any(set(each.column_names) - set(schema_of(self.record).names) for each in stored):
             return 0  # a newer Tidegate wrote it: its columns would be lost
-        rows = pa.concat_tables([_columns_of(each, columns) for each in stored])
+        rows = pa.concat_tables([columns_of(each, columns) for each in stored])
         rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
         places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
         made, begin = [], 0
@@ -448,8 +448,8 @@ def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
     return [file for file in files if homes[file.path] & moving]
 
 
-def _columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a control table's data file; those that it is too old for are null."""
+def columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a data file; those that it is too old for are null."""
     given = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema

@@ -62,7 +62,7 @@ def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _reader(hint: Any) -> Callable[[Any], Any] | None:
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return partial(restored, hint)
     origin = get_origin(hint)
     inner = _reader(get_args(hint)[-1 if origin is Mapping else 0]) if origin in (tuple, Mapping) else None

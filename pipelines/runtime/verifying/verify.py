@@ -435,14 +435,8 @@ def _counted(batch: Sequence[ReleasedEpoch]) -> pa.Table:
             for name, number in facts.items()
             if number and name.startswith("violations@")
         ]
-    schema = {
-        "place": pa.string(),
-        "generation": pa.int32(),
-        "epoch": pa.int64(),
-        "reason": pa.string(),
-        "rows": pa.int64(),
-    }
-    return pa.Table.from_pylist(found, schema=pa.schema(list(schema.items())))
+    kinds = {"place": pa.string(), "generation": pa.int32(), "epoch": pa.int64()}
+    return pa.Table.from_pylist(found, pa.schema({**kinds, "reason": pa.string(), "rows": pa.int64()}))
 
 
 def _spans(plans: Sequence[ReleasePlan]) -> Iterator[tuple[int, int, int]]:
