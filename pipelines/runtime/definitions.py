@@ -23,6 +23,7 @@ from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -202,15 +203,13 @@ class Definitions:
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
             return
-        for owner in self.lake.epochs.owners():
-            row = self.lake.epochs.last(owner)
-            if owner in own or row is None or row.role != "insert":
+        for plan in newest_plans(self.lake):
+            owner = insert_owner(plan.insert)
+            if owner in own or not self._same_source(plan.probe, insert.probe):
                 continue
-            if not self._same_source(stored_plan(row).probe, insert.probe):
-                continue
-            if committed(path, self.lake.application(owner, "publish", row.generation)) > 0:
-                other = owner.removeprefix("insert ")
-                yield Difference(owner, "id", f"'{other}', which has rows in {insert.target}", f"'{insert.id}'", True)
+            if committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
+                there = f"'{plan.insert}', which has rows in {insert.target}"
+                yield Difference(owner, "id", there, f"'{insert.id}'", True)
 
     def _same_source(self, stored: str, probe: str) -> bool:
         """Whether a probe of the lake and one of the script are the same source, perhaps under two names."""
