@@ -49,8 +49,8 @@ def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     NewerRecord where it has a field that `kind` has not."""
     if unknown := values.keys() - _known(kind):
         raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
-    readers = _readers(kind)
-    return kind(**{name: readers[name](value) if name in readers else value for name, value in values.items()})
+    read = {name: reader(values[name]) for name, reader in _readers(kind).items() if name in values}
+    return kind(**{**values, **read})
 
 
 @cache
