@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from tidegate.pipelines.lake.areas import Area, Part, micros
-from tidegate.pipelines.lake.records import later, stored
+from tidegate.pipelines.lake.records import later
 from tidegate.pipelines.lake.releasable import released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import (
@@ -122,9 +122,6 @@ class EventTimePlan(ReleasePlan):
     def settled_upto(self, probe: Location) -> int:
         return settled(probe, self.probe_generation, self.since, self.upto, self.watermark)
 
-    def _own(self) -> dict[str, Any]:
-        return {"time": stored(self.time)}
-
 
 def union(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The same time as spans that neither overlap nor follow one another, in order."""
@@ -236,9 +233,6 @@ class BackfillPlan(EventTimePlan):
         nothing = Backfill(fill.low, fill.high, oldest=fill.oldest, several=fill.several)
         return replace(self, time=replace(self.time, rows=0, ahead=ahead), backfill=nothing)
 
-    def _own(self) -> dict[str, Any]:
-        return {**super()._own(), "backfill": stored(self.backfill)}
-
 
 @dataclass(frozen=True)
 class FromQuarantine:
@@ -328,9 +322,6 @@ class RequeuePlan(ReleasePlan):
         """Whether it does what a request asks for."""
         return self.kind != "discard" and request.same(self.from_quarantine)
 
-    def _own(self) -> dict[str, Any]:
-        return {**super()._own(), "from_quarantine": stored(self.from_quarantine)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRequeue(RequeuePlan, StreamPlan):
@@ -407,6 +398,3 @@ class ProcessPlan(ReleasePlan):
     def next_base(self) -> int:
         """The epoch from which state has to be read afterwards."""
         return self.epoch if self.process.rewrite else self.process.base
-
-    def _own(self) -> dict[str, Any]:
-        return {"process": stored(self.process)}

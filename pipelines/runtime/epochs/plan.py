@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -120,7 +120,7 @@ class ReleasePlan(ABC):
     on_unmatched: OnUnmatched
     computes: str
     supersedes: int | None = None
-    definition: int | None = None
+    definition: int | None = later(None)
 
     # --- what it reads -------------------------------------------------------------------------------------------
 
@@ -291,29 +291,14 @@ class ReleasePlan(ABC):
         )
 
     def _plan(self) -> dict[str, Any]:
-        """The plan as it is stored. Fields that older plans lack are left out when empty, so that their digests stay
-        the same."""
-        plan = {name: value for name, value in self._shared().items() if name not in ("insert", "generation", "epoch")}
-        plan["pins"] = [stored(pin) for pin in self.pins]
-        if self.definition is None:
-            del plan["definition"]
-        return {**plan, **self._own()}
-
-    @abstractmethod
-    def _own(self) -> dict[str, Any]:
-        """The fields that only its kind stores; they decide the kind when the plan is read back."""
-
-    def _shared(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(ReleasePlan)}
+        """The plan as it is stored. The fields that only its kind has decide the kind when it is read back."""
+        return {name: value for name, value in stored(self).items() if name not in ("insert", "generation", "epoch")}
 
     def as_kind(self, kind: type[Kind], /, **changed: Any) -> Kind:
         """The same epoch as a plan of another kind, with the fields `changed`."""
-        return kind(**{**self._shared(), **changed})
+        return kind(**{item.name: getattr(self, item.name) for item in fields(ReleasePlan)} | changed)
 
 
 @dataclass(frozen=True)
 class StreamPlan(ReleasePlan):
     """An epoch in processing time, which takes rows in the order in which they landed, whatever their time."""
-
-    def _own(self) -> dict[str, Any]:
-        return {}
