@@ -450,8 +450,11 @@ def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
 
 def columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of a data file; those that it is too old for are null."""
-    given = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(given, schema=schema)
+
+    def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if field.name not in rows.column_names:
+            return pa.nulls(rows.num_rows, field.type)
+        there = rows[field.name]
+        return there if there.type == field.type else there.cast(field.type)
+
+    return pa.table([column(field) for field in schema], schema=schema)
