@@ -134,9 +134,9 @@ def _staged(spark: SparkSession, scale: float, case: Case, times: int = 3) -> It
             releasing = runner.releasing("converted")
             plan = releasing.plan()
             assert not isinstance(plan, Waiting), plan
-            made = seconds(lambda: releasing.stager.stage(plan))
+            made = seconds(lambda: releasing.write(plan))
             query, own, duck = case.filled(ASOF, out=folder / "duck.parquet", **files), list[float](), list[float]()
-            for stage in [releasing.stager.stage] * (times - 1) + [releasing.stage]:
+            for stage in [releasing.write] * (times - 1) + [releasing.stage]:
                 own.append(seconds(lambda stage=stage: stage(plan)))
                 duck.append(seconds(lambda: _duckdb(query)))
             _same(f"{folder}/duck.parquet", _published(releasing), _releasable(files["orders"], plan, case))

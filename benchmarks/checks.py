@@ -70,7 +70,7 @@ def measure(rounds: int = 7) -> list[Figure]:
                 releasing = runners[max(number, 0)].releasing("enriched")
 
                 def checked() -> None:
-                    row = releasing.stager.stage(plan)
+                    row = releasing.write(plan)
                     if number != BARE:
                         judge(releasing.staged_epoch(plan, row), lambda: spark)
 

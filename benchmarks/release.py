@@ -171,7 +171,7 @@ def large() -> list[Figure]:
             releasing = runner.releasing("enriched")
             plan = releasing.plan()
             assert not isinstance(plan, Waiting)
-            made = seconds(lambda: releasing.stager.stage(plan))
+            made = seconds(lambda: releasing.write(plan))
             floor = seconds(lambda: _scan_and_write(spark, lake, folder))
             staged = seconds(lambda: runner.stage("enriched"))
             checks = seconds(lambda: runner.judge("enriched"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT
-from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
 from tidegate.pipelines.runtime.releasing.violations import fact
 from tidegate.pipelines.sql.model import Insert
 

@@ -19,7 +19,7 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
-from tidegate.pipelines.runtime.verifying.provable import VerifyReport
+from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.text import counted, key, number, seconds
 from tidegate.quality_checks.against_source import RowDifference, SourceReconciliation

@@ -5,13 +5,12 @@ A release's rows are whole areas, so "exactly once" is a matter of areas that do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -103,16 +102,6 @@ class Part:
         """The same for Arrow."""
         found = any_of(self.areas)
         return found & ~any_of(self.without) if self.without else found
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a plan."""
-        return restored(cls, {**stored, "areas": areas_of(stored["areas"]), "without": areas_of(stored["without"])})
-
-
-def areas_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Area, ...]:
-    """Areas, read back from a plan."""
-    return tuple(restored(Area, area) for area in stored)
 
 
 def joined(parts: Sequence[Part]) -> tuple[Part, ...]:

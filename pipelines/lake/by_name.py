@@ -314,14 +314,14 @@ class _Reading:
     def _end(self, log: Location) -> TableState | None:
         if self.seen is None or self.versions is None or self.described is None:
             return None
-        if not _readable(self.versions, self.described) or seen(log, self.at) != self.seen:
+        if not readable(self.versions, self.described.configuration) or seen(log, self.at) != self.seen:
             return None
         return TableState(self.root, self.at, self.seen, self.versions, self.described, self.applications, self.files)
 
 
-def _readable(versions: Protocol, described: Metadata) -> bool:
-    """Whether the Parquet files and the log alone give the rows: no deletion vectors, no column mapping, no
+def readable(versions: Protocol, configuration: Mapping[str, str]) -> bool:
+    """Whether the Parquet files and the log alone give a table's rows: no deletion vectors, no column mapping, no
     sidecars."""
     if versions.min_reader_version <= 2:
-        return described.configuration.get("delta.columnMapping.mode", "none") == "none"
+        return configuration.get("delta.columnMapping.mode", "none") == "none"
     return set(versions.reader_features or ()) <= READER_FEATURES

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.records import Record
+from tidegate.pipelines.lake.records import Record, file_schema_of, schema_of
 from tidegate.pipelines.location import Address, Location
 
 if TYPE_CHECKING:  # who only reads does without
@@ -79,7 +79,7 @@ class ControlTable(Generic[R]):
             self.path.make()
             DeltaTable.create(
                 str(self.path),
-                schema=self.record.schema,
+                schema=schema_of(self.record),
                 mode="ignore",
                 partition_by=["owner"],
                 configuration={**delta_log.OWN, **delta_log.BRIEF, "delta.checkpointInterval": "100"},
@@ -95,7 +95,7 @@ class ControlTable(Generic[R]):
         from deltalake import DeltaTable, Schema
 
         there = {field.name for field in table.schema().fields}
-        if missing := [field for field in self.record.schema if field.name not in there]:
+        if missing := [field for field in schema_of(self.record) if field.name not in there]:
             DeltaTable(str(self.path)).alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
         self._wide = True
 
@@ -133,7 +133,7 @@ class ControlTable(Generic[R]):
         last = table.transaction_version(application)
         if last is not None and last >= version:
             return
-        columns = _stored_schema(self.record)
+        columns = file_schema_of(self.record)
         made = [
             self._written(owner, pa.Table.from_pylist([row.to_row() for row in same], schema=columns), news=True)
             for owner, same in groupby(sorted(rows, key=_owner), _owner)
@@ -249,11 +249,11 @@ class ControlTable(Generic[R]):
         chosen = sorted(_scattered(files, newest), key=lambda file: (file.generations, file.epochs))[:AT_ONCE]
         if table is None or not chosen:
             return 0
-        columns = _stored_schema(self.record)
+        columns = file_schema_of(self.record)
         stored = [(self.path / file.path).parquet().read() for file in chosen]
-        if any(set(each.column_names) - set(self.record.schema.names) for each in stored):
+        if any(set(each.column_names) - set(schema_of(self.record).names) for each in stored):
             return 0  # a newer Tidegate wrote it: its columns would be lost
-        rows = pa.concat_tables([_columns_of(each, columns) for each in stored])
+        rows = pa.concat_tables([columns_of(each, columns) for each in stored])
         rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
         places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
         made, begin = [], 0
@@ -327,11 +327,6 @@ def _owner(row: Record) -> str:
 
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:
     return row["generation"], row["epoch"]
-
-
-def _stored_schema(record: type[Record]) -> pa.Schema:
-    """What a data file holds: the partition's column is not in it."""
-    return pa.schema([field.with_nullable(True) for field in record.schema if field.name != "owner"])
 
 
 def _now() -> int:
@@ -453,10 +448,13 @@ def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
     return [file for file in files if homes[file.path] & moving]
 
 
-def _columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a control table's data file; those that it is too old for are null."""
-    given = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(given, schema=schema)
+def columns_of(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a data file; those that it is too old for are null."""
+
+    def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if field.name not in rows.column_names:
+            return pa.nulls(rows.num_rows, field.type)
+        there = rows[field.name]
+        return there if there.type == field.type else there.cast(field.type)
+
+    return pa.table([column(field) for field in schema], schema=schema)

@@ -58,10 +58,6 @@ BRIEF = {"delta.deletedFileRetentionDuration": "interval 20 minutes"}
 """For tables whose removed files are deleted after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a
 removed file. Delta's default is a week: with a commit a second every checkpoint would list 600,000 removals."""
 
-PLAIN_READER, MAPPING_READER = 1, 2
-"""The reader version of tables whose rows are exactly those of their Parquet files, and of tables that may map column
-names; later versions list features one by one."""
-
 
 def opened(path: Address, remedy: str | None = None) -> Table | None:
     """The table at `path` as it is now; None when there is none. Raises LakeError where it is damaged; `remedy`: what
@@ -126,11 +122,9 @@ def committed(path: Address, application: str) -> int:
 
 def plain(table: Table) -> bool:
     """Whether the Parquet files alone give the rows (no deletion vectors, no column mapping)."""
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    if protocol.min_reader_version == MAPPING_READER:
-        return table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none"
-    return protocol.min_reader_version <= PLAIN_READER or features <= {"timestampNtz"}
+    if isinstance(table, TableState):  # is read by names only where that is so
+        return True
+    return by_name.readable(by_name.Protocol(*table.protocol()), table.metadata().configuration)
 
 
 def root_of(table: Table) -> Location:

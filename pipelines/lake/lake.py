@@ -172,17 +172,7 @@ class Lake(Layout):
     @property
     def control_tables(self) -> tuple[ControlTable[Any], ...]:
         """All of them but the leases."""
-        return (
-            self.epochs,
-            self.watermarks,
-            self.splits,
-            self.staged,
-            self.verdicts,
-            self.alerts,
-            self.stuck,
-            self.definitions,
-            self.ledger,
-        )
+        return tuple(table for table in vars(self).values() if isinstance(table, ControlTable))
 
     def leases(self, label: str, clock: Clock = system_clock, reservation: Reservation | None = None) -> Leases:
         """The leases of one runner."""

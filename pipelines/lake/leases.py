@@ -28,7 +28,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.records import restored
+from tidegate.pipelines.lake.records import file_schema_of, restored, schema_of
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.progress import Progress, Task
 
@@ -36,23 +36,6 @@ TIME_TO_LIVE_MS = 120_000
 RENEW_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
 """How often a waiting runner checks whether a lease is free."""
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("owner", pa.string(), nullable=False),
-        pa.field("holder", pa.string()),
-        pa.field("machine", pa.string()),
-        pa.field("pid", pa.int64()),
-        pa.field("started", pa.float64()),
-        pa.field("label", pa.string()),
-        pa.field("acquired_at", pa.int64()),
-        pa.field("expires_at", pa.int64()),
-        pa.field("released", pa.bool_()),
-    ]
-)
-
-_STORED = pa.schema([field for field in _SCHEMA if field.name != "owner"])
-"""What a data file holds: the partition's column is not in it."""
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +260,7 @@ class Leases:
         from tidegate.pipelines.lake.commits import Removal, commit
 
         name, of_owner = f"{uuid.uuid4().hex}.parquet", {"owner": lease.owner}
-        size = (self._path / name).write_parquet(pa.Table.from_pylist([asdict(lease)], schema=_STORED))
+        size = (self._path / name).write_parquet(pa.Table.from_pylist([asdict(lease)], schema=file_schema_of(Lease)))
         old = [
             Removal(file["path"], file["size_bytes"], of_owner)
             for file in delta_log.files_of(table, "path", "size_bytes", "partition.owner")
@@ -345,7 +328,7 @@ def _open(path: Location) -> delta_log.Table:
         path.make()
         DeltaTable.create(
             str(path),
-            schema=_SCHEMA,
+            schema=schema_of(Lease),
             mode="ignore",
             partition_by=["owner"],
             configuration={**delta_log.OWN, **delta_log.BRIEF},

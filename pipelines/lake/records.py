@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar, Self, TypeVar
+from functools import cache, partial
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -45,10 +45,52 @@ def _known(kind: type[Any]) -> frozenset[str]:
 
 
 def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """A dataclass that the lake stores, read back. Raises NewerRecord where it has a field that `kind` has not."""
+    """A dataclass that the lake stores, read back with those inside of it; a list where it has a tuple. Raises
+    NewerRecord where it has a field that `kind` has not."""
     if unknown := values.keys() - _known(kind):
         raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
-    return kind(**values)
+    read = {name: reader(values[name]) for name, reader in _readers(kind).items() if name in values}
+    return kind(**{**values, **read})
+
+
+@cache
+def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    """By field, what makes its value of one that JSON has; without those that JSON has as they are."""
+    hints = get_type_hints(kind)
+    found = {name: _reader(hints[name]) for name in _known(kind)}
+    return {name: reader for name, reader in found.items() if reader is not None}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return partial(restored, hint)
+    origin = get_origin(hint)
+    inner = _reader(get_args(hint)[-1 if origin is Mapping else 0]) if origin in (tuple, Mapping) else None
+    if origin is tuple:
+        return tuple if inner is None else lambda values: tuple(map(inner, values))
+    return None if inner is None else lambda values: {name: inner(value) for name, value in values.items()}
+
+
+def stored(item: Any) -> dict[str, Any]:
+    """A dataclass as the lake stores it, with those inside of it: a field that came `later` only where it says
+    something, so that what an older version has stored keeps its digest."""
+    values = ((each, getattr(item, each.name)) for each in dataclasses.fields(item))
+    return {
+        each.name: _stored(value)
+        for each, value in values
+        if not (each.metadata.get("later") and value == each.default)
+    }
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_stored, value))
+    return stored(value) if dataclasses.is_dataclass(value) else value
+
+
+def later(default: Any) -> Any:
+    """A field that older versions have not stored: see `stored`."""
+    return field(default=default, metadata={"later": True})
 
 
 @contextmanager
@@ -65,7 +107,6 @@ class Record:
     """A control row. Fields marked `json` are stored as canonical JSON text."""
 
     table: ClassVar[str]
-    schema: ClassVar[pa.Schema]
     for_people: ClassVar[bool] = False
     """Whether the rows are only shown to people, and decide nothing."""
 
@@ -89,7 +130,7 @@ class Record:
     @property
     def place(self) -> str:
         """Which row it is, for error messages."""
-        return _place(type(self), {name: getattr(self, name) for name in ("owner", "generation", "epoch")})
+        return _place(type(self), {name: getattr(self, name) for name in _KEY})
 
     @classmethod
     def _json(cls) -> set[str]:
@@ -106,11 +147,26 @@ def _json_field(default: Any = dataclasses.MISSING) -> Any:
     return field(default_factory=lambda: default, metadata={"json": True})
 
 
-_KEY = [
-    pa.field("owner", pa.string(), nullable=False),
-    pa.field("generation", pa.int32(), nullable=False),
-    pa.field("epoch", pa.int64(), nullable=False),
-]
+_ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+_KEY = ("owner", "generation", "epoch")
+
+
+@cache
+def schema_of(kind: type[Any]) -> pa.Schema:
+    """The columns of a table that holds a dataclass, one for each field; all but the key's may be null."""
+    return pa.schema([pa.field(item.name, _type_of(item), item.name not in _KEY) for item in dataclasses.fields(kind)])
+
+
+@cache
+def file_schema_of(kind: type[Any]) -> pa.Schema:
+    """The columns of its data files: the owner, by which the table is partitioned, is not in them."""
+    return pa.schema([column.with_nullable(True) for column in schema_of(kind) if column.name != "owner"])
+
+
+def _type_of(item: dataclasses.Field[Any]) -> pa.DataType:
+    if item.name == "generation":
+        return pa.int32()
+    return pa.string() if item.metadata.get("json") else _ARROW[str(item.type).removesuffix(" | None")]
 
 
 @dataclass(frozen=True)
@@ -118,15 +174,6 @@ class EpochRow(Record):
     """The plan of an epoch: written first, never changed. `role` is source or insert; `digest` is of `plan`."""
 
     table: ClassVar[str] = "epochs"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("role", pa.string()),
-            pa.field("planned_at", pa.int64()),
-            pa.field("plan", pa.string()),
-            pa.field("digest", pa.string()),
-        ]
-    )
 
     role: str
     planned_at: int
@@ -177,28 +224,6 @@ class WatermarkRow(Record):
     """
 
     table: ClassVar[str] = "watermarks"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("landed_at", pa.int64()),
-            pa.field("rows", pa.int64()),
-            pa.field("timestamp", pa.int64()),
-            pa.field("use_processing_time", pa.bool_()),
-            pa.field("idle", pa.bool_()),
-            pa.field("flip_epoch", pa.int64()),
-            pa.field("flipped_at", pa.int64()),
-            pa.field("lag_ms", pa.int64()),
-            pa.field("position", pa.string()),
-            pa.field("truncated", pa.bool_()),
-            pa.field("splits", pa.string()),
-            pa.field("late", pa.int64()),
-            pa.field("alignment", pa.string()),
-            pa.field("rejected", pa.int64()),
-            pa.field("kept", pa.string()),
-            pa.field("told", pa.string()),
-            pa.field("sums", pa.string()),
-        ]
-    )
 
     landed_at: int
     rows: int
@@ -232,15 +257,6 @@ class SplitRow(Record):
     """
 
     table: ClassVar[str] = "splits"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("split", pa.string()),
-            pa.field("ordinal", pa.int64()),
-            pa.field("detail", pa.string()),
-            pa.field("cut", pa.string()),
-        ]
-    )
 
     split: str
     ordinal: int
@@ -268,17 +284,6 @@ class StagedRow(Record):
     """
 
     table: ClassVar[str] = "staged"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("plan_digest", pa.string()),
-            pa.field("staged_at", pa.int64()),
-            pa.field("folder", pa.string()),
-            pa.field("files", pa.string()),
-            pa.field("counts", pa.string()),
-            pa.field("facts", pa.string()),
-        ]
-    )
 
     plan_digest: str
     staged_at: int
@@ -306,16 +311,6 @@ class VerdictRow(Record):
     """
 
     table: ClassVar[str] = "verdicts"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("plan_digest", pa.string()),
-            pa.field("decided_at", pa.int64()),
-            pa.field("passed", pa.bool_()),
-            pa.field("reasons", pa.string()),
-            pa.field("checks", pa.string()),
-        ]
-    )
 
     plan_digest: str
     decided_at: int
@@ -334,9 +329,6 @@ class LedgerRow(Record):
     """
 
     table: ClassVar[str] = "ledger"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [*_KEY, pa.field("made_at", pa.int64()), pa.field("plan_digest", pa.string()), pa.field("sums", pa.string())]
-    )
 
     made_at: int
     plan_digest: str
@@ -355,18 +347,6 @@ class AlertRow(Record):
 
     table: ClassVar[str] = "alerts"
     for_people: ClassVar[bool] = True
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("told_at", pa.int64()),
-            pa.field("kind", pa.string()),
-            pa.field("state", pa.string()),
-            pa.field("incident", pa.string()),
-            pa.field("title", pa.string()),
-            pa.field("next", pa.string()),
-            pa.field("teller", pa.string()),
-        ]
-    )
 
     told_at: int
     kind: str
@@ -388,18 +368,6 @@ class StuckRow(Record):
 
     table: ClassVar[str] = "stuck"
     for_people: ClassVar[bool] = True
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("at", pa.int64()),
-            pa.field("since", pa.int64()),
-            pa.field("over", pa.bool_()),
-            pa.field("kind", pa.string()),
-            pa.field("what", pa.string()),
-            pa.field("where", pa.string()),
-            pa.field("next", pa.string()),
-        ]
-    )
 
     at: int
     since: int
@@ -430,20 +398,6 @@ class DefinitionRow(Record):
     """
 
     table: ClassVar[str] = "definitions"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [
-            *_KEY,
-            pa.field("since", pa.int64()),
-            pa.field("defined_at", pa.int64()),
-            pa.field("digest", pa.string()),
-            pa.field("form", pa.string()),
-            pa.field("script", pa.string()),
-            pa.field("source", pa.string()),
-            pa.field("assumed", pa.bool_()),
-            pa.field("pipeline", pa.string()),
-            pa.field("left_out", pa.bool_()),
-        ]
-    )
 
     since: int
     defined_at: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -116,10 +115,9 @@ class Releasable:
 
     def files(self, table: delta_log.Table) -> list[str]:
         """The files of the landed table that may hold a releasable row."""
-        root = delta_log.root_of(table)
         areas = [area for part in self.parts for area in part.areas]
         chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]
-        return [str(root / unquote(file.path)) for file in chosen]
+        return delta_log.paths_of(table, [file.path for file in chosen])
 
 
 def settled(path: Address, generation: int, since: int, upto: int, watermark: int) -> int:

@@ -178,16 +178,8 @@ def read(spark: SparkSession, path: Address) -> DataFrame:
     return spark.read.format("delta").load(str(path))
 
 
-def at(spark: SparkSession, path: Address, generation: int, epoch: int, *, without: Collection[str] = ()) -> DataFrame:
-    """The rows that a pin (generation, epoch) sees."""
-    return between(spark, path, generation, -1, epoch, without=without)
-
-
-def between(
-    spark: SparkSession, path: Address, generation: int, after: int, upto: int, *, without: Collection[str] = ()
-) -> DataFrame:
-    """The rows of one generation with after < epoch <= upto; without those of the files `without` (paths), which is
-    only possible for a table whose files alone give its rows.
+def between(spark: SparkSession, path: Address, generation: int, after: int, upto: int) -> DataFrame:
+    """The rows of one generation with after < epoch <= upto.
 
     The files are chosen here, by their statistics: Delta's own reader runs a Spark job for that choice at every scan.
     Files that hold no other rows are read without a filter, which would be new code to compile at every epoch.
@@ -197,7 +189,7 @@ def between(
     if table is None or not delta_log.plain(table):
         return read(spark, path).where(wanted)
     files = delta_log.data_files(table, generation, after, upto)
-    rows = of_files(spark, table, [path for path in files.paths if path not in without])
+    rows = of_files(spark, table, files.paths)
     return rows if files.exact else rows.where(wanted)
 
 

@@ -11,8 +11,9 @@ epochs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from operator import add
 from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.lake import delta_log
@@ -178,7 +179,7 @@ class Generation:
     def log_epoch(self, row: WatermarkRow) -> None:
         """Write an epoch's log row, with the sums up to itself: it has landed now. Repeating it changes nothing."""
         sums = self.sums(row.epoch - 1) + Sums.of(row)
-        row = replace(row, sums=sums.stored())
+        row = replace(row, sums=asdict(sums))
         self.stream.lake.watermarks.append([row], application=self.application("watermark"), version=row.epoch)
 
     # --- its rows ------------------------------------------------------------------------------------------------
@@ -225,21 +226,12 @@ class Sums:
     rejected: int = 0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.epochs + other.epochs,
-            self.rows + other.rows,
-            self.late + other.late,
-            self.rejected + other.rejected,
-        )
+        return Sums(*map(add, astuple(self), astuple(other)))
 
     @classmethod
     def of(cls, row: WatermarkRow) -> Self:
         """What one epoch adds."""
         return cls(1, row.rows, row.late or 0, row.rejected or 0)
-
-    def stored(self) -> Mapping[str, int]:
-        """As a log row has it."""
-        return {"epochs": self.epochs, "rows": self.rows, "late": self.late, "rejected": self.rejected}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, survey
 from tidegate.pipelines.lake.commits import NO_CLEANING
+from tidegate.pipelines.lake.control import columns_of
 from tidegate.pipelines.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, bounded
 
@@ -118,12 +119,7 @@ def put_together(path: Address, may: Callable[[delta_log.Table], Collection[str]
     with (folder / "0.parquet").parquet_writer(schema, write_statistics=statistics) as writer:
         for file in stored:
             for group in range(file.num_row_groups):
-                rows = file.read_row_group(group)
-                columns = [
-                    rows[field.name] if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-                    for field in schema
-                ]
-                writer.write_table(pa.table(columns, schema=schema))
+                writer.write_table(columns_of(file.read_row_group(group), schema))
     try:
         replace(path, folder, survey(folder), chosen, note="small files together", same_rows=True)
     except CommitFailedError:

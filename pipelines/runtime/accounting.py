@@ -95,12 +95,10 @@ class Done:
     @classmethod
     def of(cls, row: LedgerRow) -> Done | None:
         """Read back from a checkpoint; None if an older version made it, which lacks some of it."""
-        stored = dict(row.sums)
-        if not {"decided", "sums", "since", "processed"} <= stored.keys():
+        if not {"decided", "sums", "since", "processed"} <= row.sums.keys():
             return None
         with read_from(row):
-            stored["sums"] = tuple(map(QuarantinedSum.stored, stored["sums"]))
-            return restored(cls, {**stored, "processed": Processed.of(stored["processed"])})
+            return restored(cls, row.sums)
 
     def decided_upto(self, epoch: int) -> int | None:
         """The quarantined rows that epochs up to one have released or discarded; None if all epochs have to be read to

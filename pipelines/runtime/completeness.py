@@ -21,13 +21,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.areas import micros
-from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
@@ -105,18 +104,14 @@ def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str]
     commit. Other rows, of other scripts too, stay. A disk that cannot be written is only logged: the run itself has
     succeeded."""
     try:
-        return _published(lake.completeness_path, completeness(lake, pipeline, clock, moved), micros(clock()))
+        rows = completeness(lake, pipeline, clock, moved)
+        given = lake.completeness_path, rows, micros(clock())
+        return until_committed(_published, *given, attempts=50, wait=0.001, most=0.2)
     except (DeltaError, LakeError, OSError, pa.ArrowException) as error:
         log.warning("%s was not brought up to date: %s", lake.completeness_path, error)
         return False
 
 
-@retry(
-    retry=retry_if_exception_type(CommitFailedError),
-    stop=stop_after_attempt(50),
-    wait=wait_random_exponential(multiplier=0.001, max=0.2),
-    reraise=True,
-)
 def _published(path: Address, rows: list[Complete], at: int) -> bool:
     table = delta_log.opened(path)
     if table is None:

@@ -23,6 +23,7 @@ from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -118,8 +119,8 @@ class Definitions:
         form = self._form(owner)
         if self.lake.epochs.last(owner) is None:
             return
-        if stored is None:
-            yield from self._not_as_stored(table)
+        if stored is None:  # it is older than the lake's definitions
+            yield from _unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
             return
         found = _compared(owner, stored.form, form)
         empty = anew or (bool(found) and self._stores_nothing(owner))
@@ -129,9 +130,10 @@ class Definitions:
             # Of a format whose columns go by their place, a new column is another order as well.
             goes_on = (new_column or item.what == "order of columns") and empty
             if untouched and item.what.startswith("columns "):  # an expression that fails at the first row
-                goes_on = goes_on or _as_stored(item.lake) == _as_stored(item.script)
+                stored_as = [column.partition(" AS ")[0] for column in (item.lake, item.script)]
+                goes_on = goes_on or stored_as[0] == stored_as[1]
             goes_on = goes_on or (item.what == "watermark" and untouched)
-            yield _allowed(item) if item.what.startswith(tuple(_TAKEN_UP)) or goes_on else item
+            yield replace(item, refused=not (goes_on or item.what.startswith(tuple(_TAKEN_UP))))
 
     def _stores_nothing(self, table: str) -> bool:
         """Whether no row of a table is stored: no epoch is in the watermark log with rows, and none is committed that
@@ -148,10 +150,6 @@ class Definitions:
         """The newest epoch of a table's newest generation whose rows are committed; -1 for none."""
         planned = self.lake.epochs.last(table)
         return -1 if planned is None else Stream(self.lake, table).generation(planned.generation).committed
-
-    def _not_as_stored(self, table: Table) -> Iterator[Difference]:
-        """For a table that is older than the lake's definitions: the difference if its columns are not the script's."""
-        yield from _unlike(table.name, Stream(self.lake, table.name).path, table, "columns", whole=True)
 
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
@@ -170,25 +168,28 @@ class Definitions:
         failed = bool(found) and not self._staged(plan)
         for item in found:
             moved = item.what == "target path" and self._moved(insert, plan)
-            yield _allowed(item) if moved or _may_change(item, form, failed) else item
+            yield replace(item, refused=not (moved or _may_change(item, form, failed)))
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
         """For an INSERT that is older than the lake's definitions: the difference if what it has published is not in
         its target."""
-        owner, path = insert_owner(insert.id), self.lake.target_path(self.pipeline.table(insert.target))
-        earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
-        passed = any(row.passed for row in earlier)
-        if passed and committed(path, self.lake.application(owner, "publish", plan.generation)) < 0:
-            yield Difference(owner, "target path", "another one", str(path), True)
+        passed, there = self._published(insert, plan)
+        if passed and there < 0:
+            path = self.lake.target_path(self.pipeline.table(insert.target))
+            yield Difference(insert_owner(insert.id), "target path", "another one", str(path), True)
 
     def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
         """Whether a target at another place is the same table: it has everything that the INSERT has published."""
-        path = self.lake.target_path(self.pipeline.table(insert.target))
-        owner = insert_owner(insert.id)
+        passed, there = self._published(insert, plan)
+        return there >= max(passed, 1)
+
+    def _published(self, insert: Insert, plan: ReleasePlan) -> tuple[int, int]:
+        """The last epoch before the newest `plan` that has passed, 0 for none; and the last one that is in the script's
+        target, -1 for none."""
+        path, owner = self.lake.target_path(self.pipeline.table(insert.target)), insert_owner(insert.id)
         earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
-        published = next((row.epoch for row in earlier if row.passed), 0)
-        there = committed(path, self.lake.application(owner, "publish", plan.generation))
-        return there >= max(published, 1)
+        passed = next((row.epoch for row in earlier if row.passed), 0)
+        return passed, committed(path, self.lake.application(owner, "publish", plan.generation))
 
     def _staged(self, plan: ReleasePlan) -> bool:
         owner = insert_owner(plan.insert)
@@ -202,15 +203,13 @@ class Definitions:
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
             return
-        for owner in self.lake.epochs.owners():
-            row = self.lake.epochs.last(owner)
-            if owner in own or row is None or row.role != "insert":
+        for plan in newest_plans(self.lake):
+            owner = insert_owner(plan.insert)
+            if owner in own or not self._same_source(plan.probe, insert.probe):
                 continue
-            if not self._same_source(stored_plan(row).probe, insert.probe):
-                continue
-            if committed(path, self.lake.application(owner, "publish", row.generation)) > 0:
-                other = owner.removeprefix("insert ")
-                yield Difference(owner, "id", f"'{other}', which has rows in {insert.target}", f"'{insert.id}'", True)
+            if committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
+                there = f"'{plan.insert}', which has rows in {insert.target}"
+                yield Difference(owner, "id", there, f"'{insert.id}'", True)
 
     def _same_source(self, stored: str, probe: str) -> bool:
         """Whether a probe of the lake and one of the script are the same source, perhaps under two names."""
@@ -423,12 +422,17 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     same = row.digest == digest_of(_read_back(insert_form(pipeline, found)))
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
+    made = _compiled(row, pipeline.name)
+    form = _read_back(insert_form(made, made.insert(insert))) if made is not None else {}
+    return made if form.get("functions") == row.form.get("functions") else None
+
+
+def _compiled(row: DefinitionRow, name: str) -> Pipeline | None:
+    """The pipeline of a definition's stored statements; None if they do not compile any more."""
     try:
-        made = compile_script(row.script, name=pipeline.name)
+        return compile_script(row.script, name=name)
     except TidegateError:
         return None
-    form = _read_back(insert_form(made, made.insert(insert)))
-    return made if form.get("functions") == row.form.get("functions") else None
 
 
 def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
@@ -448,10 +452,7 @@ def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipe
         if not owner.startswith("insert ") or owner in own or row is None or lake.epochs.last(owner) is None:
             continue
         if any(join["build"] == build for join in row.form.get("joins") or ()):
-            try:
-                found[owner.removeprefix("insert ")] = compile_script(row.script, name=row.pipeline or pipeline.name)
-            except TidegateError:
-                found[owner.removeprefix("insert ")] = None
+            found[owner.removeprefix("insert ")] = _compiled(row, row.pipeline or pipeline.name)
     return found
 
 
@@ -464,11 +465,8 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
         probe = row.form.get("probe") if row else None
         if row is None or not row.left_out or not (builds or probe):
             continue
-        try:
-            tables = compile_script(row.script, name=row.pipeline or "left out").tables
-        except TidegateError:
-            tables = {}
-        tables = {**tables, **(pipeline.tables if pipeline is not None else {})}
+        made = _compiled(row, row.pipeline or "left out")
+        tables = {name: table for each in (made, pipeline) if each is not None for name, table in each.tables.items()}
         # Of a function that is gone nobody knows what it still needs: all is spared for it.
         held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)
         if probe in tables and LANDED_RETENTION in tables[probe].options:
@@ -597,11 +595,8 @@ def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     stored, given = lake.definitions.last(name), pipeline.tables.get(name)
     if stored is None or given is None:
         return None
-    try:
-        made = compile_script(stored.script, name=pipeline.name)
-    except TidegateError:
-        return None
-    if name not in made.tables:
+    made = _compiled(stored, pipeline.name)
+    if made is None or name not in made.tables:
         return None
     table = with_role(_as_given(made.table(name), given), given.role)
     form = _read_back(table_form(made, table))
@@ -678,15 +673,6 @@ def _grown(one: FlinkType, other: FlinkType) -> bool:
 
 
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
-
-
-def _as_stored(column: str) -> str:
-    """A column of a form without the expression that computes it."""
-    return column.partition(" AS ")[0]
-
-
-def _allowed(item: Difference) -> Difference:
-    return Difference(item.owner, item.what, item.lake, item.script, False)
 
 
 def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:

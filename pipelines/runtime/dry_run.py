@@ -84,7 +84,7 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
         found = landing.draft()
         if found.step is not None:
             return f"{table}: {'an open epoch' if found.unfinished else 'new'}: {found.step.summary}"
-        aligned = landing.membership.now(found.generation)
+        aligned = landing.planner.now(found.generation)
         if aligned is not None and aligned.blocked:
             return f"{table}: alignment holds {', '.join(item.split for item in aligned.blocked)} back"
     for insert in inserts:

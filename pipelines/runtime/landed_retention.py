@@ -31,7 +31,7 @@ from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, target_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_plans, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.text import counted
@@ -53,12 +53,9 @@ class LandedRetention(OldRows):
 
     def readers(self, table: str) -> list[str]:
         """The INSERTs and processes of the script and of the lake that read a table, by their owners' names."""
-        found = [insert_owner(insert.id) for insert in self.pipeline.inserts if table in insert.inputs]
-        for owner in self.lake.epochs.owners():
-            row = self.lake.epochs.last(owner)
-            if row is not None and row.role == "insert" and table in stored_plan(row).tables:
-                found.append(owner)
-        return list(dict.fromkeys(found))
+        found = [insert.id for insert in self.pipeline.inserts if table in insert.inputs]
+        found += [plan.insert for plan in newest_plans(self.lake) if table in plan.tables]
+        return [insert_owner(insert) for insert in dict.fromkeys(found)]
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
         """Remove the rows that may go, in one commit; about AT_ONCE of them at most. Raises LakeError."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -193,12 +192,6 @@ class QuarantinedSum:
                 for pin, horizon in horizons.items()
             } | {"": (epoch.oldest, plan.epoch)}
         return replace(found, probe_generation=plan.probe_generation, landed=first_landed(epoch), needed=needed)
-
-    @classmethod
-    def stored(cls, item: Mapping[str, Any]) -> Self:
-        """Read back from a checkpoint."""
-        pairs = {name: tuple(item[name]) for name in ("first", "last", "decided")}
-        return restored(cls, {**item, **pairs, "needed": {pin: tuple(pair) for pin, pair in item["needed"].items()}})
 
     def __add__(self, other: Self) -> Self:
         first, last = min(self.first, other.first), max(self.last, other.last)

@@ -40,8 +40,8 @@ from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.definitions import inserts_beside
-from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedRows,
     decided,
@@ -213,12 +213,8 @@ class Retention(OldRows):
         """The epoch up to which each process of the lake has certainly read a table: it must see every row once. Or why
         that cannot be known yet."""
         found: dict[str, int] = {}
-        for owner in self.lake.epochs.owners():
-            row = self.lake.epochs.last(owner)
-            plan = stored_plan(row) if row is not None and row.role == "insert" else None
-            if not isinstance(plan, ProcessPlan):
-                continue
-            for span in plan.inputs:
+        for plan in newest_plans(self.lake):
+            for span in plan.inputs if isinstance(plan, ProcessPlan) else ():
                 if span.table == table:
                     if span.generation != generation and span.upto:
                         return f"{plan.insert} still reads generation {span.generation}"

@@ -28,17 +28,17 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
-from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Waiting, held
+from tidegate.pipelines.runtime.epochs.position import End, Waiting, held
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
-from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, one_job
+from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, alone, one_job
 from tidegate.pipelines.runtime.maintenance import KEEP, Maintenance
-from tidegate.pipelines.runtime.processes.work import ProcessWork
+from tidegate.pipelines.runtime.processes.process_runner import ProcessRunner
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
-from tidegate.pipelines.runtime.releasing.work import JoinWork
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
@@ -231,7 +231,7 @@ class Runner:
         LakeError, ConcurrentRun."""
         self._begin(table, [table] if resnapshot else ())
         landing = self.landing(table)
-        done = landing.advance(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch)
+        done = alone(landing.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
         self._works(table)
         return done
 
@@ -253,9 +253,12 @@ class Runner:
     def releasing(self, insert: str, until: int | None = None) -> InsertRunner:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = JoinWork if found.process is None else partial(ProcessWork, until=until)
-        work = kind(
-            on_lake=InsertOnLake(self.lake, self.pipeline, found),
+        kind = JoinRunner if found.process is None else partial(ProcessRunner, until=until)
+        return kind(
+            lake=self.lake,
+            pipeline=self.pipeline,
+            insert=found,
+            leases=self.leases,
             spark=self.session,
             clock=self.clock,
             progress=self.progress,
@@ -263,7 +266,6 @@ class Runner:
             environment=self._environment,
             definitions=self.definitions,
         )
-        return InsertRunner(self.lake, self.pipeline, found, self.leases, work)
 
     def held(self, insert: str) -> GateHeld | None:
         """What the gate holds of an INSERT; looked up without its lease."""
@@ -298,6 +300,13 @@ class Runner:
         """Stage, while the gate gets ready in the background: it takes seconds to load, once a process."""
         prepare(self._gate)
         return releasing.stage(plan)
+
+    def _through(self, releasing: InsertRunner, plan: ReleasePlan) -> list[Published]:
+        """Stage, judge and publish a planned epoch; none where there was nothing to publish."""
+        self._staged(releasing, plan)
+        self.judge(plan.insert)
+        done = self.publish(plan.insert)
+        return [] if done is None else [done]
 
     def release(self, insert: str) -> Released:
         """Stage, judge and publish until nothing of this INSERT is releasable, as of now: what becomes releasable
@@ -335,16 +344,12 @@ class Runner:
         backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
         self._begin(insert_owner(insert))
-        releasing, published = self.releasing(insert), []
+        releasing, published = self.releasing(insert), list[Published]()
         while True:
             plan = releasing.backfill(spans)
             if isinstance(plan, Waiting):
                 return Released(insert, tuple(published), plan)
-            self._staged(releasing, plan)
-            self.judge(insert)
-            done = self.publish(insert)
-            if done is not None:
-                published.append(done)
+            published += self._through(releasing, plan)
             if plan.fills(spans):
                 return Released(insert, tuple(published))
 
@@ -363,13 +368,9 @@ class Runner:
         there is nothing to take. Raises GateHeld, PlanningError.
         """
         self._begin(insert_owner(insert))
-        releasing, published = self.releasing(insert), []
+        releasing, published = self.releasing(insert), list[Published]()
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
-            self._staged(releasing, plan)
-            self.judge(insert)
-            done = self.publish(insert)
-            if done is not None:
-                published.append(done)
+            published += self._through(releasing, plan)
             if isinstance(plan, RequeuePlan) and plan.answers(request):
                 break
         return tuple(published)
@@ -382,9 +383,7 @@ class Runner:
         self._begin(insert_owner(insert))
         releasing = self.releasing(insert)
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
-        self._staged(releasing, plan)
-        self.judge(insert)
-        return self.publish(insert)
+        return next(iter(self._through(releasing, plan)), None)
 
     def advance_all(
         self,

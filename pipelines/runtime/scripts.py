@@ -72,12 +72,8 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
 def at_home(pipeline: Pipeline, script: Path) -> Pipeline:
     """The same pipeline; relative paths of tables that come from no file begin beside `script`."""
     home = str(script.absolute().parent)
-    tables = {
-        name: table if table.home else replace(table, home=home, parts=tuple(_home(part, home) for part in table.parts))
-        for name, table in pipeline.tables.items()
-    }
-    return replace(pipeline, tables=tables)
+    return replace(pipeline, tables={name: _home(table, home) for name, table in pipeline.tables.items()})
 
 
-def _home(part: Table, home: str) -> Table:
-    return part if part.home else replace(part, home=home)
+def _home(table: Table, home: str) -> Table:
+    return table if table.home else replace(table, home=home, parts=tuple(_home(part, home) for part in table.parts))

@@ -45,7 +45,6 @@ from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.lost_commits import is_lost
-from tidegate.pipelines.runtime.releasing.staging import folder_prefix
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION
@@ -301,7 +300,7 @@ def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert,
         return
     for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
         newest = newest_epochs(lake, insert.id, path)
-        current = tuple(folder_prefix(item.plan) for item in newest if not item.published)
+        current = tuple(item.plan.attempts for item in newest if not item.published)
         live = still_read_of(own, quarantine, keep=keep)
         yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 

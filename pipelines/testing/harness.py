@@ -30,8 +30,7 @@ from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch
 from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
-from tidegate.pipelines.runtime.verifying.provable import VerifyReport
-from tidegate.pipelines.runtime.verifying.verify import verify
+from tidegate.pipelines.runtime.verifying.verify import VerifyReport, verify
 from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sources.scripted import ScriptedInput, only_grows, played
 from tidegate.pipelines.sql.compile import Pipeline

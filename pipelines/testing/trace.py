@@ -33,7 +33,7 @@ from tidegate.pipelines.runtime.landing.advances import DraftSplits
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows
 from tidegate.pipelines.runtime.landing.opening import position_of
-from tidegate.pipelines.runtime.landing.source_runner import SourceRunner
+from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, alone
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.tables.source_columns import as_delivered
@@ -238,7 +238,7 @@ class Observer:
 
         runner, disarm = self._runner(), faults.arm(crash, self.table.name)
         try:
-            runner.advance(ends=ends, max_epochs=1)
+            alone(runner.steps(ends=ends, max_epochs=1))
         except _Crash:
             pass
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tidegate.pipelines.joins.outcome import MASK
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
-from tidegate.pipelines.runtime.releasing.staging import proof_columns
+from tidegate.pipelines.runtime.releasing.join_runner import proof_columns
 from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 

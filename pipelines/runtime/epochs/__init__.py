@@ -15,8 +15,22 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import read_from, restored
-from tidegate.pipelines.runtime.epochs.backfill import Backfill, BackfillPlan, union
-from tidegate.pipelines.runtime.epochs.event_time import NOTHING_RELEASED, EventTimePlan, TimeSpan
+from tidegate.pipelines.runtime.epochs.kinds import (
+    NOTHING_RELEASED,
+    Backfill,
+    BackfillPlan,
+    EventTimePlan,
+    EventTimeRequeue,
+    FromQuarantine,
+    InputSpan,
+    ProcessPlan,
+    ProcessSpan,
+    RequeuePlan,
+    StreamRequeue,
+    TimeSpan,
+    requeued,
+    union,
+)
 from tidegate.pipelines.runtime.epochs.plan import (
     InputRange,
     Landed,
@@ -29,19 +43,16 @@ from tidegate.pipelines.runtime.epochs.plan import (
     digest,
     insert_owner,
 )
-from tidegate.pipelines.runtime.epochs.process import InputSpan, ProcessPlan, ProcessSpan
-from tidegate.pipelines.runtime.epochs.requeue import (
-    EventTimeRequeue,
-    FromQuarantine,
-    RequeuePlan,
-    StreamRequeue,
-    requeued,
-)
 
 if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
-_FIELDS = {"time": TimeSpan, "backfill": Backfill, "from_quarantine": FromQuarantine, "process": ProcessSpan}
+_FIELDS: dict[str, type[Any]] = {
+    "time": TimeSpan,
+    "backfill": Backfill,
+    "from_quarantine": FromQuarantine,
+    "process": ProcessSpan,
+}
 """The fields that only some kinds store, and the type that each is read back as."""
 
 _KINDS: dict[frozenset[str], type[ReleasePlan]] = {
@@ -70,7 +81,7 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
             next_command="install the Tidegate that has planned it, or a newer one",
         )
     with read_from(row):
-        plan |= {name: _FIELDS[name].of(row.plan[name]) for name in own}
+        plan |= {name: restored(_FIELDS[name], row.plan[name]) for name in own}
         plan["pins"] = tuple(restored(Pin, pin) for pin in plan["pins"])
     return kind(insert=insert, generation=row.generation, epoch=row.epoch, **plan)
 
@@ -93,8 +104,7 @@ def source_row(
 
 def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back. Raises LakeError if a newer Tidegate planned it."""
-    plan = {**row.plan, "blocked": tuple(row.plan.get("blocked", ()))}
-    plan.pop("definition", None)
+    plan = {name: value for name, value in row.plan.items() if name != "definition"}
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
     return StoredStep(restored(Step, plan, row.place), row.generation, row.epoch, row.planned_at)

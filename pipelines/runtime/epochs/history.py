@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -143,6 +144,13 @@ def newest_epochs(lake: Lake, insert: str, target: Location | None, number: int 
     """The last `number` epochs of an INSERT, oldest first, as in `history`; no others are read."""
     last = lake.epochs.last(insert_owner(insert))
     return history(lake, insert, target, last.epoch - number + 1) if last is not None else []
+
+
+def newest_plans(lake: Lake) -> Iterator[ReleasePlan]:
+    """The newest plan of every INSERT and process that ever ran on a lake."""
+    for row in map(lake.epochs.last, lake.epochs.owners()):
+        if row is not None and row.role == "insert":
+            yield stored_plan(row)
 
 
 def history_of(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[ReleasedEpoch]:

@@ -1,17 +1,18 @@
 """What is decided before an epoch of an INSERT runs, as the `epochs` table stores it: immutable, and all that a rerun
-needs. Which rows an epoch takes and how they are counted depends on its kind: each is a module of this package."""
+needs. Which rows an epoch takes and how they are counted depends on its kind (`kinds`)."""
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+import uuid
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.areas import Area, Part, micros
-from tidegate.pipelines.lake.records import canonical, restored
+from tidegate.pipelines.lake.records import canonical, later, stored
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
@@ -59,7 +60,7 @@ class Pin:
     generation: int
     epoch: int
     flip_epoch: int
-    horizon: int | None = None
+    horizon: int | None = later(None)
 
     def __str__(self) -> str:
         return f"{self.table} {self.generation}/{self.epoch}"
@@ -68,13 +69,6 @@ class Pin:
     def horizon_us(self) -> int | None:
         """The same in us, UTC."""
         return None if self.horizon is None else micros(self.horizon)
-
-    def stored(self) -> dict[str, Any]:
-        """As a plan stores it."""
-        pin = asdict(self)
-        if self.horizon is None:
-            del pin["horizon"]
-        return pin
 
 
 @dataclass(frozen=True)
@@ -105,11 +99,6 @@ class Lot:
         return self.reason == reason and self.first <= epoch <= self.last
 
 
-def stored_lots(stored: Sequence[Mapping[str, Any]]) -> tuple[Lot, ...]:
-    """Lots, read back from a plan."""
-    return tuple(restored(Lot, lot) for lot in stored)
-
-
 @dataclass(frozen=True)
 class ReleasePlan(ABC):
     """What one epoch of an INSERT or a process releases, against the pins: probe rows with after < epoch <= upto, of
@@ -134,7 +123,7 @@ class ReleasePlan(ABC):
     on_unmatched: OnUnmatched
     computes: str
     supersedes: int | None = None
-    definition: int | None = None
+    definition: int | None = later(None)
 
     # --- what it reads -------------------------------------------------------------------------------------------
 
@@ -283,6 +272,15 @@ class ReleasePlan(ABC):
         """Whether it is the backfill of these spans."""
         return self.kind != "discard" and self.spans == tuple(spans)
 
+    @property
+    def attempts(self) -> str:
+        """How the names of the folders begin that attempts at it are staged in; what follows has no "-"."""
+        return f"g{self.generation}-e{self.epoch}-"
+
+    def new_attempt(self) -> str:
+        """A name for the folders of one attempt at it."""
+        return f"{self.attempts}{uuid.uuid4().hex[:8]}"
+
     # --- its stored form -----------------------------------------------------------------------------------------
 
     @property
@@ -296,29 +294,14 @@ class ReleasePlan(ABC):
         )
 
     def _plan(self) -> dict[str, Any]:
-        """The plan as it is stored. Fields that older plans lack are left out when empty, so that their digests stay
-        the same."""
-        plan = {name: value for name, value in self._shared().items() if name not in ("insert", "generation", "epoch")}
-        plan["pins"] = [pin.stored() for pin in self.pins]
-        if self.definition is None:
-            del plan["definition"]
-        return {**plan, **self._own()}
-
-    @abstractmethod
-    def _own(self) -> dict[str, Any]:
-        """The fields that only its kind stores; they decide the kind when the plan is read back."""
-
-    def _shared(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(ReleasePlan)}
+        """The plan as it is stored. The fields that only its kind has decide the kind when it is read back."""
+        return {name: value for name, value in stored(self).items() if name not in ("insert", "generation", "epoch")}
 
     def as_kind(self, kind: type[Kind], /, **changed: Any) -> Kind:
         """The same epoch as a plan of another kind, with the fields `changed`."""
-        return kind(**{**self._shared(), **changed})
+        return kind(**{item.name: getattr(self, item.name) for item in fields(ReleasePlan)} | changed)
 
 
 @dataclass(frozen=True)
 class StreamPlan(ReleasePlan):
     """An epoch in processing time, which takes rows in the order in which they landed, whatever their time."""
-
-    def _own(self) -> dict[str, Any]:
-        return {}

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from operator import add
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.process import NOT_HAVING, ProcessPlan
+from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING, ProcessPlan
 
 if TYPE_CHECKING:
     from tidegate.pipelines.process.spec import ProcessSpec
@@ -51,12 +51,7 @@ class Given:
     not_having: int = 0
 
     def __add__(self, other: Given) -> Given:
-        return Given(
-            self.given + other.given,
-            self.published + other.published,
-            self.quarantined + other.quarantined,
-            self.not_having + other.not_having,
-        )
+        return Given(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -69,14 +64,6 @@ class Processed:
     left_out: Mapping[str, int] = field(default_factory=dict)
     taken: Mapping[str, Taken] = field(default_factory=dict)
     given: tuple[Given, ...] = ()
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back from a checkpoint."""
-        taken = {table: restored(Taken, item) for table, item in stored["taken"].items()}
-        return restored(
-            cls, {**stored, "taken": taken, "given": tuple(restored(Given, item) for item in stored["given"])}
-        )
 
     def __add__(self, other: Processed) -> Processed:
         tables = dict.fromkeys([*self.taken, *other.taken])

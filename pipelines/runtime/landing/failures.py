@@ -17,7 +17,7 @@ from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions import failure
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Generation
-from tidegate.pipelines.runtime.epochs import stored_plan
+from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.watermarks import WatermarkError
 
@@ -95,13 +95,7 @@ def reading(own: Generation, table: Table, source: Source, stored: StoredStep, w
 
 def releasing(lake: Lake, table: str) -> list[str]:
     """The INSERTs and processes of a lake that have released rows of a probe, or of an input."""
-    found = []
-    for owner in lake.epochs.owners():
-        last = lake.epochs.last(owner)
-        if last is not None and last.role == "insert":
-            plan = stored_plan(last)
-            found += [plan.insert] if table in plan.tables else []
-    return found
+    return [plan.insert for plan in newest_plans(lake) if table in plan.tables]
 
 
 def refuse_second_release(lake: Lake, table: str) -> None:

@@ -40,15 +40,22 @@ ALIGNED_ROWS = 100_000
 alignment group. A source that cannot read up to a time may pass the group's limit by so many rows."""
 
 
+_UNPLANNED = "nothing of the epoch was read; epochs before it stand"
+
+
 @dataclass(frozen=True)
-class Membership:
-    """A table in its alignment group. If its strategy names no group, nothing holds the table back."""
+class EpochPlanner:
+    """Plans the epochs of one source table, within what its alignment group allows. If its strategy names no group,
+    nothing holds the table back. `definition` gives the number of the definition that a plan is made under."""
 
     stream: Stream
     table: Table
     members: alignment.Members
     strategy: WatermarkStrategy
     clock: Clock
+    definition: Callable[[], int] | None = None
+
+    # --- its group -----------------------------------------------------------------------------------------------
 
     def now(self, generation: int) -> alignment.GroupPosition | None:
         """The table's position by the watermark log as it is now; None outside of a group."""
@@ -106,27 +113,14 @@ class Membership:
         delay = generator.behind if isinstance(generator, SourceWatermarks) else 0
         return alignment.group_position(self.members, self.table.name, aligned, at, splits, next_rowtimes, delay)
 
-
-_UNPLANNED = "nothing of the epoch was read; epochs before it stand"
-
-
-@dataclass(frozen=True)
-class EpochPlanner:
-    """Plans the epochs of one source table."""
-
-    stream: Stream
-    table: Table
-    strategy: WatermarkStrategy
-    membership: Membership
-    clock: Clock
-    definition: Callable[[], int] | None = None
+    # --- its next epoch ------------------------------------------------------------------------------------------
 
     def draft(
         self, source: Source, context: SourceContext, position: SourcePosition, ends: Json, instant: int
     ) -> Step | None:
         """The next step up to `ends`, which is not stored; None if there is nothing to land or to log."""
-        request = self.membership.request(context, position, ends, instant)
-        stops = self.membership.stops(request, context.generation)
+        request = self.request(context, position, ends, instant)
+        stops = self.stops(request, context.generation)
         planned = Planned() if stops else self._planned(source, request)
         # The splits that alignment lets have no row, or none past their limit.
         blocked = tuple(sorted(request.blocked | planned.held.keys()))

@@ -40,7 +40,7 @@ from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.opening import Mask, context_of, opened, position_of, unfinished
-from tidegate.pipelines.runtime.landing.planning import EpochPlanner, Membership, next_epoch
+from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing, Written, together
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
@@ -132,32 +132,9 @@ class SourceRunner:
         return Stream(self.lake, self.table.name)
 
     @cached_property
-    def membership(self) -> Membership:
-        return Membership(self.stream, self.table, self.members, self.strategy, self.clock)
-
-    @cached_property
     def planner(self) -> EpochPlanner:
         number = partial(self.definitions.number, self.table.name) if self.definitions else None
-        return EpochPlanner(self.stream, self.table, self.strategy, self.membership, self.clock, number)
-
-    def advance(
-        self,
-        *,
-        ends: Json | None = None,
-        max_epochs: int | None = None,
-        resnapshot: bool = False,
-        on_epoch: OnEpoch | None = None,
-    ) -> Advance:
-        """Land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` is called
-        after each.
-
-        An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
-        generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
-        split back; what it landed then is all that may land until the group has caught up.
-        Raises LeaseHeld, SourceError, LakeError, ConcurrentRun; PlanningError where a new generation would publish rows
-        a second time.
-        """
-        return alone(self.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
+        return EpochPlanner(self.stream, self.table, self.members, self.strategy, self.clock, number)
 
     def steps(
         self,
@@ -166,9 +143,19 @@ class SourceRunner:
         max_epochs: int | None = None,
         resnapshot: bool = False,
         on_epoch: OnEpoch | None = None,
-    ) -> Generator[EpochWriter, Writing, Advance]:
-        """The steps of `advance`, for its driver: it yields where the rows of a step are to be written, and is sent how
-        (`EpochWriter.commit`). If it is closed instead, everything is as after a crash."""
+    ) -> Steps:
+        """An advance: land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` is
+        called after each.
+
+        An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
+        generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
+        split back; what it landed then is all that may land until the group has caught up.
+
+        Its driver (`alone`, `one_job`) gets a writer where the rows of a step are to be written, and sends how
+        (`EpochWriter.commit`). If it is closed instead, everything is as after a crash.
+        Raises LeaseHeld, SourceError, LakeError, ConcurrentRun; PlanningError where a new generation would publish rows
+        a second time.
+        """
         self.leases.acquire(self.table.name)
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
@@ -197,14 +184,14 @@ class SourceRunner:
                     break
                 yield from land(planned)
                 position = position_of(context, self.lake)
-            aligned = self.membership.now(generation)
+            aligned = self.planner.now(generation)
         return Advance(
             self.table.name, generation, tuple(epochs), self.stream.generation(generation).last, aligned, limit
         )
 
     def draft(self, *, resnapshot: bool = False) -> SourceDraft:
-        """What `advance` would land first, as of now; stores nothing, and takes no lease. Raises SourceError, and
-        PlanningError as `advance` does."""
+        """What an advance would land first, as of now; stores nothing, and takes no lease. Raises SourceError, and
+        PlanningError as `steps` does."""
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
         name, generation = self.table.name, self._generation(resnapshot)
@@ -281,7 +268,7 @@ class SourceRunner:
 
     def _log(self, stored: StoredStep, row: WatermarkRow) -> LandedEpoch:
         """Write the epoch's row of the watermark log: from here on it has landed."""
-        row = self.membership.logged(row, stored.step.next_rowtimes)
+        row = self.planner.logged(row, stored.step.next_rowtimes)
         with explained(row.owner, stored.place, UNLOGGED):
             self.stream.generation(row.generation).log_epoch(row)
         faults.point("source.watermarked", self.table.name)

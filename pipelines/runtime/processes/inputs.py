@@ -24,18 +24,16 @@ from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_colum
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 from tidegate.pipelines.process.spec import ProcessSpec
-from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.processes.columns import (
-    ensure_state,
     key_columns,
     output_columns,
     record_columns,
     state_columns,
 )
 from tidegate.pipelines.runtime.processes.state import KeyColumns
-from tidegate.pipelines.runtime.releasing.staging import TARGET_COLUMNS, ensure, ensure_quarantine, make_places
+from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS
 from tidegate.pipelines.spark_versions import place_by_id
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
@@ -136,7 +134,6 @@ class ProcessTables:
     """A process on a lake, as its script defines it."""
 
     on_lake: InsertOnLake
-    definitions: Definitions | None = None
 
     @property
     def spec(self) -> ProcessSpec:
@@ -164,21 +161,6 @@ class ProcessTables:
     def folders(self, target: Table, attempt: str) -> dict[str, Location]:
         """The folders that an attempt at an epoch is staged in, by disposition."""
         return self.on_lake.lake.new_attempt(target, self.on_lake.insert, attempt)
-
-    def prepare(self, ready: set[Location]) -> None:
-        """Make the targets, their quarantines and the state's table, or check that they are as declared; skips those in
-        `ready`."""
-        lake, insert = self.on_lake.lake, self.on_lake.insert
-        added = self.definitions.added(self.on_lake.owner) if self.definitions else ()
-        for target in self.targets:
-            own, quarantine = record_columns(target), lake.quarantine_path(target, insert)
-            ensure(lake.target_path(target), {**own, **PROCESS_COLUMNS}, target.name, ready, added)
-            ensure_quarantine(quarantine, own, target.name, ready, added)
-            make_places(lake, target, insert)
-        path = lake.state_path(insert)
-        if path not in ready:
-            ensure_state(path, self.state, insert.id)
-            ready.add(path)
 
 
 @dataclass(frozen=True)

@@ -143,29 +143,18 @@ def check_unchanged(
         return
     last = before.epochs[-1]
     if last.definition != definition:
-        raise PlanningError(
-            f"{insert} has open windows of another statement: its table function, WHERE, GROUP BY or aggregates have "
-            "changed",
-            where=f"process {insert}",
-            state="nothing was run; the state is as it was",
-            next_command="put the statement back, or write into another target: its windows then begin at the first "
-            "landed row",
-        )
-    if last.buckets_of != buckets:
-        raise PlanningError(
-            f"{insert} has put its keys into {last.buckets_of} buckets, and is now given {buckets}",
-            where=f"process {insert}",
-            state="nothing was run; the state is as it was",
-            next_command=f"give it buckets={last.buckets_of} again",
-        )
-    if last.key is not None and last.key != key:
-        raise PlanningError(
-            f"{insert} has stored its state by {_shown(last.key)}, and is now given {_shown(key)}",
-            where=f"process {insert}",
-            state="nothing was run; the state is as it was",
-            next_command="give it the old key again, or give the process a new name: it then begins at the first "
-            "landed row",
-        )
+        what = "has open windows of another statement: its table function, WHERE, GROUP BY or aggregates have changed"
+        then = "put the statement back, or write into another target: its windows then begin at the first landed row"
+    elif last.buckets_of != buckets:
+        what = f"has put its keys into {last.buckets_of} buckets, and is now given {buckets}"
+        then = f"give it buckets={last.buckets_of} again"
+    elif last.key is not None and last.key != key:
+        what = f"has stored its state by {_shown(last.key)}, and is now given {_shown(key)}"
+        then = "give it the old key again, or give the process a new name: it then begins at the first landed row"
+    else:
+        return
+    where, state = f"process {insert}", "nothing was run; the state is as it was"
+    raise PlanningError(f"{insert} {what}", where=where, state=state, next_command=then)
 
 
 def _shown(key: KeyColumns) -> str:

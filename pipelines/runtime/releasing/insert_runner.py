@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pyspark.sql import SparkSession
+
+from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.commands import STATUS, NextCommand
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
 from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import require_whole
-from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.lake import CommitRole, mark
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location, folders_in
+from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
+from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
-from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit
+from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit, NotifyCommit, notified_by
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, held
 from tidegate.pipelines.runtime.failures import explained
+from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.judging import ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import lost_part, refuse_lost_files, refuse_lost_insert, refuse_lost_rows
 from tidegate.pipelines.runtime.quarantine import refuse_process
+from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.runtime.releasing.work import EpochWork, Stages
+from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import OnUnmatched
 
 log = logging.getLogger(__name__)
+
+
+TARGET_COLUMNS = {"_op": "STRING", "_generation": "INT", "_epoch": "BIGINT"}
+"""What a published row carries beside the target's own columns."""
+
+QUARANTINE_COLUMNS = {
+    **TARGET_COLUMNS,
+    "_probe_epoch": "BIGINT",
+    "_split": "STRING",
+    "_offset": "BIGINT",
+    "_reason": "STRING",
+}
 
 
 @dataclass(frozen=True)
@@ -54,19 +78,107 @@ class Published:
 
 
 @dataclass(frozen=True)
-class InsertRunner(InsertOnLake):
-    """The runner of one INSERT. Holds its lease while it works."""
+class InsertRunner(InsertOnLake, ABC):
+    """The runner of one INSERT, by its kind. Holds its lease while it works. `ready`: the tables that this process has
+    found to be there and as declared."""
 
     leases: Leases
-    work: EpochWork
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    progress: Progress
+    ready: set[Location] = field(default_factory=set)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    definitions: Definitions | None = None
+
+    # --- what its kind decides -----------------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def planner(self) -> ReleasePlanner:
-        return self.work.planner
+        """Plans its epochs."""
 
     @property
-    def stager(self) -> Stages:
-        return self.work.stager
+    def backfills(self) -> BackfillPlanner:
+        """Plans the backfills of an INSERT in event time."""
+        return BackfillPlanner(self, self.clock, self.spark, self.environment)
+
+    @abstractmethod
+    def write(self, plan: ReleasePlan) -> StagedRow:
+        """Write the plan's rows where no commit names them yet; the row that describes the files."""
+
+    def sweep(self, plan: ReleasePlan, keep: str) -> None:
+        """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
+        for folder in (folder for place in self._places for folder in folders_in(place)):
+            if folder.name.startswith(plan.attempts) and folder.name != keep:
+                folder.delete_all()
+
+    @property
+    def _places(self) -> list[Location]:
+        """Where attempts are staged."""
+        return [place for target in self.targets for place in self.lake.staged_paths(target, self.insert).values()]
+
+    def _prepare(
+        self, target: Table, published: Mapping[str, str], beside: Mapping[str, str], also: Collection[str] = ()
+    ) -> None:
+        """Make an output, its quarantine and the folders of staged files, or check that they are what the script says.
+
+        Args:
+            published, beside: What rows of the output, and of its quarantine, carry beside its own columns.
+            also: Columns that a quarantine gets if it lacks them, beside those that a later definition has brought.
+        """
+        lake, insert = self.lake, self.insert
+        own = {column.name: column.spark_type for column in target.stored_columns}
+        added = self.definitions.added(self.owner) if self.definitions else frozenset[str]()
+        quarantine = lake.quarantine_path(target, insert)
+        self._ensure(lake.target_path(target), {**own, **published}, target.name, added)
+        if quarantine not in self.ready:
+            self._ensure(quarantine, {**own, **beside, **QUARANTINE_COLUMNS}, target.name, {*added, *also})
+            mark(quarantine)
+        for place in lake.staged_paths(target, insert).values():  # that one is gone shows at a look: refuse_lost_files
+            place.make()
+
+    def _ensure(self, path: Location, columns: dict[str, str], name: str, added: Collection[str]) -> None:
+        if path not in self.ready:
+            lake_rows.ensure_table(path, columns, name, added=added)
+            self.ready.add(path)
+
+    @property
+    def targets(self) -> tuple[Table, ...]:
+        """The table of each output."""
+        return (self.target,)
+
+    def completed(self, plan: ReleasePlan) -> list[int]:
+        """The last epoch of the plan's generation that has each of the commits that follow publishing."""
+        lake = self.lake
+        sinks = [sink_of(target, lake.target_path(target)) for target in self.targets]
+        return [sink.committed(notified_by(lake, plan)) for sink in sinks if isinstance(sink, EpochListener)]
+
+    @abstractmethod
+    def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
+        """What an epoch commits, in this order. That to the INSERT's target publishes it: what comes before lies beside
+        the target, what comes after is for those who read the target."""
+
+    def _commit(
+        self,
+        staged: StagedRow,
+        target: Table,
+        role: Literal["publish", "quarantine"],
+        files: Sequence[StagedFile],
+        point: Point | OfProcess,
+        *,
+        always: bool = False,
+    ) -> FileCommit:
+        lake, insert = self.lake, self.insert
+        own = role == "publish"
+        sink = sink_of(target, lake.target_path(target)) if own else TableSink(lake.quarantine_path(target, insert))
+        folder = lake.staged_folder(target, insert, staged.folder, role)
+        return FileCommit(role, target.name, sink, folder, files, point, always)
+
+    def _notifications(self, *published: FileCommit) -> list[Commit]:
+        """The commits that notify the targets which listen to their epochs."""
+        return [NotifyCommit(commit, self.spark) for commit in published if isinstance(commit.sink, EpochListener)]
+
+    # -------------------------------------------------------------------------------------------------------------
 
     def end(self) -> End:
         """Where a run ends that begins now."""
@@ -101,7 +213,7 @@ class InsertRunner(InsertOnLake):
         unfinished = self._unfinished(position)
         if unfinished is not None:
             return unfinished
-        return self._stored(self.work.backfills.backfill(position.plan, self._history(), spans))
+        return self._stored(self.backfills.backfill(position.plan, self._history(), spans))
 
     def filled(self, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """The published backfill of `spans` that was planned at or after `since` (ms, UTC), if it has released all that
@@ -112,7 +224,7 @@ class InsertRunner(InsertOnLake):
         history = self._history()
         for epoch in reversed(history):
             if epoch.published and epoch.plan.fills(spans) and epoch.plan.instant >= since:
-                more = self.work.backfills.backfill(position.plan, history, [own])
+                more = self.backfills.backfill(position.plan, history, [own])
                 left = not isinstance(more, Waiting) and more.rows_waiting() > 0
                 return None if left else epoch.plan
         return None
@@ -120,7 +232,7 @@ class InsertRunner(InsertOnLake):
     def unreached(self, spans: Sequence[Span]) -> Waiting | None:
         """The landed rows of `spans` that cannot be released yet, and why; with `rows` 0 where some may still come;
         None where all of them is reached."""
-        return self.work.backfills.unreached(self.position().plan, spans)
+        return self.backfills.unreached(self.position().plan, spans)
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
@@ -146,8 +258,8 @@ class InsertRunner(InsertOnLake):
         self.leases.acquire(self.owner)
         self._log_again()
         missing = self.refuse_lost()
-        if self.work.definitions is not None:
-            self.work.definitions.take_up(self.owner)
+        if self.definitions is not None:
+            self.definitions.take_up(self.owner)
         self._make_again(missing)
 
     def _go_on(self) -> None:
@@ -175,7 +287,7 @@ class InsertRunner(InsertOnLake):
         can be made again: the last commit of a table beside the target, which a power cut has taken though the target
         has its own of that epoch, or of a later one; the staged files are still there."""
         refuse_lost_insert(self.lake, self.owner, self.target_path)
-        for target in self.work.targets:
+        for target in self.targets:
             refuse_lost_files(self.lake, target, self.insert)
         return self._missing(self.position())
 
@@ -183,11 +295,11 @@ class InsertRunner(InsertOnLake):
         """Make the commits again that follow publishing, of which a crash or a power cut may have left some unmade: the
         next epoch's would leave a gap."""
         position = self.position()
-        if position.plan is None or all(each >= position.published for each in self.work.completed(position.plan)):
+        if position.plan is None or all(each >= position.published for each in self.completed(position.plan)):
             return
         plan, staged = self._last_published(position)
         if plan is not None and staged is not None:
-            commits = self.work.commits(plan, staged)
+            commits = self.commits(plan, staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
                 self._made(plan, commit)
 
@@ -222,7 +334,7 @@ class InsertRunner(InsertOnLake):
 
     def _beside(self, plan: ReleasePlan, staged: StagedRow) -> list[FileCommit]:
         """What an epoch commits before it is published."""
-        commits = self.work.commits(plan, staged)
+        commits = self.commits(plan, staged)
         before = commits[: commits.index(self._publishing(commits))]
         return [commit for commit in before if isinstance(commit, FileCommit)]
 
@@ -262,10 +374,10 @@ class InsertRunner(InsertOnLake):
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
-        if self.work.definitions is not None:
-            plan = replace(plan, definition=self.work.definitions.number(self.owner))
+        if self.definitions is not None:
+            plan = replace(plan, definition=self.definitions.number(self.owner))
         row = plan.row()
-        refuse_lost_rows(self.lake, self.work.spark, plan)
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stands is None or stands.digest != row.digest:
@@ -275,8 +387,8 @@ class InsertRunner(InsertOnLake):
                 next_command=STATUS,
             )
         faults.point("insert.planned", self.insert.id)
-        if self.work.definitions is not None:  # changed by another runner meanwhile, the epoch is that one's to plan
-            self.work.definitions.number(self.owner)
+        if self.definitions is not None:  # changed by another runner meanwhile, the epoch is that one's to plan
+            self.definitions.number(self.owner)
         return plan
 
     def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:
@@ -302,10 +414,10 @@ class InsertRunner(InsertOnLake):
                 state="the epoch is planned and not staged",
                 next_command=NextCommand("run", does="plans the same rows for the new text"),
             )
-        refuse_lost_rows(self.lake, self.work.spark, plan)
+        refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
-            self.lake.set_format(self.work.clock())
-            row = self._with_last_commits(plan, self.stager.stage(plan))
+            self.lake.set_format(self.clock())
+            row = self._with_last_commits(plan, self.write(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stands = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stands is None or stands.folder != row.folder:
@@ -315,7 +427,7 @@ class InsertRunner(InsertOnLake):
                 next_command=STATUS,
             )
         faults.point("insert.staged", self.insert.id)
-        self.stager.sweep(plan, keep=row.folder)
+        self.sweep(plan, keep=row.folder)
         return stands
 
     # --- judge ---------------------------------------------------------------------------------------------------
@@ -333,9 +445,9 @@ class InsertRunner(InsertOnLake):
         if position.verdict is not None:
             return GateVerdict.of(position.verdict)
         with self._explained(plan, "the epoch is staged, no verdict is stored, nothing of it is published"):
-            verdict = ask(gate, self.staged_epoch(plan, position.staged), self.work.spark, self.gate_timeout_s)
+            verdict = ask(gate, self.staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
             application = self._application("verdict", plan)
-            stands = self.lake.verdicts.settle(verdict.row(self.work.clock()), application=application)
+            stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
         if stands is None or stands.plan_digest != plan.digest:
             raise LakeError(
                 f"the verdict on epoch {plan.epoch} cannot be read back",
@@ -378,7 +490,7 @@ class InsertRunner(InsertOnLake):
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise held(self.insert, position)
-        commits = self.work.commits(plan, staged)
+        commits = self.commits(plan, staged)
         publishing = self._publishing(commits)
         if position.state != "published":  # before anything of the epoch is committed
             with self._explained(plan, publishing.state):
@@ -391,7 +503,7 @@ class InsertRunner(InsertOnLake):
         if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
             try:
                 with self._explained(plan, "the epoch is published"):
-                    checkpoint(self.lake, self.insert.id, self.target_path, self.work.clock(), looked_back=True)
+                    checkpoint(self.lake, self.insert.id, self.target_path, self.clock(), looked_back=True)
             except TidegateError as error:  # it makes looks cheaper and changes no answer: upkeep tries again
                 log.warning("no checkpoint was written behind epoch %d of %s: %s", plan.epoch, self.insert.id, error)
         return Published(self.insert.id, plan.generation, plan.epoch, added, quarantined, plan, staged)

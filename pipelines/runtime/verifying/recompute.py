@@ -125,16 +125,16 @@ VIOLATION = "violation"
 reason."""
 
 
-def constrained(insert: Insert, target: Table, before: str, also: Sequence[str]) -> dict[str, str]:
+def constrained(
+    insert: Insert, target: Table, columns: Sequence[str], before: str, also: Sequence[str]
+) -> dict[str, str]:
     """Steps over the rows of `before`, which have a `_place` and an `_outcome`; the last one is `_constrained`.
 
-    They put the target's columns in place of the tables' structs, send a row that violates FAIL or QUARANTINE to the
+    They put the target's `columns` in place of the tables' structs, send a row that violates FAIL or QUARANTINE to the
     quarantine, and add the rows of the place VIOLATION. The columns `also` go along.
     """
-    written = {item.name: item.expression for item in insert.projections}
-    names = [column.name for column in target.stored_columns]
-    columns = [f"CASE WHEN _place <> 'drop' THEN {written[name]} END AS {quoted(name)}" for name in names]
-    blank = [f"CASE WHEN _violated = '' THEN {quoted(name)} END AS {quoted(name)}" for name in names]
+    names = [quoted(column.name) for column in target.stored_columns]
+    blank = [f"CASE WHEN _violated = '' THEN {name} END AS {name}" for name in names]
     own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset", *also]
     broken = [f"CASE WHEN {_broken(each)} THEN '{each.name}' END" for each in insert.constraints]
     quarantined = [
@@ -216,31 +216,15 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
     return table
 
 
-LOT = pa.schema(
-    [
-        ("_in_generation", pa.int64()),
-        ("_in_epoch", pa.int64()),
-        ("reason", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-    ]
-)
-
-
 def lot_rows(plans: Sequence[ReleasePlan]) -> pa.Table:
     """One row per lot that a plan joins again: which epoch of the INSERT it is in, and what it has quarantined."""
+    numbers = ("_in_generation", "_in_epoch", "first", "last")
     rows = [
-        {
-            "_in_generation": plan.generation,
-            "_in_epoch": plan.epoch,
-            "reason": lot.reason,
-            "first": lot.first,
-            "last": lot.last,
-        }
+        {**dict(zip(numbers, (plan.generation, plan.epoch, lot.first, lot.last), strict=True)), "reason": lot.reason}
         for plan in plans
         for lot in plan.lots
     ]
-    return pa.Table.from_pylist(rows, schema=LOT)
+    return pa.Table.from_pylist(rows, pa.schema([*((name, pa.int64()) for name in numbers), ("reason", pa.string())]))
 
 
 def recompute_sql(
@@ -266,7 +250,7 @@ def recompute_sql(
     ]
     last = "_places"
     if insert.constraints:
-        steps |= constrained(insert, target, last, [column for pair in _met(insert) for column in pair])
+        steps |= constrained(insert, target, columns, last, [column for pair in _met(insert) for column in pair])
         columns, last = [quoted(column.name) for column in target.stored_columns], "_constrained"
     marks = [
         "_place",

@@ -10,30 +10,28 @@ since.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache, reduce
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined, covered
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
-from tidegate.pipelines.runtime.verifying.provable import (
-    Counts,
-    Difference,
-    EpochReport,
-    Provable,
-    Unproved,
-    VerifyReport,
-)
+from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.recompute import (
     VIOLATION,
     Views,
@@ -43,6 +41,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     recompute_sql,
     release_rows,
 )
+from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.types import quoted
@@ -50,18 +49,260 @@ from tidegate.pipelines.text import counted
 
 EXAMPLES = 10
 
+Place = Literal["publish", "quarantine", "drop", "violation"]
+EpochState = Literal["equal", "different", "rows lost", "beyond retention", "other script"]
+
 
 @dataclass(frozen=True)
-class Comparison:
-    """Compares published epochs of one INSERT with what their pins give."""
+class Difference:
+    """Rows of one epoch that are `missing` from a place though its pins give them, or `unexpected` there.
+
+    Rows that are dropped, and the constraints that a row violates (place violation), are only counted. `keys`: up to
+    ten of them, as JSON of the target's primary key (of the whole row if it has none); reasons if rows are only
+    counted.
+    """
+
+    place: Place
+    kind: Literal["missing", "unexpected"]
+    rows: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One published epoch. `rows` were released by it; `detail` says why it was not recomputed. `beyond_retention`: how
+    many of its rows found nothing because retention had removed versions of their time before it was planned."""
+
+    generation: int
+    epoch: int
+    rows: int
+    state: EpochState
+    differences: tuple[Difference, ...] = ()
+    detail: str = ""
+    beyond_retention: int = 0
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All published epochs of an INSERT. `problems` are findings that belong to no single epoch. `script_differs`: the
+    given script differs from the lake's definition, by which the epochs are verified."""
+
+    insert: str
+    epochs: tuple[EpochReport, ...]
+    problems: tuple[str, ...] = ()
+    script_differs: bool = False
+
+    @property
+    def differences(self) -> int:
+        """Rows that are missing or unexpected."""
+        return sum(difference.rows for epoch in self.epochs for difference in epoch.differences)
+
+    @property
+    def rows(self) -> int:
+        """Released rows that were recomputed."""
+        return sum(epoch.rows for epoch in self.epochs if epoch.state in ("equal", "different"))
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found. Epochs beyond retention do not count: see `unproved`. Epochs of another script do
+        count, since nobody can say what their rows should be; so do rows that are gone though no retention has removed
+        them."""
+        return not self.problems and not any(
+            epoch.state in ("different", "other script", "rows lost") for epoch in self.epochs
+        )
+
+    @property
+    def unproved(self) -> tuple[EpochReport, ...]:
+        """Epochs that cannot be recomputed any more."""
+        return tuple(epoch for epoch in self.epochs if epoch.state not in ("equal", "different"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            **asdict(self),
+            "differences": self.differences,
+            "rows": self.rows,
+            "passed": self.passed,
+            "unproved": len(self.unproved),
+        }
+
+
+Counts = dict[str, dict[tuple[int, int], int]]
+"""Place -> (generation, epoch) -> rows."""
+
+
+Unproved = dict[tuple[int, int], tuple[EpochState, str]]
+"""(generation, epoch) -> its state instead of proved, and why."""
+
+
+BATCH_ROWS = 2_000_000
+"""Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""
+
+
+def verify(
+    pipeline: Pipeline,
+    lake: Lake,
+    spark: Callable[[], SparkSession],
+    insert: str,
+    progress: Progress | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> VerifyReport:
+    """Recompute the published epochs of the INSERT called `insert`. Changes nothing and takes no lease.
+
+    `environment`: what `${VARIABLE}` in options is replaced by; None for the process's own.
+
+    Raises PlanningError for a process: what its function gave depends on all that came before.
+    """
+    if pipeline.insert(insert).process is not None:
+        raise PlanningError(
+            f"{insert} is a process: its epochs cannot be recomputed one by one",
+            where=f"process {insert}",
+            state="nothing was looked at",
+            next_command="declare it once more under another name, run it, and compare the two tables",
+        )
+    pipeline, _ = covered(lake, pipeline, environment)
+    stored = as_defined(lake, pipeline, insert) or pipeline
+    report = Proof(stored, lake, stored.insert(insert), environment).report(spark, progress or SilentProgress())
+    return replace(report, script_differs=stored is not pipeline)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The published epochs of one INSERT, compared with what their pins give. `environment`: replaces `${VARIABLE}` in
+    options, None for the process's own."""
 
     pipeline: Pipeline
     lake: Lake
     insert: Insert
+    environment: Mapping[str, str] | None = None
 
     @property
     def target(self) -> Table:
         return self.pipeline.table(self.insert.target)
+
+    @property
+    def quarantine(self) -> Location:
+        return self.lake.quarantine_path(self.target, self.insert)
+
+    def report(self, session: Callable[[], SparkSession], progress: Progress) -> VerifyReport:
+        """All published epochs, each with what differs from what its definition and its pins give."""
+        epochs = history_of(self.lake, self.pipeline, self.insert)
+        published = [epoch for epoch in epochs if epoch.published]
+        if not published:
+            return VerifyReport(self.insert.id, ())
+        spark = session()
+        counts = self.counts(spark)
+        unproved = self._quarantined(epochs)
+        task = progress.task(f"verify {self.insert.id}", len(published), "epochs")
+        found: dict[tuple[int, int], list[Difference]] = {}
+        for number in dict.fromkeys(epoch.plan.definition for epoch in published):
+            made = [epoch for epoch in published if epoch.plan.definition == number]
+            pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
+            if pipeline is None:
+                text = "a function that it calls has changed since this epoch was made"
+                unproved |= {epoch.key: ("other script", text) for epoch in made}
+                continue
+            own = replace(self, pipeline=pipeline, insert=pipeline.insert(self.insert.id))
+            unproved |= own.unproved(counts, made)
+            for batch in _batches([epoch for epoch in made if epoch.key not in unproved]):
+                for key, difference in own.differences(spark, batch):
+                    found.setdefault(key, []).append(difference)
+                task.advance(len(batch), f"{sum(len(items) for items in found.values())} differences")
+            different = [epoch for epoch in made if epoch.key in found]
+            if different:  # retention may have removed rows that they read while they were compared
+                unproved |= own.unproved(own.counts(spark), different) | self._quarantined(epochs)
+        task.advance(len(unproved))
+        reports = []
+        for epoch in published:
+            key, rows = epoch.key, epoch.staged.counts.get("rows", 0) if epoch.staged else 0
+            if key in unproved:
+                state, why = unproved[key]
+                reports.append(EpochReport(*key, rows, state, detail=why))
+            else:
+                differences = tuple(found.get(key, ()))
+                state, beyond = "different" if differences else "equal", _beyond_retention(epoch)
+                reports.append(EpochReport(*key, rows, state, differences, beyond_retention=beyond))
+        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
+
+    # --- what can be recomputed ----------------------------------------------------------------------------------
+
+    def counts(self, spark: SparkSession) -> Counts:
+        """How many rows each table that is read has, by generation and epoch, in one job; and those that landed and are
+        not in its table any more, as `gone <table>`."""
+        places = {f"table {table}": Stream(self.lake, table).path for table in self._tables}
+        places |= {"target": self.lake.target_path(self.target), "quarantine": self.quarantine}
+        frames = [
+            lake_rows.read(spark, path).groupBy("_generation", "_epoch").count().withColumn("place", F.lit(place))
+            for place, path in places.items()
+        ]
+        found: Counts = {place: {} for place in places}
+        for row in reduce(DataFrame.unionByName, frames).collect():
+            found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
+        gone = {f"gone {table}": self._gone(table, found[f"table {table}"]) for table in self._tables}
+        return found | gone
+
+    @property
+    def _tables(self) -> set[str]:
+        return {self.insert.probe, *self.insert.builds}
+
+    def unproved(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Unproved:
+        """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
+        found: Unproved = {}
+        gone = {table: counts[f"gone {table}"] for table in self._tables}
+        reach = cache(lambda table, generation: Stream(self.lake, table).generation(generation).removed)
+        retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
+        for epoch in epochs:
+            plan = epoch.plan
+            if not computed(plan.computes, self.pipeline, self.insert):
+                text = "the script's INSERT has changed since this epoch was made"
+                found[epoch.key] = ("other script", text)
+                continue
+            state: EpochState = "beyond retention"
+            texts: list[str] = []
+            joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
+            for table, generation, after, upto, pin in [
+                (plan.probe, plan.probe_generation, *plan.reads, None),
+                *((pin.table, pin.generation, 0, pin.epoch, pin) for pin in joined),
+            ]:
+                removed = reach(table, generation)
+                if pin is None and not plan.lots and not removed.asked_by(plan.parts):
+                    after = max(after, removed.epoch or 0)  # of epochs that are gone it reads no row
+                number = sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
+                if not number:
+                    continue
+                if pin is None and removed.epoch is not None:
+                    low = max(after, removed.epoch)
+                    if any(n for (g, e), n in gone[table].items() if g == generation and low < e <= upto):
+                        state = "rows lost"
+                else:
+                    in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
+                    if removed.nothing or (removed.rows is not None and in_all > removed.rows):
+                        state = "rows lost"
+                    elif pin is not None and retention.spares(epoch, pin, removed):
+                        continue
+                texts.append(f"{counted(number, 'row')} of {table} that it read {'is' if number == 1 else 'are'} gone")
+            if texts:
+                why = ", and no retention has removed so many" if state == "rows lost" else ""
+                found[epoch.key] = (state, " and ".join(texts) + why)
+        return found
+
+    def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+        """(generation, epoch) -> rows that landed by the watermark log and are not in the table any more."""
+        log = {(row.generation, row.epoch): row.rows for row in Stream(self.lake, table).log()}
+        return {key: count - there.get(key, 0) for key, count in log.items() if count > there.get(key, 0)}
+
+    def _quarantined(self, epochs: Sequence[ReleasedEpoch]) -> Unproved:
+        """The epochs some of whose quarantined rows were released or discarded since and then removed by retention; and
+        the epochs that had joined such rows again."""
+        found: Unproved = {}
+        for item in removed(quarantined_in(epochs), removed_upto(self.lake, self.insert, self.quarantine)):
+            rows = f"{counted(item.rows, 'row')} that epoch {item.epoch} had quarantined ({item.reason})"
+            text = f"{rows} {'is' if item.rows == 1 else 'are'} gone"
+            for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
+                found.setdefault((plan.generation, plan.epoch), ("beyond retention", text))
+        return found
+
+    # --- what differs ---------------------------------------------------------------------------------------------
 
     def differences(
         self, spark: SparkSession, batch: Sequence[ReleasedEpoch]
@@ -81,7 +322,7 @@ class Comparison:
             "releases": spark.createDataFrame(release_rows(self.insert, plans)),
             "probe": Stream(self.lake, self.insert.probe).rows(spark),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
-            "quarantine": lake_rows.read(spark, self.lake.quarantine_path(self.target, self.insert)),
+            "quarantine": lake_rows.read(spark, self.quarantine),
             "counted": spark.createDataFrame(_counted(batch)),
             "lots": spark.createDataFrame(lot_rows(plans)),
             **{
@@ -151,135 +392,7 @@ class Comparison:
             return f"to_json(named_struct('value', {name})) AS {name}"
         return name
 
-
-def _counted(batch: Sequence[ReleasedEpoch]) -> pa.Table:
-    """What is in no table, but in the stored counts: what was dropped, and which constraints were violated."""
-    found = []
-    for epoch in batch:
-        named = {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch}
-        counts, facts = (epoch.staged.counts, epoch.staged.facts) if epoch.staged else ({}, {})
-        found += [
-            {**named, "place": "drop", "reason": name, "rows": number}
-            for name, number in counts.items()
-            if number and name.startswith("dropped:")
-        ]
-        found += [
-            {**named, "place": VIOLATION, "reason": name.removeprefix("violations@"), "rows": number}
-            for name, number in facts.items()
-            if number and name.startswith("violations@")
-        ]
-    schema = {
-        "place": pa.string(),
-        "generation": pa.int32(),
-        "epoch": pa.int64(),
-        "reason": pa.string(),
-        "rows": pa.int64(),
-    }
-    return pa.Table.from_pylist(found, schema=pa.schema(list(schema.items())))
-
-
-def _spans(plans: Sequence[ReleasePlan]) -> Iterator[tuple[int, int, int]]:
-    """(generation, least epoch, greatest epoch) of the plans."""
-    for generation in sorted({plan.generation for plan in plans}):
-        epochs = [plan.epoch for plan in plans if plan.generation == generation]
-        yield generation, min(epochs), max(epochs)
-
-
-BATCH_ROWS = 2_000_000
-"""Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""
-
-
-def verify(
-    pipeline: Pipeline,
-    lake: Lake,
-    spark: Callable[[], SparkSession],
-    insert: str,
-    progress: Progress | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> VerifyReport:
-    """Recompute the published epochs of the INSERT called `insert`. Changes nothing and takes no lease.
-
-    `environment`: what `${VARIABLE}` in options is replaced by; None for the process's own.
-
-    Raises PlanningError for a process: what its function gave depends on all that came before.
-    """
-    if pipeline.insert(insert).process is not None:
-        raise PlanningError(
-            f"{insert} is a process: its epochs cannot be recomputed one by one",
-            where=f"process {insert}",
-            state="nothing was looked at",
-            next_command="declare it once more under another name, run it, and compare the two tables",
-        )
-    pipeline, _ = covered(lake, pipeline, environment)
-    stored = as_defined(lake, pipeline, insert) or pipeline
-    found = stored.insert(insert)
-    report = _Verification(stored, lake, spark, found, progress or SilentProgress(), environment).report()
-    return replace(report, script_differs=stored is not pipeline)
-
-
-@dataclass
-class _Verification:
-    pipeline: Pipeline
-    lake: Lake
-    session: Callable[[], SparkSession]
-    insert: Insert
-    progress: Progress
-    environment: Mapping[str, str] | None
-
-    def report(self) -> VerifyReport:
-        epochs = history_of(self.lake, self.pipeline, self.insert)
-        published = [epoch for epoch in epochs if epoch.published]
-        if not published:
-            return VerifyReport(self.insert.id, ())
-        spark = self.session()
-        counts = Provable(self.pipeline, self.lake, self.insert, self.environment).counts(spark)
-        unproved = self._quarantined(epochs)
-        task = self.progress.task(f"verify {self.insert.id}", len(published), "epochs")
-        found: dict[tuple[int, int], list[Difference]] = {}
-        for number in dict.fromkeys(epoch.plan.definition for epoch in published):
-            made = [epoch for epoch in published if epoch.plan.definition == number]
-            pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
-            if pipeline is None:
-                text = "a function that it calls has changed since this epoch was made"
-                unproved |= {epoch.key: ("other script", text) for epoch in made}
-                continue
-            insert = pipeline.insert(self.insert.id)
-            provable = Provable(pipeline, self.lake, insert, self.environment)
-            unproved |= provable.unproved(counts, made)
-            comparison = Comparison(pipeline, self.lake, insert)
-            for batch in _batches([epoch for epoch in made if epoch.key not in unproved]):
-                for key, difference in comparison.differences(spark, batch):
-                    found.setdefault(key, []).append(difference)
-                task.advance(len(batch), f"{sum(len(items) for items in found.values())} differences")
-            different = [epoch for epoch in made if epoch.key in found]
-            if different:  # retention may have removed rows that they read while they were compared
-                unproved |= provable.unproved(provable.counts(spark), different) | self._quarantined(epochs)
-        task.advance(len(unproved))
-        reports = []
-        for epoch in published:
-            key, rows = epoch.key, epoch.staged.counts.get("rows", 0) if epoch.staged else 0
-            if key in unproved:
-                state, why = unproved[key]
-                reports.append(EpochReport(*key, rows, state, detail=why))
-            else:
-                differences = tuple(found.get(key, ()))
-                state, beyond = "different" if differences else "equal", _beyond_retention(epoch)
-                reports.append(EpochReport(*key, rows, state, differences, beyond_retention=beyond))
-        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
-
-    def _quarantined(self, epochs: Sequence[ReleasedEpoch]) -> Unproved:
-        """The epochs some of whose quarantined rows were released or discarded since and then removed by retention; and
-        the epochs that had joined such rows again."""
-        path = self.lake.quarantine_path(self.pipeline.table(self.insert.target), self.insert)
-        found: Unproved = {}
-        for item in removed(quarantined_in(epochs), removed_upto(self.lake, self.insert, path)):
-            rows = f"{counted(item.rows, 'row')} that epoch {item.epoch} had quarantined ({item.reason})"
-            text = f"{rows} {'is' if item.rows == 1 else 'are'} gone"
-            for plan in (item.plan, *([item.taken] if item.state == "released" and item.taken else [])):
-                found.setdefault((plan.generation, plan.epoch), ("beyond retention", text))
-        return found
-
-    # --- what belongs to no epoch --------------------------------------------------------------------------------
+    # --- what belongs to no epoch ---------------------------------------------------------------------------------
 
     def _problems(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Iterator[str]:
         upto, published = 0, [epoch for epoch in epochs if epoch.published]
@@ -304,6 +417,33 @@ class _Verification:
                         f"the {place} has {counted(number, 'row')} of generation {generation}, epoch {epoch}, "
                         "which was not published"
                     )
+
+
+def _counted(batch: Sequence[ReleasedEpoch]) -> pa.Table:
+    """What is in no table, but in the stored counts: what was dropped, and which constraints were violated."""
+    found = []
+    for epoch in batch:
+        named = {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch}
+        counts, facts = (epoch.staged.counts, epoch.staged.facts) if epoch.staged else ({}, {})
+        found += [
+            {**named, "place": "drop", "reason": name, "rows": number}
+            for name, number in counts.items()
+            if number and name.startswith("dropped:")
+        ]
+        found += [
+            {**named, "place": VIOLATION, "reason": name.removeprefix("violations@"), "rows": number}
+            for name, number in facts.items()
+            if number and name.startswith("violations@")
+        ]
+    kinds = {"place": pa.string(), "generation": pa.int32(), "epoch": pa.int64()}
+    return pa.Table.from_pylist(found, pa.schema({**kinds, "reason": pa.string(), "rows": pa.int64()}))
+
+
+def _spans(plans: Sequence[ReleasePlan]) -> Iterator[tuple[int, int, int]]:
+    """(generation, least epoch, greatest epoch) of the plans."""
+    for generation in sorted({plan.generation for plan in plans}):
+        epochs = [plan.epoch for plan in plans if plan.generation == generation]
+        yield generation, min(epochs), max(epochs)
 
 
 def _beyond_retention(epoch: ReleasedEpoch) -> int:

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.lake import SplitWatermark
+from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.parquet import bounds_of_files
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
@@ -77,18 +78,10 @@ class SplitsBefore:
         return known.state if known else None
 
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
-
-
 def rowtime_ms() -> Column:
     """The rowtime in ms, rounded up: it is at or below t exactly if the rowtime is."""
     rowtime = F.col("_rowtime")
     return F.unix_millis(rowtime) + F.when(F.pmod(F.unix_micros(rowtime), F.lit(1000)) == 0, 0).otherwise(1)
-
-
-def micros(watermark: int) -> int:
-    """A watermark in ms as microseconds, or the end of what a column can hold."""
-    return max(_LEAST, min(_MOST, watermark * 1000))
 
 
 BuiltIn = BoundedOutOfOrderness | ExpressionWatermarks | SourceWatermarks

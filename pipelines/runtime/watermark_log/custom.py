@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore, rowtime_ms
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import (
@@ -137,20 +138,6 @@ def _timestamp(assigned: Any) -> int:
     return assigned
 
 
-_SCHEMA = pa.schema(
-    [
-        ("split", pa.string()),
-        ("rows", pa.int64()),
-        ("late", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("processing", pa.bool_()),
-        ("idle", pa.bool_()),
-        ("state", pa.string()),
-        ("rowtime", pa.int64()),
-    ]
-)
-
-
 def scan(
     rows: DataFrame | None, strategy: WatermarkStrategy, splits_before: SplitsBefore, now: int, columns: Sequence[str]
 ) -> list[SplitPass]:
@@ -172,12 +159,8 @@ def scan(
             .sortWithinPartitions("_split", "_offset", "_seq")
             .drop("_seq")
         )
-        passes = ordered.mapInArrow(_worker(strategy, splits_before, now, tuple(columns)), from_arrow_schema(_SCHEMA))
-        for row in passes.collect():  # one row a split
-            watermark = Watermark(row["timestamp"], row["processing"])
-            state = json.loads(row["state"])
-            counts = (row["split"], row["rows"], row["late"])
-            found.append(SplitPass(*counts, watermark, state, row["idle"], row["rowtime"]))
+        passes = ordered.mapInArrow(_worker(strategy, splits_before, now, tuple(columns)), "pass STRING")
+        found = [restored(SplitPass, json.loads(row["pass"])) for row in passes.collect()]  # one row a split
     seen = {item.split for item in found}
     quiet = [name for name, split in splits_before.splits.items() if name not in seen and not split.ended]
     return found + [GeneratorRun(strategy, name, splits_before, now).end() for name in quiet]
@@ -207,14 +190,4 @@ def _worker(
 
 
 def _described(item: SplitPass) -> pa.RecordBatch:
-    row = {
-        "split": item.split,
-        "rows": item.rows,
-        "late": item.late,
-        "timestamp": item.watermark.timestamp,
-        "processing": item.watermark.use_processing_time,
-        "idle": item.idle,
-        "state": json.dumps(item.state),
-        "rowtime": item.rowtime,
-    }
-    return pa.RecordBatch.from_pylist([row], _SCHEMA)
+    return pa.RecordBatch.from_pydict({"pass": [json.dumps(asdict(item))]})

@@ -23,7 +23,7 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
-from tidegate.pipelines.runtime.releasing.staging import Stager
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
@@ -145,17 +145,17 @@ def test_columns_alone_are_staged_as_expressions_are(
         assert not isinstance(plan, Waiting)
         if step == 1 and time == "at":  # as if retention had removed versions of the first build
             plan = replace(plan, pins=(replace(plan.pins[0], horizon=at_ms(15)), *plan.pins[1:]))
-        plain = releasing.stager.stage(plan)
+        plain = releasing.write(plan)
         beyond = sum(n for name, n in plain.counts.items() if "beyond-retention@" in name)
         # Published without a match, a row without a rate has no region: the INNER join that follows drops it for that.
         seen = step == 1 and time == "at" and (policy, first, second) != ("publish", "LEFT", "INNER")
         assert (beyond > 0) == seen
         monkeypatch.setattr(Joining, "_columns_alone", False)
-        packed = releasing.stager.stage(plan)
+        packed = releasing.write(plan)
         monkeypatch.setattr(Joining, "_plain", {})
-        by_sql = releasing.stager.stage(plan)
+        by_sql = releasing.write(plan)
         monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
-        with_keys = releasing.stager.stage(plan)
+        with_keys = releasing.write(plan)
         monkeypatch.undo()
         for staged in (packed, by_sql, with_keys):
             assert staged.counts == plain.counts
@@ -222,11 +222,11 @@ def test_what_spark_is_not_shown_is_staged_as_what_it_sees(
     releasing = harness.runner.releasing("converted")
     plan = releasing.plan()
     assert not isinstance(plan, Waiting)
-    packed = releasing.stager.stage(plan)
+    packed = releasing.write(plan)
     monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
-    with_keys = releasing.stager.stage(plan)
+    with_keys = releasing.write(plan)
     monkeypatch.setattr(Joining, "_plain", {})
-    shown = releasing.stager.stage(plan)
+    shown = releasing.write(plan)
     monkeypatch.undo()
     for staged in (with_keys, shown):
         assert staged.counts == packed.counts
@@ -264,7 +264,7 @@ def test_rows_of_any_width_are_staged(
     target = harness.lake.target_path(harness.pipeline.table("noted"))
     found = lake_rows.read(spark, target).selectExpr("id - 1", "INT(left(note, 5))", "length(note)").collect()
     assert sorted(map(tuple, found)) == [(number, number, size) for number, size in length.items()]
-    assert (target in Stager.wide) == (every < 10_000)
+    assert (target in JoinRunner.wide) == (every < 10_000)
     assert all(spark.sparkContext.getLocalProperty(name) is None for name in UNMEASURED)
     assert len(list(Path(str(target)).rglob("*.parquet"))) == len(lake_rows.read(spark, target).inputFiles())
     assert harness.verify("noted").passed

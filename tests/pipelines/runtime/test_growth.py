@@ -77,12 +77,12 @@ from tidegate.pipelines.runtime.quarantine import (
     summed,
 )
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
-from tidegate.pipelines.runtime.releasing.work import JoinWork
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep
-from tidegate.pipelines.runtime.verifying.provable import Provable
+from tidegate.pipelines.runtime.verifying.verify import Proof
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.reconcile import reconcile
 
@@ -278,8 +278,7 @@ def runner_of(made: HandmadeLake) -> Iterator[InsertRunner]:
     fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
     DeltaTable.create(str(made.lake.quarantine_path(made.target, made.insert)), Schema(fields))
     leases = made.lake.leases("test")
-    work = JoinWork(InsertOnLake(made.lake, made.pipeline, made.insert), no_spark, system_clock, SilentProgress())
-    yield InsertRunner(made.lake, made.pipeline, made.insert, leases, work)
+    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
     leases.close()
 
 
@@ -612,7 +611,7 @@ def test_what_can_be_recomputed_is_found_for_any_epochs_by_one_look_at_the_logs(
 ) -> None:
     made = grown(tmp_path, 60)
     epochs = history_of(made.lake, made.pipeline, made.insert)
-    provable = Provable(made.pipeline, made.lake, made.insert)
+    provable = Proof(made.pipeline, made.lake, made.insert)
     with decoded(monkeypatch) as rows:
         assert provable.unproved({"gone clicks": {}, "gone users": {}}, epochs) == {}
         found = provable.unproved({"gone clicks": {(1, 7): 2}, "gone users": {}}, epochs)

@@ -26,7 +26,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.quarantine import quarantined_in, rows_of
-from tidegate.pipelines.runtime.releasing import staging
+from tidegate.pipelines.runtime.releasing import join_runner
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -79,8 +79,8 @@ def test_a_quarantined_row_holds_the_probes_columns(
     harness.push("users", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("users")
     with monkeypatch.context() as before:  # as it was written before the column was there
-        before.setattr(staging, "probe_column", lambda probe: {})
-        before.setattr(staging, "columns_of", lambda probe: {})
+        before.setattr(join_runner, "probe_column", lambda probe: {})
+        before.setattr(join_runner, "columns_of", lambda probe: {})
         harness.push("clicks", [click(9, 90, FULL)])
         harness.advance()
     assert "_probe" not in lake_rows.read(spark, tmp_path / "lake/targets/enriched/_quarantine/enriched").columns
@@ -160,10 +160,10 @@ def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_
     harness.end_of_snapshot("users")
     harness.push("clicks", [click(9, 90, FULL)])
     harness.advance()
-    declared = staging.columns_of(harness.pipeline.table("clicks"))
+    declared = join_runner.columns_of(harness.pipeline.table("clicks"))
     own = ", ".join(f"`{name}`: {kind}" for name, kind in {**declared, "later": "INT"}.items())
-    monkeypatch.setattr(staging, "columns_of", lambda probe: {**declared, "later": "INT"})
-    monkeypatch.setattr(staging, "probe_column", lambda probe: {"_probe": f"STRUCT<{own}>"})
+    monkeypatch.setattr(join_runner, "columns_of", lambda probe: {**declared, "later": "INT"})
+    monkeypatch.setattr(join_runner, "probe_column", lambda probe: {"_probe": f"STRUCT<{own}>"})
     harness.restart()
     harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))
     assert probes(harness)[2, 90, "+I"] == {**click(9, 90, FULL), "later": None}

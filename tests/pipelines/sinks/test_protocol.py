@@ -23,7 +23,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
-from tidegate.pipelines.runtime.releasing.work import JoinWork
+from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.sinks.print import CONNECTOR as PRINT
 from tidegate.pipelines.sinks.protocol import EpochListener, MakesSinks, TableSink, sink_of
 
@@ -102,9 +102,7 @@ class Lake(HandmadeLake):
         """A process that has just started."""
         free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         lake = type(self.lake)(self.root)
-        work = JoinWork(on_lake=NOTHING, spark=lambda: NOTHING, clock=lambda: 9, progress=NOTHING)
-        found = InsertRunner(lake, self.pipeline, self.insert, free, work)
-        return replace(found, work=replace(work, on_lake=found))
+        return JoinRunner(lake, self.pipeline, self.insert, free, lambda: NOTHING, lambda: 9, NOTHING)
 
     def published_by(self, runner: InsertRunner) -> Published:
         done = runner.publish()

@@ -307,7 +307,7 @@ def test_an_epoch_has_a_bound_where_a_group_is_to_be_waited_for(
     inserts = "".join(kept.format(name) + f"INSERT INTO kept_{name} SELECT at FROM {name};" for name in "ab")
     landing = Runner(compile_script(tables + inserts), lake, environment={}).landing("a")
     with landing.opened(1) as (_, context):
-        assert landing.membership.request(context, SourcePosition(), {}, 0).max_rows == most
+        assert landing.planner.request(context, SourcePosition(), {}, 0).max_rows == most
 
 
 @pytest.mark.parametrize(
@@ -326,6 +326,6 @@ def test_a_source_without_phases_may_be_held_back_before_its_flip(
     with landing.opened(1) as (_, context):
         log(lake, "a", split("0", 100))
         log(lake, "b", split("0", 10))
-        request = landing.membership.request(context, SourcePosition(flipped=flipped), {}, 0)
-        assert landing.membership.stops(request, 1) == held
+        request = landing.planner.request(context, SourcePosition(flipped=flipped), {}, 0)
+        assert landing.planner.stops(request, 1) == held
         assert request.blocked == ({"0"} if held else set())

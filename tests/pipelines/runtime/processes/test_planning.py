@@ -23,8 +23,8 @@ from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, W
 from tidegate.pipelines.runtime.processes.inputs import ProcessTables, epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processes.outputs import OutputsTime
 from tidegate.pipelines.runtime.processes.planning import ProcessPlanner
+from tidegate.pipelines.runtime.processes.process_runner import ProcessRunner, time_after
 from tidegate.pipelines.runtime.processes.state import FACT, StateFiles, state_before
-from tidegate.pipelines.runtime.processes.work import ProcessWork, time_after
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -82,8 +82,8 @@ class Log:
     def releasing(self) -> InsertRunner:
         without: Any = None
         free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
-        work = ProcessWork(self.on_lake, spark=without, clock=lambda: 7, progress=without)
-        return InsertRunner(self.lake, self.on_lake.pipeline, self.on_lake.insert, free, work)
+        own = self.on_lake
+        return ProcessRunner(own.lake, own.pipeline, own.insert, free, without, lambda: 7, without)
 
     def planned(self, plan: ReleasePlan) -> None:
         store(self.lake, plan.row())

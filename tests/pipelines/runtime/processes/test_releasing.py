@@ -13,8 +13,7 @@ import pytest
 from tests.pipelines.runtime.handmade import mark, store, verdict_of
 from tests.pipelines.runtime.processes.test_planning import Log
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.processes.work import ProcessWork
-from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
+from tidegate.pipelines.runtime.processes.process_runner import ProcessRunner
 from tidegate.pipelines.sinks.protocol import TableSink
 
 NOTHING: Any = None
@@ -32,9 +31,8 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     staged = log.staged(plan)
     store(log.lake, verdict_of(plan))
     free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
-    on_lake = log.on_lake
-    work = ProcessWork(on_lake, spark=NOTHING, clock=lambda: 2, progress=NOTHING)
-    releasing = InsertRunner(on_lake.lake, on_lake.pipeline, on_lake.insert, free, work)
+    own = log.on_lake
+    releasing = ProcessRunner(own.lake, own.pipeline, own.insert, free, NOTHING, lambda: 2, NOTHING)
     monkeypatch.setattr(TableSink, "adopt", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
         releasing.publish()
@@ -42,7 +40,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "epoch 1" in failed.value.where
     monkeypatch.setattr(type(log.lake.watermarks), "append", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
-        releasing._made(plan, work.commits(plan, staged)[-1])
+        releasing._made(plan, releasing.commits(plan, staged)[-1])
     assert failed.value.state == "the epoch is published; its watermark is logged with the next run"
 
 

@@ -72,7 +72,7 @@ def of(rows: list[dict[str, Any]], target: str, *names: str) -> list[tuple]:
 def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if at_once:
         monkeypatch.setattr(
-            "tidegate.pipelines.runtime.processes.work.PER_TASK", 2
+            "tidegate.pipelines.runtime.processes.process_runner.PER_TASK", 2
         )  # several tasks, as of large epochs
     harness, found = Harness(whole(), spark, tmp_path), []
 
@@ -139,7 +139,7 @@ class Unsure(fn.Ruled):
 def test_broadcast_state_that_differs_from_task_to_task_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.processes.work.PER_TASK", 1)
+    monkeypatch.setattr("tidegate.pipelines.runtime.processes.process_runner.PER_TASK", 1)
     pipeline = compile_script(SCRIPT).process(
         "ruled", ["events", "rules"], "k", wrapped(Unsure()), "k STRING, number BIGINT, rule BIGINT", buckets=3
     )

@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
 from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
-from tidegate.pipelines.runtime.processes.writing import open_windows
+from tidegate.pipelines.runtime.processes.outputs import open_windows
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile_all

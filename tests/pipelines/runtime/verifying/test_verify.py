@@ -19,7 +19,7 @@ from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import source_row
-from tidegate.pipelines.runtime.verifying.provable import VerifyReport
+from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -19,9 +19,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
@@ -33,20 +31,20 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.rows import InputShape
 from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.errors import ProcessError
-from tidegate.pipelines.progress import Progress, step
+from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.epochs.process import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
 from tidegate.pipelines.runtime.failures import first_line
-from tidegate.pipelines.runtime.processes.columns import input_columns, output_schema, output_types
-from tidegate.pipelines.runtime.processes.inputs import EpochInputs, ProcessTables, planned_steps
+from tidegate.pipelines.runtime.processes.columns import ensure_state, input_columns, output_schema, output_types
+from tidegate.pipelines.runtime.processes.inputs import PROCESS_COLUMNS, EpochInputs, ProcessTables, planned_steps
 from tidegate.pipelines.runtime.processes.outputs import FACT as TIME_FACT
 from tidegate.pipelines.runtime.processes.outputs import (
+    LATE,
     PROCESSED,
     REPORTS,
+    EpochOutputs,
     OutputsTime,
     read_reports,
     same_on_every_task,
@@ -62,10 +60,8 @@ from tidegate.pipelines.runtime.processes.state import (
     published_rows,
     state_before,
 )
-from tidegate.pipelines.runtime.processes.writing import LATE, EpochOutputs
-from tidegate.pipelines.runtime.releasing.staging import new_attempt, remove_attempts, sweep_attempts
+from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
-from tidegate.pipelines.runtime.releasing.work import EpochWork
 from tidegate.pipelines.sinks.protocol import TableSink
 
 Reports = Sequence[Mapping[str, Any]]
@@ -235,26 +231,36 @@ def _pickled(function: Any, insert: str) -> bytes:
 _MESSAGE = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<message>.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class ProcessStager:
-    """Stages the plans of one process. `ready`: tables that this runner has already made or checked."""
+def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
+    found = _MESSAGE.search(str(error))
+    what = found["message"].strip() if found else first_line(error)
+    return ProcessError(
+        what,
+        where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
+        state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
+        next_command="mend the function, then run the same command again: it takes the same rows",
+    )
 
-    on_lake: InsertOnLake
-    spark: Callable[[], SparkSession]
-    clock: Clock
-    progress: Progress
-    ready: set[Location]
-    definitions: Definitions | None = None
+
+@dataclass(frozen=True)
+class ProcessRunner(InsertRunner):
+    """The runner of one process. `until`: see `ProcessPlanner`."""
+
+    until: int | None = None
+
+    @property
+    def planner(self) -> ProcessPlanner:
+        return ProcessPlanner(self, self.clock, self.until)
 
     @cached_property
     def tables(self) -> ProcessTables:
-        return ProcessTables(self.on_lake, self.definitions)
+        return ProcessTables(self)
 
     @property
     def targets(self) -> tuple[Table, ...]:
         return self.tables.targets
 
-    def stage(self, plan: ReleasePlan) -> StagedRow:
+    def write(self, plan: ReleasePlan) -> StagedRow:
         """Run the plan's epoch and write its outputs and its state; returns the row that describes the files.
 
         Raises ProcessError with the function's key and record if it failed, LakeError if state is lost.
@@ -267,11 +273,15 @@ class ProcessStager:
                 next_command="give the process a new name: it then begins at the first row",
             )
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
-        found = planned_steps(self.on_lake.lake, spec, plan.process)
-        state = state_before(self.on_lake, plan.epoch, plan.process.base)
+        found = planned_steps(self.lake, spec, plan.process)
+        state = state_before(self, plan.epoch, plan.process.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
-        tables.prepare(self.ready)  # now that it is known that no state is lost: its table must not be made anew
-        name = new_attempt(plan)
+        for target in self.targets:
+            self._prepare(target, PROCESS_COLUMNS, {})
+        if state.path not in self.ready:  # now that it is known that no state is lost: it must not be made anew
+            ensure_state(state.path, tables.state, plan.insert)
+            self.ready.add(state.path)
+        name = plan.new_attempt()
         Location(state.path / name).make()
         inputs = EpochInputs(tables, spark, plan, found)
         outputs = EpochOutputs(inputs, task_plan(inputs, state, state.path / name), name)
@@ -286,45 +296,12 @@ class ProcessStager:
         faults.point("insert.written", plan.insert)
         return staged_row(outputs, state, counted, self.clock())
 
-    def sweep(self, plan: ReleasePlan, keep: str) -> None:
-        """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
-        lake, insert = self.on_lake.lake, self.on_lake.insert
-        remove_attempts(lake.state_path(insert), plan, keep)
-        for target in self.targets:
-            sweep_attempts(lake, target, insert, plan, keep)
-
-
-def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
-    found = _MESSAGE.search(str(error))
-    what = found["message"].strip() if found else first_line(error)
-    return ProcessError(
-        what,
-        where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
-        state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
-        next_command="mend the function, then run the same command again: it takes the same rows",
-    )
-
-
-@dataclass(frozen=True)
-class ProcessWork(EpochWork):
-    """The planner, stager and commits of one process. `until`: see `ProcessPlanner`."""
-
-    until: int | None = None
-
     @property
-    def planner(self) -> ProcessPlanner:
-        return ProcessPlanner(self.on_lake, self.clock, self.until)
-
-    @property
-    def stager(self) -> ProcessStager:
-        return ProcessStager(self.on_lake, self.spark, self.clock, self.progress, self.ready, self.definitions)
-
-    @property
-    def targets(self) -> tuple[Table, ...]:
-        return self.stager.targets
+    def _places(self) -> list[Location]:
+        return [self.lake.state_path(self.insert), *super()._places]
 
     def completed(self, plan: ReleasePlan) -> list[int]:
-        lake, outputs = self.on_lake.lake, self.on_lake.insert.outputs
+        lake, outputs = self.lake, self.insert.outputs
         logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in outputs]
         return [*logged, *super().completed(plan)]
 
@@ -338,7 +315,7 @@ class ProcessWork(EpochWork):
                 self._commit(staged, target, "quarantine", quarantined, "process.second-quarantined"),
                 self._commit(staged, target, "publish", published, "process.second", always=True),
             ]
-        own = self.on_lake.target
+        own = self.target
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
         return [
             *found,
@@ -351,11 +328,11 @@ class ProcessWork(EpochWork):
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:
         """The state that the epoch has written. A base replaces everything before it."""
-        path, state = self.on_lake.lake.state_path(self.on_lake.insert), StateFiles.of(staged)
+        path, state = self.lake.state_path(self.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in state.files]
         rewrites = isinstance(plan, ProcessPlan) and plan.process.rewrite and plan.epoch > 1
         instead_of = partial(Epochs, plan.generation, [(1, plan.epoch - 1)]) if rewrites else in_no_place
-        folder, name = path / state.folder, self.on_lake.target.name
+        folder, name = path / state.folder, self.target.name
         return FileCommit(
             "state", name, TableSink(path), folder, files, "process.state", always=True, instead_of=instead_of
         )
