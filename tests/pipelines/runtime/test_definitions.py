@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, store
+from tests.pipelines.runtime.plays import taken_up
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError
@@ -51,12 +52,6 @@ def tree(folder: Path) -> dict[str, int]:
     """Every file of a lake but the leases', and how long it is."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path): path.stat().st_size for path in files if "leases" not in path.parts}
-
-
-def taken_up(harness: Harness, script: str) -> Harness:
-    """The lake of a harness under another script."""
-    harness.runner.close()
-    return Harness(script, harness.spark, harness.directory)
 
 
 USER = {"user_id": 1, "gender": "f"}

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention

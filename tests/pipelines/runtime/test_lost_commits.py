@@ -15,10 +15,10 @@ from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
+from tests.pipelines.runtime.plays import Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play, at_ms
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -213,10 +213,7 @@ def quarantine_of(harness: Harness) -> Location:
     return harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
 
 
-def test_a_quarantine_has_its_last_commit_made_again(
-    spark: SparkSession, tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
-    play = Play(spark, tmp_path)
+def test_a_quarantine_has_its_last_commit_made_again(play: Play, lose: Callable[[Path], None]) -> None:
     harness = play.harness
     quarantine = quarantine_of(harness)
     play.rate("EUR", 100, 10)
@@ -244,10 +241,9 @@ def test_a_quarantine_has_its_last_commit_made_again(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+    play: Play, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Once that epoch has committed to the quarantine, nothing would show the gap."""
-    play = Play(spark, tmp_path)
     harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
@@ -270,11 +266,8 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
     play.prove()
 
 
-def test_a_quarantine_that_gets_no_row_gets_no_commit(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quarantine_that_gets_no_row_gets_no_commit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last one is known all the same, without a look at all epochs, and made again where it is lost."""
-    play = Play(spark, tmp_path)
     harness, quarantine = play.harness, quarantine_of(play.harness)
 
     def epochs(*currencies: str) -> int:
@@ -307,10 +300,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
     play.prove()
 
 
-def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    play = Play(spark, tmp_path)
+def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(play: Play, spark: SparkSession) -> None:
     harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)

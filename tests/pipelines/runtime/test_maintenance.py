@@ -12,20 +12,16 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
-from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, epochs_of
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 pytestmark = pytest.mark.long
-
-CLICKS = SCRIPT.format(kind="LEFT", policy="quarantine")
 
 KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.retention' = '10 ms', ")
 
@@ -40,12 +36,12 @@ def versions(harness: Harness) -> list[tuple[str, int]]:
     return sorted((row["currency"], row["rate"]) for row in rows)
 
 
-def play(spark: SparkSession, directory: Path) -> Play:
-    return Play(spark, directory, script=KEPT_10_MS)
+@pytest.fixture
+def playing(spark: SparkSession, tmp_path: Path) -> Play:
+    return Play(spark, tmp_path, script=KEPT_10_MS)
 
 
-def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(playing: Play) -> None:
     for number, at in enumerate([10, 20, 30, 40]):
         playing.rate("EUR", 100 + number, at)
     playing.rate("USD", 200, 5)
@@ -81,8 +77,7 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert not report.passed
 
 
-def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 60)
     playing.order(0, "EUR", 15)
@@ -99,16 +94,13 @@ def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSe
 
 
 @pytest.mark.thorough
-def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(playing: Play) -> None:
     for number, at in enumerate([0, 100, 200]):
         playing.rate("EUR", 100 + number, at)
     for number, at in enumerate([50, 90, 150, 250]):
         playing.order(number, "EUR", at)
     assert playing.upto(rates=60, orders=60) == [(0, 100)]
-    playing.harness.watermark("rates", at_ms(300))
-    playing.harness.watermark("orders", at_ms(300))
-    playing.harness.runner.advance_all(["rates", "orders"])
+    playing.land(300, 300)
 
     with dying("insert.staged"):
         playing.harness.runner.backfill("converted", (at_ms(250), at_ms(300)))
@@ -120,8 +112,7 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
 
 
 @pytest.mark.thorough
-def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 20)
     assert playing.upto(rates=50, orders=50) == []
@@ -138,8 +129,7 @@ def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: S
     assert [epoch.state for epoch in report.epochs][-2:] == ["beyond retention", "equal"]
 
 
-def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(playing: Play) -> None:
     for number, at in enumerate([10, 20, 30]):
         playing.rate("EUR", 100 + number, at)
     playing.order(0, "USD", 15)
@@ -156,7 +146,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
     playing.rate("USD", 200, 12)  # it comes late
     playing.upto(rates=60, orders=60)
     assert len(playing.harness.runner.out_of_quarantine("converted", FromQuarantine(False))) == 1
-    assert sorted((row["id"], row["rate"]) for row in playing.harness.published("converted")) == [(0, 200), (1, 100)]
+    assert playing.out == [(0, 200), (1, 100)]
     playing.order(2, "EUR", 65)
     assert playing.upto(rates=70, orders=70) == [(2, 102)]
     retained = maintain(playing.harness)["rates"].retained
@@ -169,7 +159,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     now = [at_ms(0)]
     more = "'changelog.retention' = '1 s', 'changelog.lookup' = 'true'"
     harness = Harness(
-        CLICKS.replace("'signals' = 'true'", f"'signals' = 'true', {more}", 1), spark, tmp_path, clock=lambda: now[0]
+        clicks().replace("'signals' = 'true'", f"'signals' = 'true', {more}", 1), spark, tmp_path, clock=lambda: now[0]
     )
     for gender in "fmx":
         harness.push("user_info", [{"user_id": 1, "gender": gender}, {"user_id": 2, "gender": gender}], "+U")
@@ -194,7 +184,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
 
 @pytest.mark.thorough
 def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(CLICKS, spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
     for number in range(18):
@@ -214,11 +204,11 @@ def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession
     report = harness.verify("enriched")
     assert report.passed
     assert not report.unproved
-    assert len(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])) == 19
+    assert len(epochs_of(harness)) == 19
 
 
 def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(CLICKS, spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.run()
     other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="other")
@@ -227,8 +217,7 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play, spark: SparkSession) -> None:
     playing.rate("EUR", 100, 10)
     for number in range(SMALL_FILES):
         playing.order(number, "EUR", 11 + number)
@@ -254,8 +243,7 @@ def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp
     playing.prove()
 
 
-def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(playing: Play, spark: SparkSession) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 20)
     playing.order(0, "EUR", 30)

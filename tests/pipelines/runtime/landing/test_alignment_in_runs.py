@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime import event_tape, tape
+from tests.pipelines.runtime import tape
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.runner import Runner
@@ -96,7 +96,7 @@ def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[t
     """After each tick, an epoch of each table and a release: the landed clicks that wait, as their INSERT tells it, and
     whether the clicks were held back. They are three times as fast as the rates that they are joined to."""
     options = [f"{aligned}, 'scan.max-rows-per-epoch' = '{pace}'" for pace in (10, 30)]
-    pipeline = event_tape.compiled(*options)
+    pipeline = tape.compiled(*options)
 
     def write(rows: int) -> None:
         tape.write(lake, "rates", {"0": [{"k": 1, "v": n, "n": n} for n in range(rows)]})
@@ -115,7 +115,7 @@ def waiting(spark: SparkSession, lake: Lake, aligned: str, ticks: int) -> list[t
             waits = active.release("joined").waiting
             assert waits.rows == landed(lake, "clicks") - landed(lake, "rates")
             found.append((waits.rows, not clicks.epochs))
-    assert event_tape.published(lake, pipeline) == [(n, n) for n in range(landed(lake, "rates"))]
+    assert tape.published(lake, pipeline) == [(n, n) for n in range(landed(lake, "rates"))]
     return found
 
 
