@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.epochs.test_plans import PROCESS
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tests.pipelines.runtime.test_ends import PROCESS
 from tests.stories.story import blocks
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime import completeness

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.handmade import adopted, mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.console.lake_state import lake_state
@@ -24,7 +24,6 @@ from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
@@ -87,24 +86,14 @@ class ByHand:
             self.land("orders", epoch, [epoch * 1_000])
 
     def land(self, table: str, epoch: int, times: Sequence[int | None], at: int | None = None) -> None:
-        lake, path, at = self.lake, self.lake.table_path(table), epoch * 1_000 if at is None else at
+        lake, at = self.lake, epoch * 1_000 if at is None else at
         store(lake, source_row(table, 1, epoch, at, Step({"to": epoch}, "unbounded")))
         if times:
             us = [None if time is None else time * 1_000 for time in times]
-            rows = pa.table(
-                {
-                    "_generation": pa.array([1] * len(us), pa.int32()),
-                    "_epoch": pa.array([epoch] * len(us)),
-                    "_rowtime": pa.array(us, pa.timestamp("us", "UTC")),
-                    "id": pa.array(range(len(us))),
-                }
-            )
-            Path(path).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(str(path), rows.schema, mode="ignore")
-            folder = path / f"g1-e{epoch}-x"
-            Path(folder).mkdir()
-            pq.write_table(rows, folder / "0.parquet")
-            adopt(path, folder, survey(folder), application=lake.application(table, "data", 1), epoch=epoch)
+            own = {"_generation": pa.array([1] * len(us), pa.int32()), "_epoch": pa.array([epoch] * len(us))}
+            rows = pa.table(own | {"_rowtime": pa.array(us, pa.timestamp("us", "UTC")), "id": list(range(len(us)))})
+            application = lake.application(table, "data", 1)
+            adopted(lake.table_path(table), f"g1-e{epoch}-x", rows, application, epoch)
         row = WatermarkRow(table, 1, epoch, at, len(times), 0, False, flip_epoch=1, flipped_at=0)
         Stream(lake, table).generation(1).log_epoch(row)
 

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
 from tests.pipelines.runtime.plays import Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
@@ -45,6 +45,10 @@ from tidegate.pipelines.testing import Harness
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
 
 
+def rows(count: int, epoch: int) -> pa.Table:
+    return pa.table([pa.array([1] * count, pa.int32()), [epoch] * count, range(count)], schema=COLUMNS)
+
+
 def remove(file: Path) -> None:
     file.unlink()
 
@@ -70,17 +74,10 @@ def hand(tmp_path: Path) -> HandmadeLake:
     """users and clicks have landed three epochs each; two epochs of the INSERT are published."""
     hand = HandmadeLake(tmp_path)
     for table in ("users", "clicks"):
-        path = hand.lake.table_path(table)
-        Path(path).mkdir(parents=True)
-        DeltaTable.create(str(path), COLUMNS)
         for epoch in (1, 2, 3):
             hand.landed(table, epoch, rows=10 * epoch, flip=1)
-            folder = path / f"g1-e{epoch}-x"
-            Path(folder).mkdir()
-            size = 10 * epoch
-            values = [pa.array([1] * size, pa.int32()), pa.array([epoch] * size), pa.array(range(size))]
-            pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
-            adopt(path, folder, survey(folder), application=hand.lake.application(table, "data", 1), epoch=epoch)
+            application = hand.lake.application(table, "data", 1)
+            adopted(hand.lake.table_path(table), f"g1-e{epoch}-x", rows(10 * epoch, epoch), application, epoch)
     for epoch in (1, 2):
         hand.released(epoch, epoch - 1, epoch, pin=3, matched=10 * epoch)
     check(hand)
@@ -197,8 +194,7 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
     assert "to remove them destroys it" in Path(quarantine.parent / KEEP).read_text()
     folder = (staged if older else data) / "g1-e1-x"
     folder.make()
-    values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
-    pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
+    pq.write_table(rows(1, 1), folder / "a.parquet")
     adopt(lake.target_path(target), folder, survey(folder), application="publish", epoch=1)
     refuse_lost_files(lake, target, insert)
     name = "the quarantine" if older else "the folder of its data"
