@@ -135,6 +135,12 @@ class ByHand:
         return found.removed, found.reason
 
     @property
+    def planner(self) -> BackfillPlanner:
+        return BackfillPlanner(
+            InsertOnLake(self.lake, self.pipeline, self.pipeline.insert("converted")), lambda: 5, no_spark, {}
+        )
+
+    @property
     def there(self) -> list[int]:
         """The epochs of the rows that the table has."""
         table = DeltaTable(self.lake.table_path("orders"))
@@ -422,9 +428,7 @@ def test_a_plan_from_before_the_rows_went_is_refused_once_it_is_staged(tmp_path:
 
 def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp_path: Path) -> None:
     hand = without_first_rows(tmp_path)
-    planner = BackfillPlanner(
-        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
-    )
+    planner = hand.planner
     epochs = history_by(hand)
     last = epochs[-1].plan
     error = refused(lambda: planner.backfill(last, epochs, [(9_000, MAX_TIMESTAMP)]))
@@ -446,9 +450,7 @@ def test_rows_of_a_discarded_epoch_hold_nothing_and_are_not_joined_again_in_part
     hand.released(20, epoch=2, after=16)
     hand.now = 22_000
     assert hand.remove() == (12, "")
-    planner = BackfillPlanner(
-        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
-    )
+    planner = hand.planner
     epochs = history_by(hand)
     asked = FromQuarantine(False, reasons=("discarded",))
     error = refused(lambda: planner.out_of_quarantine(epochs[-1].plan, epochs, asked, None))

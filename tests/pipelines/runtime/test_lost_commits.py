@@ -204,6 +204,13 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
             refuse_lost_files(lake, target, insert)
 
 
+def power_cut(*tables: Location) -> None:
+    """Takes the last commit of each."""
+    for table in tables:
+        remove(max(Path(table / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+
+
 def quarantine_of(harness: Harness) -> Location:
     """Where the rows lie that the INSERT `converted` keeps out."""
     return harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
@@ -249,8 +256,7 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
         killed.setattr(InsertRunner, "judge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             play.upto(rates=20, orders=20)
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     harness.restart()
     if apart:
         harness.runner.judge("converted")
@@ -287,8 +293,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(play: Play, monkeypatch: p
         assert epochs("EUR") == 2
         harness.restart()
         assert epochs("EUR", "XXX", "EUR") == 3
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     harness.restart()
     assert play.quarantined.keys() == {10}
     assert play.upto() == []
@@ -305,8 +310,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(pla
     play.upto()
     harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
     assert lake_rows.read(spark, quarantine).count() == 0
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     assert lake_rows.read(spark, quarantine).count() == 1
     harness.restart()
     play.upto(rates=20, orders=20)
@@ -322,9 +326,7 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
         harness.push("events", [event("a", number)])
         harness.advance()
     odds, lake, insert = harness.pipeline.table("odds"), harness.lake, harness.pipeline.insert("evens")
-    for path in (lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert)):
-        remove(max(Path(path / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert))
     harness.restart()
     harness.runner.maintenance(timedelta(0)).run()
     harness.push("events", [event("a", 9)])

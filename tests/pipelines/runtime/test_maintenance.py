@@ -17,6 +17,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
+from tidegate.pipelines.runtime.retention import Retained
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
@@ -29,6 +30,13 @@ KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.reten
 def maintain(harness: Harness) -> dict[str, Maintained]:
     """Upkeep that keeps nothing for readers of old versions."""
     return {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}
+
+
+def retained(harness: Harness, table: str = "rates") -> Retained:
+    """What such upkeep says of a table's retention."""
+    found = maintain(harness)[table].retained
+    assert found is not None
+    return found
 
 
 def versions(harness: Harness) -> list[tuple[str, int]]:
@@ -48,8 +56,7 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(playing: Play
     playing.order(0, "EUR", 15)
     playing.order(1, "EUR", 60)
     assert playing.upto(rates=50, orders=50) == [(0, 100)]
-    found = maintain(playing.harness)["rates"].retained  # released up to 50: what ended by 40 may go
-    assert found is not None
+    found = retained(playing.harness)  # released up to 50: what ended by 40 may go
     assert (found.examined, found.removed) == (5, 3)
     assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
     playing.order(2, "EUR", 45)  # late, and its version is there
@@ -67,9 +74,8 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(playing: Play
     assert playing.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(6, 104)]
     report = playing.harness.verify("converted")
     assert [epoch.state for epoch in report.epochs] == ["beyond retention", "equal", "equal"]
-    found = maintain(playing.harness)["rates"].retained  # all inputs have ended
-    assert found is not None
-    assert (found.removed, versions(playing.harness)) == (2, [("EUR", 104), ("USD", 200)])
+    assert retained(playing.harness).removed == 2  # all inputs have ended
+    assert versions(playing.harness) == [("EUR", 104), ("USD", 200)]
     lost = DeltaTable(playing.harness.lake.table_path("rates"))
     lost.delete("rate = 200")  # what retention has not removed is lost, and not beyond retention
     report = playing.harness.verify("converted")
@@ -82,12 +88,12 @@ def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(playing: Play)
     playing.rate("EUR", 101, 60)
     playing.order(0, "EUR", 15)
     assert playing.upto(rates=100, orders=12) == []  # 0 waits for its own table's watermark
-    assert maintain(playing.harness)["rates"].retained.reason == "converted has not released anything yet"  # type: ignore[union-attr]
+    assert retained(playing.harness).reason == "converted has not released anything yet"
     playing.order(1, "EUR", 11)
     assert playing.upto(orders=13) == [(1, 100)]
-    assert maintain(playing.harness)["rates"].retained.removed == 0  # type: ignore[union-attr]
+    assert retained(playing.harness).removed == 0
     assert playing.upto(orders=90) == [(0, 100)]
-    assert maintain(playing.harness)["rates"].retained.removed == 1  # type: ignore[union-attr]
+    assert retained(playing.harness).removed == 1
     playing.harness.restart()
     playing.order(2, "EUR", 95)
     assert playing.upto(orders=100) == [(2, 101)]
@@ -121,9 +127,9 @@ def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(playing:
     playing.rate("EUR", 999, 30)  # late: what is out stays as it is
     playing.order(1, "EUR", 56)
     assert playing.upto(rates=58, orders=58) == [(1, 999)]
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert retained.removed == 2  # both versions before the late one, of which the first order had met one
+    assert (
+        retained(playing.harness).removed == 2
+    )  # both versions before the late one, of which the first order had met one
     report = playing.harness.verify("converted")
     assert report.passed
     assert [epoch.state for epoch in report.epochs][-2:] == ["beyond retention", "equal"]
@@ -136,9 +142,8 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(playing:
     playing.order(1, "EUR", 15)
     assert playing.upto(rates=50, orders=50) == [(1, 100)]
     assert playing.quarantined == {0: "unmatched:key-absent@r"}
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert (retained.removed, retained.reason) == (
+    found = retained(playing.harness)
+    assert (found.removed, found.reason) == (
         0,
         "no row may go; rows that epoch 1 of converted has quarantined may still be released "
         "(tidegate quarantine list SCRIPT)",
@@ -149,9 +154,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(playing:
     assert playing.out == [(0, 200), (1, 100)]
     playing.order(2, "EUR", 65)
     assert playing.upto(rates=70, orders=70) == [(2, 102)]
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert retained.removed == 2
+    assert retained(playing.harness).removed == 2
     assert playing.harness.verify("converted").passed
 
 
@@ -168,7 +171,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     harness.push("click_event", [{"user_id": 1, "item_id": 0}])
     assert [row["gender"] for row in harness.advance()] == ["x"]
     now[0] += 500
-    assert maintain(harness)["user_info"].retained.reason == "nothing is old enough"  # type: ignore[union-attr]
+    assert retained(harness, "user_info").reason == "nothing is old enough"
     now[0] += 1000
     copies = harness.lake.table_path("user_info") / "_lookup"  # an older Tidegate made them
     Path(copies).mkdir()
@@ -259,6 +262,6 @@ def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(playing: Pla
     assert found["rates"].skipped == found["orders"].skipped == ""
     assert len(versions(harness)) == 2
     releasing.close()
-    retained = other.maintenance().run()[0].retained
-    assert retained is not None
-    assert (retained.reason, retained.examined, retained.removed) == ("", 2, 1)
+    found = other.maintenance().run()[0].retained
+    assert found is not None
+    assert (found.reason, found.examined, found.removed) == ("", 2, 1)

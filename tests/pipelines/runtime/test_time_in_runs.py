@@ -175,6 +175,15 @@ def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
+def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
+    options = {"scan.watermark.emit.strategy": "on-event", "scan.watermark.emit.on-event.gap": "3"}
+    run = Run(spark, tmp_path, options)
+    assert run.step("a", 100, 110).timestamp == MIN_TIMESTAMP
+    assert run.step("a", 50, 60).timestamp == 105  # the third row emits
+    assert run.step("a", 500).timestamp == 105
+    assert run.step("a", 400).timestamp == 495
+
+
 def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, interval=timedelta(0))
     row = run.step("a", 100)
@@ -365,6 +374,15 @@ def test_an_idle_split_is_passed_over_and_wakes_at_its_next_row(spark, tmp_path)
     row = run.step("b", 60)  # awake, behind the last output: late, and passed over until it has caught up
     assert (idle(row), row.idle, row.timestamp, row.late) == (["a"], False, 195, 1)
     assert run.step("b", 300).timestamp == 295
+
+
+def test_a_split_that_has_said_nothing_holds_until_it_is_idle(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"scan.watermark.idle-timeout": "10 s"})
+    run.push("a", 100)
+    run.push("b")
+    assert run.advance().timestamp == MIN_TIMESTAMP
+    run.now += 10_000
+    assert run.step("a", 101).timestamp == 96
 
 
 def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark, tmp_path) -> None:

@@ -45,9 +45,11 @@ def land(
     landed: Landed | None = None,
     blocked: tuple[str, ...] = (),
     of: Table = TABLE,
+    quiet: bool = False,
 ) -> WatermarkRow:
+    """The row of the next epoch, in which the rows of each split in `said` give this watermark."""
     epoch = before.epoch + 1 if before else 1
-    step = StoredStep(Step({}, phase, flips, blocked=blocked), 1, epoch, now)  # type: ignore[arg-type]
+    step = StoredStep(Step({}, phase, flips, blocked=blocked, quiet=quiet), 1, epoch, now)  # type: ignore[arg-type]
     time = EpochTime(of, strategy, before, now)
     passes = [
         SplitPass(name, 1, 0, Watermark(max(value, time.splits_before.emitted(name).timestamp)), {"greatest": value})
@@ -61,18 +63,14 @@ def test_a_step_that_reads_nothing_leaves_a_source_behind_by_the_time_since(
     lag_ms: int | None, later: int | None
 ) -> None:
     before = land(None, {"a": 1}, now=1_000, landed=Landed(lag_ms=lag_ms, position="here"))
-    step = StoredStep(Step({}, quiet=True), 1, 2, 6_000)
-    time = EpochTime(TABLE, STRATEGY, before, 6_000)
-    row = watermark_row(time, step, Landed(position="here"), 0, (), SignalEmit(lambda: 6_000), 6_000)
+    row = land(before, {}, now=6_000, landed=Landed(position="here"), quiet=True)
     assert (row.lag_ms, row.position) == (later, "here")
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_what_was_truncated_once_is_known_to_be_from_then_on(quiet: bool) -> None:
     before = replace(land(None, {"a": 1}, now=1_000), truncated=True)
-    step = StoredStep(Step({}, quiet=quiet), 1, 2, 6_000)
-    time = EpochTime(TABLE, STRATEGY, before, 6_000)
-    assert watermark_row(time, step, Landed(), 0, (), SignalEmit(lambda: 6_000), 6_000).truncated
+    assert land(before, {}, now=6_000, quiet=quiet).truncated
     assert not land(None, {"a": 1}, now=1_000).truncated
 
 
