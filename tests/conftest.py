@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from tests import cases
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb, WatchedProcess
+from tidegate.pipelines.syntax.types import quoted_string
 from tidegate.pipelines.testing import spark_session
 
 if TYPE_CHECKING:
@@ -82,6 +83,13 @@ class Database:
             "table-name": table,
             **{key.replace("_", "-"): value for key, value in more.items()},
         }
+
+    def clause(self, table: str, chunk: int | None = None, **more: str) -> str:
+        """The same, as a script has it in its brackets. `chunk`: rows in a chunk of the snapshot."""
+        found = self.options(table, **more)
+        if chunk is not None:
+            found["scan.incremental.snapshot.chunk.size"] = str(chunk)
+        return ", ".join(f"'{name}' = {quoted_string(value)}" for name, value in found.items())
 
     def environment(self, **more: object) -> dict[str, str]:
         """What the script of examples/clicks finds in the environment to get here, and `more`."""

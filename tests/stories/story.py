@@ -15,13 +15,10 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.oracle.pins import rows_of
 from tidegate.orchestration.commands.app import app
-from tidegate.pipelines.runtime.scripts import load_script
-from tidegate.pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -146,15 +143,6 @@ def other_way_round(script: str) -> str:
     created.sort(key=lambda part: "'hybrid.sources'" not in part)
     assert len(created) > 1
     return "".join(f"{created.pop() if part.startswith('CREATE') else part};\n" for part in statements)
-
-
-def started(name: str, spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Harness:
-    """The pipeline of an example, in a copy of its folder, which is the working directory from here on."""
-    shutil.copytree(EXAMPLES / name, directory / name)
-    monkeypatch.chdir(directory / name)
-    monkeypatch.delenv("TIDEGATE_FILES_ROOT", raising=False)
-    script = next(path for path in (Path("pipeline.py"), Path("pipeline.sql")) if path.exists())
-    return Harness(load_script(script), spark, directory)
 
 
 def read(folder: str) -> list[dict[str, Any]]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.stories.story import put, read, started
+from tests.stories.story import put, read
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.testing import Harness
 
@@ -65,10 +63,8 @@ def late(harness: Harness, table: str) -> list[Click]:
 
 
 @pytest.mark.thorough
-def test_windows_go_on_from_epoch_to_epoch(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    harness, chosen = started("click_windows", spark, tmp_path, monkeypatch), random.Random(3)
+def test_windows_go_on_from_epoch_to_epoch(start: Callable[[str], Harness], capsys: pytest.CaptureFixture[str]) -> None:
+    harness, chosen = start("click_windows"), random.Random(3)
     released = harness.advance()
     clicks = [(row["user_id"], row["item"], row["time"]) for row in read("clicks")]
     last = max(time for _, _, time in clicks)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines import paths
-from tidegate.pipelines.runtime.scripts import load_script
+from tests.stories.story import put, read
 from tidegate.pipelines.testing import Harness
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "news_clicks"
@@ -47,26 +44,17 @@ def random_events(seed: int, news: int, clicks: int) -> list[Event]:
     return [*found, ("RELEASE", news, start + 10_000_000)]
 
 
-def as_lines(events: Sequence[Event]) -> str:
-    return "".join(json.dumps({"type": kind, "news_id": news, "timestamp": time}) + "\n" for kind, news, time in events)
-
-
-def read(folder: Path) -> list[Event]:
-    lines = [line for file in sorted(folder.glob("*.json")) for line in file.read_text().splitlines()]
-    return [(row["type"], row["news_id"], row["timestamp"]) for row in map(json.loads, lines)]
+def put_events(name: str, events: Sequence[Event]) -> None:
+    put(f"news/{name}.json", [{"type": kind, "news_id": news, "timestamp": time} for kind, news, time in events])
 
 
 def shown(rows: list[dict]) -> list[tuple[int, int, int]]:
     return sorted((row["news_id"], row["time_after_release"], row["click_number"]) for row in rows)
 
 
-def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(EXAMPLE, tmp_path / "news_clicks")
-    monkeypatch.chdir(tmp_path / "news_clicks")
-    monkeypatch.delenv(paths.VARIABLE, raising=False)
-    monkeypatch.delenv("NEWS_TABLES", raising=False)
-    harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
-    events = read(Path("news"))
+def test_the_files_are_counted(start: Callable[[str], Harness], spark: SparkSession) -> None:
+    harness = start("news_clicks")
+    events = [(row["type"], row["news_id"], row["timestamp"]) for row in read("news")]
     released = shown(harness.advance())
     assert len(released) == 15
     assert released == counted(events, max(time for _, _, time in events) - DISORDER)
@@ -76,8 +64,7 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
         ("CLICK", 101, events[-1][2] - DISORDER - 1),
         ("RELEASE", 105, events[-1][2] + 300_000 + DISORDER),
     ]
-    Path("news/more.json").write_text(as_lines(more))
-    shutil.copystat(EXAMPLE / "pipeline.py", "news/more.json")  # long finished
+    put_events("more", more)
     harness.restart()
     assert shown(harness.advance()) == [(104, 60_000, 1), (104, 300_000, 1)]
     late = [row.late for row in harness.lake.staged.rows("insert click_numbers")]
@@ -102,17 +89,13 @@ def test_the_files_are_counted(spark: SparkSession, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.thorough
-def test_random_news_in_several_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(EXAMPLE, tmp_path / "news_clicks", ignore=shutil.ignore_patterns("*.json"))
-    monkeypatch.chdir(tmp_path / "news_clicks")
-    monkeypatch.delenv(paths.VARIABLE, raising=False)
+def test_random_news_in_several_runs(start: Callable[[str], Harness]) -> None:
     events, released = random_events(7, news=30, clicks=3_000), []
-    harness = Harness(load_script(Path("pipeline.py")), spark, tmp_path)
-    Path("news").mkdir(exist_ok=True)
+    harness = start("news_clicks")
+    for file in Path("news").glob("*.json"):
+        file.unlink()
     for number in range(3):
-        part = events[number * 1_200 : (number + 1) * 1_200]
-        Path(f"news/{number}.json").write_text(as_lines(part))
-        shutil.copystat(EXAMPLE / "pipeline.py", f"news/{number}.json")
+        put_events(str(number), events[number * 1_200 : (number + 1) * 1_200])
         released += shown(harness.advance())
     assert sorted(released) == counted(events, events[-1][2] - DISORDER)
     assert len(released) == 150

@@ -26,7 +26,7 @@ pytestmark = [
 PYSPARKS = {"4.0": "pyspark==4.0.1", "4.1": "pyspark==4.1.1"}
 STORIES = {
     "examples": ("tests/stories/test_examples.py", "-m", "not thorough"),
-    "files": ("tests/stories/test_files.py", "tests/stories/test_news_clicks.py", "-m", "not thorough"),
+    "files": ("tests/stories/test_examples_go_on.py", "tests/stories/test_news_clicks.py", "-m", "not thorough"),
     "harness": (
         "tests/pipelines/testing/test_harness.py",
         "tests/pipelines/runtime/test_aborts.py",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
@@ -21,7 +22,9 @@ from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import (
     FromQuarantine,
     Lot,
@@ -232,9 +235,15 @@ ROLES: Mapping[type[Stored], CommitRole] = {
 
 def store(lake: Lake, *rows: Stored) -> None:
     """Control rows, each in a commit of its own, as who writes it names it. A plan that is stored already stays."""
-    for row in rows:
-        application = lake.application(row.owner, ROLES[type(row)], row.generation)
-        getattr(lake, row.table).append([row], application=application, version=row.epoch)
+    store_together(lake, *([row] for row in rows))
+
+
+def store_together(lake: Lake, *lists: Sequence[Stored]) -> None:
+    """Control rows, each list (of one kind and owner) in one commit, as upkeep leaves them."""
+    for rows in lists:
+        last = rows[-1]
+        application = lake.application(last.owner, ROLES[type(last)], last.generation)
+        getattr(lake, last.table).append(rows, application=application, version=last.epoch)
 
 
 def verdict_of(plan: ReleasePlan, *reasons: str, at: int = 0) -> VerdictRow:
@@ -254,6 +263,15 @@ def mark(path: Path, versions: Mapping[str, int], schema: pa.Schema = ID) -> Non
         [], "append", table.schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction(*each) for each in versions.items()]),
     )  # fmt: skip
+
+
+def adopted(table: Location, folder: str, rows: pa.Table, application: str, epoch: int) -> None:
+    """A commit of rows, as runs adopt the files that they have staged; the table is made where there is none."""
+    place = table / folder
+    Path(place).mkdir(parents=True)
+    DeltaTable.create(str(table), rows.schema, mode="ignore")
+    pq.write_table(rows, place / "0.parquet")
+    adopt(table, place, survey(place), application=application, epoch=epoch)
 
 
 def all_counts(insert: Insert, plan: ReleasePlan, found: Mapping[str, int]) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
 A row is a dict by column; `_rowtime` in it is the source's own time (ms). Options: `rows-per-epoch` ("a=1,b=1000", all
 there are without it), `bounded` (so many rows of every split are its bounded phase), `ends` (a split is over after its
-last row), `chunks` (the splits of the bounded phase are not named as those that go on), `tells` (the source has
-watermarks of its own: so many ms past the greatest `_rowtime` that it has read of a split).
+last row), `tells` (the source has watermarks of its own: so many ms past the greatest `_rowtime` that it has read of a
+split).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tests.oracle.pins import rows_of
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.connectors.protocol import (
     Json,
@@ -34,6 +35,7 @@ from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, ConnectorSpec, Op
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sql import Pipeline, compile_script
 from tidegate.pipelines.watermarks import Watermark
 
 Tape = Mapping[str, list[dict[str, Any]]]
@@ -132,8 +134,8 @@ class TapeSource:
         splits = step.step.ranges["splits"]
         over = self.context.options.get("ends") == "true"
         ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
-        going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
-        return Landed(position=step.step.summary, splits=going, ended=ended, watermarks=self.watermarks(splits))
+        own = self.watermarks(splits)
+        return Landed(position=step.step.summary, splits=frozenset(splits), ended=ended, watermarks=own)
 
     def watermarks(self, splits: Mapping[str, list[int]]) -> list[tuple[str, Watermark]] | None:
         if "tells" not in self.context.options:
@@ -157,7 +159,6 @@ class TapeConnector:
             OptionSpec("rows-per-epoch", changes="neither"),
             OptionSpec("bounded", "integer"),
             OptionSpec("ends", "boolean"),
-            OptionSpec("chunks", "boolean"),
             OptionSpec("tells", "integer"),
         ),
         system_time=True,
@@ -171,3 +172,27 @@ class TapeConnector:
 
 
 CONNECTOR = TapeConnector()
+
+
+JOINED = """
+CREATE TABLE rates (k BIGINT, v BIGINT, n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), PRIMARY KEY (k) NOT ENFORCED,
+    WATERMARK FOR at AS at) WITH ('connector' = 'tape'{rates});
+CREATE TABLE clicks (id BIGINT, k BIGINT, n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3),
+    WATERMARK FOR at AS at - INTERVAL '0.006' SECOND) WITH ('connector' = 'tape'{clicks});
+CREATE TABLE joined (id BIGINT, v BIGINT) WITH ('connector' = 'delta', 'gate.on-unmatched' = 'publish');
+INSERT INTO joined SELECT c.id, r.v FROM clicks AS c LEFT JOIN rates FOR SYSTEM_TIME AS OF c.at AS r ON c.k = r.k
+"""
+
+
+def compiled(rates: str = "", clicks: str = "") -> Pipeline:
+    """An event-time join of two tables of the connector, each with further options: `, 'name' = 'value'`."""
+    return compile_script(JOINED.format(rates=rates, clicks=clicks))
+
+
+def published(lake: Lake, pipeline: Pipeline) -> list[tuple[int, int | None]]:
+    """(id, v) of all that was published, in order."""
+    path = lake.target_path(pipeline.table("joined"))
+    if not Path(path / "_delta_log").exists():
+        return []
+    rows = rows_of(str(path))
+    return sorted(((row["id"], row["v"]) for row in rows), key=lambda row: row[0])

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
-from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tests.pipelines.runtime.plays import clicks
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.testing import Harness
 
@@ -34,7 +34,7 @@ PLACES = [
 def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path: Path) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
-    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     oracle = Oracle("user_id")
     aborts: Counter[tuple[str, str]] = Counter()
     items = 0
@@ -85,7 +85,7 @@ ONCE = {point: (point, owner) for point, owner in PLACES}.values()
 
 @pytest.mark.parametrize(("point", "owner"), at_length([*ONCE, *(one for one in PLACES if one not in ONCE)], len(ONCE)))
 def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str, owner: str) -> None:
-    harness = Harness(SCRIPT.format(kind="LEFT", policy="quarantine"), spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])

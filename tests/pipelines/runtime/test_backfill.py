@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
+from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import upkeep
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Released
 from tidegate.pipelines.sql import compile_script
@@ -31,26 +30,13 @@ def fill(play: Play, low: int, high: int, *more: tuple[int, int]) -> Released:
     return play.harness.runner.backfill("converted", *spans)
 
 
-def land(play: Play, rates: int, orders: int) -> None:
-    """Tell watermarks, and land what has come."""
-    play.harness.watermark("rates", at_ms(rates))
-    play.harness.watermark("orders", at_ms(orders))
-    play.harness.runner.advance_all(["rates", "orders"])
-
-
-def out(play: Play) -> list[tuple[int, int | None]]:
-    return sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
-
-
 def rows(play: Play) -> Counter[tuple[int, int | None, str]]:
     """Whole rows of the target, with their op."""
     return Counter((row["id"], row["rate"], row["op"]) for row in play.harness.published("converted"))
 
 
 def states(play: Play) -> list[str]:
-    harness = play.harness
-    found = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
-    return [f"{epoch.plan.kind} {epoch.state}" for epoch in found]
+    return [f"{epoch.plan.kind} {epoch.state}" for epoch in play.epochs]
 
 
 def hours(play: Play) -> None:
@@ -60,32 +46,30 @@ def hours(play: Play) -> None:
     for number, at in enumerate([50, 90, 100, 150, 250]):
         play.order(number, "EUR", at)
     play.order(5, "EUR", None)
-    land(play, 300, 300)
+    play.land(300, 300)
 
 
 ALL = [(0, 100), (1, 100), (2, 101), (3, 101), (4, 102)]
 
 
-def test_spans_ahead_of_the_stream_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_spans_ahead_of_the_stream_in_any_order(play: Play) -> None:
     hours(play)
     assert [done.rows for done in fill(play, 100, 200).published] == [2]
-    assert out(play) == [(2, 101), (3, 101)]
+    assert play.out == [(2, 101), (3, 101)]
     fill(play, 0, 100)
-    assert out(play) == ALL[:4]
+    assert play.out == ALL[:4]
     assert play.quarantined == {}
     # The stream releases what is left, and the row without a time; nothing twice.
     assert play.upto() == [(4, 102)]
     assert play.quarantined == {5: "time-null"}
-    assert out(play) == ALL
+    assert play.out == ALL
     assert states(play) == ["backfill published", "backfill published", "release published"]
     play.order(6, "EUR", 50)  # late, inside a span that was backfilled: it is its own row
     assert play.upto(orders=310) == [(6, 100)]
     play.prove()
 
 
-def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_span_that_is_out_is_replaced_and_is_the_same(play: Play) -> None:
     hours(play)
     assert play.upto() == ALL
     play.order(7, "EUR", 320)
@@ -96,11 +80,11 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp
     assert done.plan.time.rows == 0
     assert done.plan.backfill is not None
     assert (done.plan.backfill.replaces, done.plan.backfill.rows_again) == (((1, 1),), 6)
-    assert out(play) == [*ALL, (7, 102)]
+    assert play.out == [*ALL, (7, 102)]
     assert play.quarantined == {5: "time-null"}
     assert states(play) == ["release superseded", "release published", "backfill published"]
     fill(play, 0, 400)
-    assert out(play) == [*ALL, (7, 102)]
+    assert play.out == [*ALL, (7, 102)]
     assert states(play)[-2:] == ["backfill superseded", "backfill published"]
     play.prove()
     waiting = fill(play, 340, 400).waiting
@@ -108,8 +92,7 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(spark: SparkSession, tmp
     assert "no row of orders from 2026-01-01" in waiting.reason
 
 
-def test_spans_that_are_apart_or_overlap_are_one_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_spans_that_are_apart_or_overlap_are_one_epoch(play: Play) -> None:
     hours(play)
     assert fill(play, 0, 100).published[0].rows == 2
     [epoch] = fill(play, 200, 300, (80, 95), (90, 120)).published
@@ -117,55 +100,51 @@ def test_spans_that_are_apart_or_overlap_are_one_epoch(spark: SparkSession, tmp_
     assert epoch.plan.backfill is not None
     assert epoch.plan.backfill.spans == ((at_ms(80), at_ms(120)), (at_ms(200), at_ms(300)))
     assert states(play) == ["backfill superseded", "backfill published"]
-    assert out(play) == [ALL[number] for number in (0, 1, 2, 4)]
+    assert play.out == [ALL[number] for number in (0, 1, 2, 4)]
     assert fill(play, 200, 300, (80, 120)).published[0].rows == 4
     assert play.upto() == [ALL[3]]
-    assert out(play) == ALL
+    assert play.out == ALL
     play.prove()
 
 
 @pytest.mark.thorough
-def test_a_late_version_reaches_the_span_that_is_released_again(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_late_version_reaches_the_span_that_is_released_again(play: Play) -> None:
     hours(play)
     fill(play, 0, 100)
     play.upto()
     play.rate("EUR", 555, 80)
     play.rate("EUR", 777, 180)
     play.upto(rates=310, orders=310)
-    assert out(play) == ALL  # what is out is never corrected by itself
+    assert play.out == ALL  # what is out is never corrected by itself
     fill(play, 0, 100)
-    assert out(play) == [(0, 100), (1, 555), *ALL[2:]]
+    assert play.out == [(0, 100), (1, 555), *ALL[2:]]
     fill(play, 100, 200)
-    assert dict(out(play))[3] == 101  # at 150, before the version of 180
+    assert dict(play.out)[3] == 101  # at 150, before the version of 180
     play.prove()
 
 
-def test_what_the_watermark_has_not_reached_waits(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_what_the_watermark_has_not_reached_waits(play: Play) -> None:
     play.rate("EUR", 100, 0)
     for number, at in enumerate([10, 20, 30]):
         play.order(number, "EUR", at)
-    land(play, 20, 300)
+    play.land(20, 300)
     assert fill(play, 0, 100).published[0].rows == 2
     waiting = fill(play, 25, 100).waiting
     assert isinstance(waiting, Waiting)
     assert "the watermark stands at 2026-01-01T00:00:00.020" in waiting.reason
     assert "held by rates" in waiting.reason
     play.rate("EUR", 110, 25)
-    land(play, 300, 300)
+    play.land(300, 300)
     done = fill(play, 0, 100).published[0]  # the first two again, the third for the first time
     assert (done.rows, done.plan.time and done.plan.time.rows) == (3, 1)
-    assert out(play) == [(0, 100), (1, 100), (2, 110)]
+    assert play.out == [(0, 100), (1, 100), (2, 110)]
     assert play.upto() == []
     play.prove()
 
 
-def test_no_row_leaves_before_every_build_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_no_row_leaves_before_every_build_has_flipped(play: Play) -> None:
     play.order(0, "EUR", 10)
-    play.harness.watermark("orders", at_ms(100))
-    play.harness.runner.advance_all(["rates", "orders"])
+    play.land(orders=100)
     waiting = fill(play, 0, 100).waiting
     assert isinstance(waiting, Waiting)
     assert (waiting.unflipped, waiting.rows) == (("rates",), 1)
@@ -179,25 +158,25 @@ def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_pat
     fill(play, 0, 100)
     play.rate("EUR", 100, 60, "-D")
     play.order(6, "EUR", 70)
-    land(play, 310, 310)
+    play.land(310, 310)
     with pytest.raises(GateHeld, match="unmatched"):
         fill(play, 0, 100)
-    assert out(play) == ALL[:2]
+    assert play.out == ALL[:2]
     play.harness.restart()
     with pytest.raises(GateHeld):
         play.upto()
     if way == "give it up":
         play.harness.runner.resolve_held("converted", discard=True)
-        assert out(play) == ALL[:2]
+        assert play.out == ALL[:2]
         assert play.quarantined == {}
         with pytest.raises(GateHeld):
             play.upto()  # the new row waits on, and is met by the stream
         assert states(play) == ["backfill published", "backfill superseded", "discard published", "release held"]
     else:
         play.rate("EUR", 333, 60)
-        land(play, 320, 320)
+        play.land(320, 320)
         play.harness.runner.resolve_held("converted")
-        assert out(play) == [(0, 100), (1, 333), (6, 333)]
+        assert play.out == [(0, 100), (1, 333), (6, 333)]
         assert states(play) == ["backfill superseded", "backfill superseded", "re-release published"]
     play.prove()
 
@@ -206,8 +185,7 @@ def test_a_held_span_leaves_what_is_out_where_it_is(spark: SparkSession, tmp_pat
     "point", at_length(["insert.staged", "insert.planned", "insert.quarantined", "insert.published"])
 )
 @pytest.mark.thorough
-def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
-    play = Play(spark, tmp_path)
+def test_an_abort_anywhere_changes_nothing(play: Play, point: str) -> None:
     hours(play)
     fill(play, 0, 200)
 
@@ -217,33 +195,29 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
     if point == "insert.staged":
         play.upto()  # a run of the stream takes up what was begun
     fill(play, 0, 300)
-    assert out(play) == ALL
+    assert play.out == ALL
     play.prove()
 
 
 @pytest.mark.thorough
-def test_rows_that_were_put_together_come_apart_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_were_put_together_come_apart_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "SMALL_FILES", 2)
-    play = Play(spark, tmp_path)
     play.rate("EUR", 100, 0)
     for number in range(5):
         play.order(number, "EUR" if number % 2 else "USD", number)
-    land(play, 30, 30)
+    play.land(30, 30)
     for number in range(5):
         fill(play, number, number + 1)
     tidied = maintain(play.harness)["converted"]
     assert tidied.files_after < tidied.files_before
-    before, quarantined = out(play), play.quarantined
+    before, quarantined = play.out, play.quarantined
     fill(play, 1, 3)
-    assert (out(play), play.quarantined) == (before, quarantined)
+    assert (play.out, play.quarantined) == (before, quarantined)
     assert quarantined == dict.fromkeys((0, 2, 4), "unmatched:key-absent@r")
     play.prove()
 
 
-def test_another_text_of_the_insert_makes_its_span_anew(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_another_text_of_the_insert_makes_its_span_anew(play: Play, spark: SparkSession, tmp_path: Path) -> None:
     hours(play)
     fill(play, 0, 100)
     fill(play, 100, 300)
@@ -251,7 +225,7 @@ def test_another_text_of_the_insert_makes_its_span_anew(spark: SparkSession, tmp
     other = RATES.replace("r.rate FROM", "-r.rate FROM").format(policy="quarantine", kind="LEFT", more="")
     play.harness = Harness(other, spark, tmp_path, clock=lambda: at_ms(1_000_000))
     fill(play, 0, 100)
-    assert out(play) == [(0, -100), (1, -100), *ALL[2:]]
+    assert play.out == [(0, -100), (1, -100), *ALL[2:]]
 
 
 def test_versions_that_retention_has_let_go_are_never_missed_silently(spark: SparkSession, tmp_path: Path) -> None:
@@ -263,7 +237,7 @@ def test_versions_that_retention_has_let_go_are_never_missed_silently(spark: Spa
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         fill(play, 0, 300)
     assert "--from 2026-01-01T00:00:00.290" in caught.value.next_command
-    assert out(play) == ALL
+    assert play.out == ALL
 
 
 def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp_path: Path) -> None:
@@ -301,7 +275,7 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(
             for play in (streamed, filled):
                 play.order(number, key, at, op)
             number += 1
-        land(filled, high, high)
+        filled.land(high, high)
         for _ in range(chance.randrange(3)):
             begin = chance.randrange(0, high)
             fill(filled, begin, begin + chance.randrange(1, 300))
@@ -317,8 +291,7 @@ def test_any_order_of_spans_and_streaming_gives_the_streams_rows(
 
 
 @pytest.mark.thorough
-def test_what_is_kept_for_readers_of_older_versions_is_still_there(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_what_is_kept_for_readers_of_older_versions_is_still_there(play: Play, spark: SparkSession) -> None:
     hours(play)
     fill(play, 0, 300)
     path = play.harness.lake.target_path(play.harness.pipeline.table("converted"))
@@ -338,4 +311,4 @@ def test_a_new_snapshot_never_takes_the_history_of_what_is_out(spark: SparkSessi
     play.upto(rates=310, orders=310)
     with pytest.raises(PlanningError, match="rates was read from a new snapshot since this span was released"):
         fill(play, 0, 300)
-    assert out(play) == ALL
+    assert play.out == ALL

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.epochs.test_plans import PROCESS
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tests.pipelines.runtime.test_ends import PROCESS
+from tests.pipelines.runtime.test_growth import upkeep_of
 from tests.stories.story import blocks
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime import completeness
-from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.watermarks import Watermark
 
 
@@ -48,11 +48,8 @@ def test_nothing_is_complete_before_the_flip(made: HandmadeLake) -> None:
     made.landed("clicks", 1, 5, flip=1)
     assert publish(made)
     rows = shown(made.lake)
-    users = rows["users"]
-    assert (users["epoch"], users["flipped_at"], users["complete_until"], users["complete_until_now"]) == (
-        *(1, None, None),
-        False,
-    )
+    asked = ("epoch", "flipped_at", "complete_until", "complete_until_now")
+    assert [rows["users"][name] for name in asked] == [1, None, None, False]
     assert rows["clicks"]["flipped_at"] == second(1)
     enriched = rows["enriched"]
     assert (enriched["insert"], enriched["verdict"], enriched["waiting"]) == ("enriched", None, 5)
@@ -89,10 +86,8 @@ def test_what_has_not_changed_takes_no_commit_and_other_scripts_rows_stay(made: 
     completeness._published(made.lake.completeness_path, [stranger], 3_000_000_000)
     made.landed("clicks", 2, 7, flip=1)
     assert publish(made, 4_000_000)
-    assert {name: row["epoch"] for name, row in shown(made.lake).items()} == {
-        **{"users": 1, "clicks": 2},
-        **{"enriched": 0, "other": 3},
-    }
+    epochs = {name: row["epoch"] for name, row in shown(made.lake).items()}
+    assert epochs == {"users": 1, "clicks": 2, "enriched": 0, "other": 3}
 
 
 def test_a_place_that_cannot_be_written_is_logged(made: HandmadeLake, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,10 +104,8 @@ def test_dead_files_go_with_upkeep(made: HandmadeLake) -> None:
         assert publish(made)
     path = made.lake.completeness_path
     assert len(list(Path(path).glob("*.parquet"))) == 4
-    leases = made.lake.leases("a test")
-    upkeep = Upkeep(made.lake, made.pipeline, leases, lambda: 0, timedelta(0), least=0.0)
-    upkeep.until(upkeep.now() + 60)
-    leases.close()
+    with upkeep_of(made, least=0.0) as upkeep:
+        upkeep.until(upkeep.now() + 60)
     assert len(list(Path(path).glob("*.parquet"))) == 1
     assert shown(made.lake)["clicks"]["epoch"] == 5
 

@@ -97,6 +97,13 @@ def loop(runner: ScriptedRunner, **settings: Any) -> Continuous:
     return Continuous(runner, every=0.0, **settings)  # type: ignore[arg-type]
 
 
+def ticks_of(runner: ScriptedRunner, count: int, **settings: Any) -> list[Tick]:
+    """So many ticks of the loop, which nothing ends before."""
+    ticks: list[Tick] = []
+    assert loop(runner, on_tick=ticks.append, **settings).run(max_ticks=count) == "limit"
+    return ticks
+
+
 def landed(phase: str, flipped: bool = False) -> Advance:
     return Advance("user_info", 1, (LandedEpoch(1, 1, 10, phase, "", flipped),), None)
 
@@ -135,9 +142,7 @@ def test_a_stop_that_is_set_beforehand_starts_nothing() -> None:
 
 def test_a_held_epoch_stops_its_own_insert_only() -> None:
     held = GateHeld("the gate holds epoch 3 of first")
-    runner = ScriptedRunner(first=held)
-    ticks: list[Tick] = []
-    assert loop(runner, on_tick=ticks.append).run(max_ticks=2) == "limit"
+    ticks = ticks_of(ScriptedRunner(first=held), 2)
     assert [tick.held for tick in ticks] == [(held,), (held,)]
     assert [[item.insert for item in tick.releases] for tick in ticks] == [["second"], ["second"]]
 
@@ -148,9 +153,11 @@ def test_while_an_epoch_is_held_its_lease_is_free_and_who_has_it_is_waited_for()
     of_lake = iter([first, None, second, None])
     released = iter([first, LeaseHeld("insert first", "tidegate release"), Released("first")])
     runner = ScriptedRunner(first=lambda: next(released), **{"lake:first": lambda: next(of_lake)})
-    ticks: list[Tick] = []
-    assert loop(runner, on_tick=ticks.append).run(max_ticks=5) == "limit"
+    active, ticks, known = loop(runner), list[Tick](), list[list[str]]()
+    active.on_tick = lambda tick: (ticks.append(tick), known.append([*active.held]))
+    assert active.run(max_ticks=5) == "limit"
     assert [tick.held for tick in ticks] == [(first,), (first,), (first,), (second,), ()]
+    assert known == [["first"]] * 4 + [[]]
     assert runner.free == ["first"], "it is let go once, and taken when there is something to do"
     assert runner.asked.count("first") == 3
     assert [item.insert for item in ticks[-1].releases] == ["first", "second"]
@@ -162,9 +169,7 @@ def test_a_lease_whose_end_cannot_be_written_is_let_go_by_the_next_tick(caplog: 
     end = iter([OSError(28, "No space left on device"), "first"])
     answers = {"lake:first": first, "lease:first": lambda: next(end)}
     runner = ScriptedRunner(first=first, **answers)
-    ticks: list[Tick] = []
-    assert loop(runner, on_tick=ticks.append).run(max_ticks=3) == "limit"
-    assert [tick.held for tick in ticks] == [(first,)] * 3
+    assert [tick.held for tick in ticks_of(runner, 3)] == [(first,)] * 3
     assert runner.free == ["first"]
     assert runner.asked.count("first") == 2, "it is asked without its lease once that is free"
     assert "No space left on device" in caplog.text
@@ -294,18 +299,17 @@ def test_a_process_of_several_inputs_waits_for_one_that_is_stuck_and_a_lone_one_
 
 def test_what_was_stuck_goes_on_where_it_stopped() -> None:
     answers = iter([GONE, Advance("user_info", 1, (), None)])
-    runner, ticks = ScriptedRunner(user_info=lambda: next(answers)), list[Tick]()
-    loop(runner, now=Seconds(), on_tick=ticks.append).run(max_ticks=2)
+    runner = ScriptedRunner(user_info=lambda: next(answers))
+    ticks = ticks_of(runner, 2, now=Seconds())
     assert [[item.owner for item in tick.stuck] for tick in ticks] == [["user_info"], []]
     assert runner.asked[-2:] == ["first", "second"]
 
 
 def test_an_insert_that_fails_stops_no_other() -> None:
     failed = StepFailed("first: the disk is full")
-    runner, ticks = ScriptedRunner(first=failed), list[Tick]()
-    loop(runner, on_tick=ticks.append).run(max_ticks=1)
-    assert [(item.owner, item.error) for item in ticks[0].stuck] == [("insert first", failed)]
-    assert [item.insert for item in ticks[0].releases] == ["second"]
+    (tick,) = ticks_of(ScriptedRunner(first=failed), 1)
+    assert [(item.owner, item.error) for item in tick.stuck] == [("insert first", failed)]
+    assert [item.insert for item in tick.releases] == ["second"]
 
 
 def test_it_gives_up_where_it_is_asked_to() -> None:
@@ -366,17 +370,6 @@ def test_a_step_that_fails_by_itself_fails_though_it_was_to_be_the_last() -> Non
         loop(runner, stop=stop, engine_lost=lambda: False).run()
 
 
-def test_it_knows_what_is_held_until_it_is_not() -> None:
-    held = GateHeld("the gate holds epoch 3 of first")
-    answers = iter([held, Released("first")])
-    known: list[list[str]] = []
-    of_lake = iter([held, None])
-    active = loop(ScriptedRunner(first=lambda: next(answers), **{"lake:first": lambda: next(of_lake)}))
-    active.on_tick = lambda tick: known.append(list(active.held))
-    active.run(max_ticks=3)
-    assert known == [["first"], ["first"], []]
-
-
 def unreadable() -> GateHeld | None:
     raise LakeError("the table verdicts cannot be read")
 
@@ -423,28 +416,28 @@ def test_a_source_inside_its_bounded_phase_is_behind(advance: Advance, behind: b
     assert Tick(1, (advance,), (), (), 0.1).behind is behind
 
 
-def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
+def waits_of(runner: ScriptedRunner, count: int) -> list[float]:
+    """How long a loop that ticks every hour waits between ticks; it does not."""
     waits: list[float] = []
     stop = threading.Event()
     stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]
+    Continuous(runner, every=3600.0, stop=stop).run(max_ticks=count)  # type: ignore[arg-type]
+    return waits
+
+
+def test_it_waits_between_ticks_unless_a_source_is_behind() -> None:
     answers = iter([landed("bounded"), landed("unbounded")])
     runner = ScriptedRunner(user_info=lambda: next(answers))
-    active = Continuous(runner, every=3600.0, stop=stop)  # type: ignore[arg-type]
-    active.run(max_ticks=2)
-    assert len(waits) == 1
-    assert 0.0 < waits[0] <= 3600.0
+    (wait,) = waits_of(runner, 2)
+    assert 0.0 < wait <= 3600.0
 
 
 def test_a_blocked_source_looks_again_at_its_group_s_update_interval() -> None:
     aligned = WatermarkStrategy.no_watermarks().with_watermark_alignment("g", timedelta(0), timedelta(seconds=2))
     position = GroupPosition("g", 0, 5, 5, ("b", "0"), (Blocked("0", 0, 10, ("b", "0")),))
-    waits: list[float] = []
-    stop = threading.Event()
-    stop.wait = lambda timeout=None: waits.append(timeout or 0.0) or False  # type: ignore[method-assign]
     runner = ScriptedRunner(user_info=Advance("user_info", 1, (), None, position))
     runner.strategy = lambda table: aligned  # type: ignore[attr-defined]
-    Continuous(runner, every=3600.0, stop=stop).run(max_ticks=1)  # type: ignore[arg-type]
-    assert 0.0 < waits[0] <= 2.0
+    assert 0.0 < waits_of(runner, 1)[0] <= 2.0
 
 
 def test_timers_of_one_s_own_look_at_the_clock_at_every_tick() -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.runtime.handmade import store
+from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.dry_run import DryRun, dry_run
+from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
 
@@ -23,9 +25,8 @@ SCRIPT = (
 )
 
 
-def next_steps(lake: Path, options: dict[str, str], *resnapshot: str) -> DryRun:
-    written = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
-    with Runner(compile_script(SCRIPT.format(options=written)), Lake(lake)) as runner:
+def next_steps(lake: Path, options: str, *resnapshot: str) -> DryRun:
+    with Runner(compile_script(SCRIPT.format(options=options)), Lake(lake)) as runner:
         return dry_run(runner, resnapshot)
 
 
@@ -37,7 +38,7 @@ def test_the_chunks_of_a_snapshot_are_planned_and_forgotten(database: Database, 
     database.execute(
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(9))", "INSERT INTO item SELECT seq, 'a' FROM seq_1_to_40"
     )
-    options = database.options("item", **{"scan.incremental.snapshot.chunk.size": "10"})
+    options = database.clause("item", 10)
     found = next_steps(tmp_path, options)
     item, visit = found.sources
     assert (item.generation, item.epoch, item.step.phase, item.step.flips) == (1, 1, "bounded", False)
@@ -55,7 +56,7 @@ def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "a.json").write_text('{"id": 1, "name": "a"}\n')
-    options = {"connector": "filesystem", "path": str(folder), "format": "json"}
+    options = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json'"
     step = next_steps(tmp_path / "lake", options).sources[0].step
     assert (step.ranges["from"], step.ranges["to"]) == (0, 1)
     assert stored(tmp_path / "lake") == []
@@ -63,18 +64,15 @@ def test_files_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_table_that_the_script_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(PlanningError, match="itm is no source of this script"):
-        next_steps(tmp_path, {"connector": "datagen", "number-of-rows": "5"}, "itm")
+        next_steps(tmp_path, "'connector' = 'datagen', 'number-of-rows' = '5'", "itm")
 
 
 def test_an_unfinished_step_goes_on_first_and_a_new_generation_is_planned_beside_it(tmp_path: Path) -> None:
-    from tidegate.pipelines.connectors.protocol import Step
-    from tidegate.pipelines.runtime.epochs import source_row
-
     lake = Lake(tmp_path)
     step = Step({"to": 3, "from": 0, "base": 0, "ends": {"at": 0}}, "unbounded", summary="rows 1-3")
     plan = source_row("item", 1, 1, 0, step)
     store(lake, plan)
-    options = {"connector": "datagen", "number-of-rows": "5", "rows-per-second": "5"}
+    options = "'connector' = 'datagen', 'number-of-rows' = '5', 'rows-per-second' = '5'"
     item = next_steps(tmp_path, options).sources[0]
     assert (item.unfinished, item.epoch, item.step and item.step.summary) == (True, 1, "rows 1-3")
     anew = next_steps(tmp_path, options, "item").sources[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,82 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
-from tests.pipelines.runtime import event_tape, tape
+from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.crashing import dying
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, moment
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.accounting import left_waiting, where_rows_are
-from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
-
-RATES = """
-CREATE TABLE rates (currency STRING, rate INT, valid_from TIMESTAMP(3), WATERMARK FOR valid_from AS valid_from,
-    PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'scripted');
-CREATE TABLE orders (id INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
-CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
-INSERT INTO converted SELECT o.id, r.rate FROM orders AS o
-{kind} JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency {more}
-"""
-
-
-def moment(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime(2026, 1, 1) + timedelta(milliseconds=ms)
-
-
-def at_ms(ms: int) -> int:
-    """`ms` after the start, as a watermark's timestamp."""
-    return int((datetime(2026, 1, 1) - datetime(1970, 1, 1)).total_seconds() * 1000) + ms
-
-
-class Play:
-    """Orders at times, rates valid from times, in ms after the start."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        directory: Path,
-        policy: str = "quarantine",
-        kind: str = "LEFT",
-        more: str = "",
-        script: str = RATES,
-    ) -> None:
-        text = script.format(policy=policy, kind=kind, more=more)
-        self.now = 1_000_000
-        self.harness = Harness(text, spark, directory, clock=lambda: at_ms(self.now))
-
-    def rate(self, currency: str | None, rate: int | None, at: int | None, op: str = "+I") -> None:
-        self.harness.push("rates", [{"currency": currency, "rate": rate, "valid_from": moment(at)}], op)
-
-    def order(self, number: int, currency: str | None, at: int | None, op: str = "+I") -> None:
-        self.harness.push("orders", [{"id": number, "currency": currency, "at": moment(at)}], op)
-
-    def upto(self, rates: int | None = None, orders: int | None = None) -> list[tuple[Any, ...]]:
-        """Set watermarks and advance; what was published: (id, rate), with the op where it is not +I."""
-        if rates is not None:
-            self.harness.watermark("rates", rates if rates == MAX_TIMESTAMP else at_ms(rates))
-        if orders is not None:
-            self.harness.watermark("orders", orders if orders == MAX_TIMESTAMP else at_ms(orders))
-        return sorted(
-            (row["id"], row["rate"], *(() if row["op"] == "+I" else (row["op"],))) for row in self.harness.advance()
-        )
-
-    @property
-    def quarantined(self) -> dict[int, str]:
-        return {row["id"]: row["_reason"] for row in self.harness.quarantined("converted")}
-
-    def prove(self) -> None:
-        """Every epoch recomputes to what was published, and every landed row is in one place."""
-        harness = self.harness
-        report = harness.verify("converted")
-        assert report.passed, report
-        assert not report.unproved
-        epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
-        places = where_rows_are(harness.lake, "converted", "orders", epochs)
-        assert places.balanced, places
-
 
 VERSIONS = {
     "EUR": [(100, 10, "+I"), (110, 20, "+U")],
@@ -113,8 +46,7 @@ MEETS: list[tuple[str | None, int | None, str, int | str]] = [
 """A row's currency, time and op, and the rate that it meets or why it meets none."""
 
 
-def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(play: Play) -> None:
     for currency, versions in VERSIONS.items():
         for rate, at, op in versions:
             play.rate(currency, rate, at, op)
@@ -128,8 +60,7 @@ def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(spark: Sp
     play.prove()
 
 
-def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_rows_leave_at_the_combined_watermark(play: Play) -> None:
     play.rate("EUR", 100, 10)
     for number, at in enumerate([11, 12, 13]):
         play.order(number, "EUR", at)
@@ -146,9 +77,7 @@ def test_rows_leave_at_the_combined_watermark(spark: SparkSession, tmp_path: Pat
     assert "held by rates" in waiting.reason
     assert play.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(2, 120)]
     play.prove()
-    harness = play.harness
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("converted"))
-    assert left_waiting(harness.lake, epochs) == [2, 1, 0]
+    assert left_waiting(play.harness.lake, play.epochs) == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -169,10 +98,7 @@ def test_publish_is_sqls_own_meaning_and_a_null_time_is_quarantined_all_the_same
 
 
 @pytest.mark.thorough
-def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    play = Play(spark, tmp_path)
+def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out(play: Play) -> None:
     play.rate("EUR", 120, 20)
     play.rate("EUR", 110, 10)
     play.order(0, "EUR", 15)
@@ -181,8 +107,7 @@ def test_versions_may_come_out_of_order_and_late_ones_change_nothing_that_is_out
     play.rate("EUR", 115, 14)  # late: what was published at 15 stays
     play.order(2, "EUR", 15)  # late as well, and meets every version that is there
     assert play.upto(rates=40, orders=40) == [(2, 115)]
-    late = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].staged
-    assert late.facts["late@o"] == 1
+    assert play.epochs[-1].staged.facts["late@o"] == 1
     play.prove()
 
 
@@ -197,8 +122,7 @@ def test_a_predicate_is_tested_on_the_chosen_version_only(spark: SparkSession, t
     play.prove()
 
 
-def test_a_quiet_build_is_passed_over_but_not_before_its_flip(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_quiet_build_is_passed_over_but_not_before_its_flip(play: Play) -> None:
     play.rate("EUR", 100, 10)
     play.order(0, "EUR", 15)
     play.harness.idle("rates")
@@ -214,8 +138,7 @@ def test_a_quiet_build_is_passed_over_but_not_before_its_flip(spark: SparkSessio
 
 
 @pytest.mark.thorough
-def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_both_in_processing_time_make_the_plans_instant_the_watermark(play: Play) -> None:
     play.rate("EUR", 100, 10)
     play.order(0, "EUR", 15)
     play.order(1, "EUR", 2_000_000)  # after the clock
@@ -227,7 +150,7 @@ def test_both_in_processing_time_make_the_plans_instant_the_watermark(spark: Spa
     play.now = 500_000  # the clock goes back, the watermark does not
     play.order(2, "EUR", 700_000)
     assert play.upto() == [(2, 100)]
-    last = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1]
+    last = play.epochs[-1]
     assert last.plan.time.watermark == at_ms(1_000_000)
     assert last.staged.facts["late@o"] == 1
     play.prove()
@@ -290,15 +213,12 @@ def test_a_chain_of_builds_on_keys_of_several_columns_with_computed_and_nested_t
     "point", at_length(["insert.written", "source.appended", "insert.planned", "insert.quarantined"])
 )
 @pytest.mark.thorough
-def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
-    play = Play(spark, tmp_path)
+def test_an_abort_anywhere_changes_nothing(play: Play, point: str) -> None:
     play.rate("EUR", 100, 10)
     play.order(0, "EUR", 12)
     play.order(1, "USD", 12)
     play.order(2, "EUR", 99)
-
-    play.harness.watermark("rates", at_ms(50))
-    play.harness.watermark("orders", at_ms(50))
+    play.watermarks(rates=50, orders=50)
     with dying(point):
         play.harness.run()
     play.harness.restart()
@@ -310,15 +230,14 @@ def test_an_abort_anywhere_changes_nothing(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.thorough
 def test_a_release_looks_at_the_files_that_may_hold_a_releasable_row_and_at_no_others(
-    spark: SparkSession, tmp_path: Path
+    play: Play, spark: SparkSession
 ) -> None:
-    play = Play(spark, tmp_path)
     play.rate("EUR", 100, 0)
     for epoch in range(12):
         play.order(2 * epoch, "EUR", 10 * epoch)
         play.order(2 * epoch + 1, "EUR", 1000 if epoch == 3 else 10 * epoch)  # one waits, from the fourth epoch on
         play.upto(rates=10 * epoch + 5, orders=10 * epoch + 5)
-    plan = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))[-1].plan
+    plan = play.plan
     assert (plan.upto, plan.time.since) == (12, 3)  # nothing of the first three epochs waits
     files = plan.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
@@ -326,8 +245,7 @@ def test_a_release_looks_at_the_files_that_may_hold_a_releasable_row_and_at_no_o
     play.prove()
 
 
-def test_another_kind_of_join_under_the_same_id_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_another_kind_of_join_under_the_same_id_is_refused(play: Play, spark: SparkSession, tmp_path: Path) -> None:
     play.rate("EUR", 100, 10)
     play.order(0, "EUR", 12)
     play.order(1, "EUR", 90)  # waits
@@ -345,7 +263,7 @@ def test_rows_leave_while_their_probe_is_still_catching_up_and_never_before_a_bu
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tape.install(monkeypatch)
-    lake, pipeline = Lake(tmp_path), event_tape.compiled(", 'rows-per-epoch' = '0=2'", ", 'rows-per-epoch' = '0=10'")
+    lake, pipeline = Lake(tmp_path), tape.compiled(", 'rows-per-epoch' = '0=2'", ", 'rows-per-epoch' = '0=10'")
     tape.write(lake, "rates", {"0": [{"k": 1, "v": n, "n": n} for n in (0, 5, 20, 90)]})
     tape.write(lake, "clicks", {"0": [{"id": n, "k": 1, "n": n} for n in range(40)]})
     with Runner(pipeline, lake, spark=lambda: spark, environment={}) as active:
@@ -357,9 +275,9 @@ def test_rows_leave_while_their_probe_is_still_catching_up_and_never_before_a_bu
         active.release("joined")
         clicks = lake.watermarks.last("clicks")
         assert (clicks.flip_epoch, clicks.timestamp) == (None, 3)
-        assert event_tape.published(lake, pipeline) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+        assert tape.published(lake, pipeline) == [(0, 0), (1, 0), (2, 0), (3, 0)]
         active.run()
-        assert [number for number, _ in event_tape.published(lake, pipeline)] == list(range(34))
+        assert [number for number, _ in tape.published(lake, pipeline)] == list(range(34))
 
 
 CUT = RATES.replace("'gate.on-unmatched'", "'release.max-rows' = '2', 'gate.on-unmatched'")
@@ -371,9 +289,8 @@ def test_a_large_release_is_cut_at_times_and_nothing_leaves_twice(spark: SparkSe
     for number, at in enumerate([15, 12, 15, 11, 15, 13, 30]):
         play.order(number, "EUR", at)
     assert play.upto(rates=20, orders=20) == [(number, 100) for number in range(6)]
-    epochs = history_of(play.harness.lake, play.harness.pipeline, play.harness.pipeline.insert("converted"))
     # Three rows of one millisecond stay together.
-    assert [epoch.plan.time.rows for epoch in epochs if epoch.plan.time] == [2, 4]
+    assert [epoch.plan.time.rows for epoch in play.epochs if epoch.plan.time] == [2, 4]
     play.order(7, "EUR", 12)  # late, and in a release that is cut again
     assert play.upto(rates=40, orders=40) == [(6, 100), (7, 100)]
     play.prove()

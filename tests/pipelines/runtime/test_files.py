@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import crash_at
+from tests.pipelines.runtime.plays import Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play, at_ms
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
@@ -119,9 +119,8 @@ def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSe
 
 
 @pytest.mark.thorough  # stories/changes/test_older_lakes.py shows that older lakes go on
-def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_older_lake_goes_on(play: Play) -> None:
     """What an older Tidegate has published, quarantined and staged is published, released and replaced by this one."""
-    play = Play(spark, tmp_path)
     harness, insert = play.harness, play.harness.pipeline.insert("converted")
     with as_an_older_tidegate():
         play.rate("EUR", 100, 10)
@@ -130,8 +129,7 @@ def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
         play.upto(rates=10, orders=10)
         play.order(3, "EUR", 20)
         play.order(4, "YYY", 20)
-        harness.watermark("rates", at_ms(20))
-        harness.watermark("orders", at_ms(20))
+        play.watermarks(rates=20, orders=20)
         crash_at(harness, "insert.judged")
         assert harness.lake.format == 2
     assert play.upto() == [(3, 100)]  # staged by the older one
@@ -154,14 +152,12 @@ def test_an_older_lake_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     play.prove()
 
 
-def test_what_a_crash_has_left_goes_from_both_places(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_what_a_crash_has_left_goes_from_both_places(play: Play) -> None:
     harness = play.harness
     play.rate("EUR", 100, 10)
     play.order(1, "EUR", 10)
     play.order(2, "XXX", 10)
-    harness.watermark("rates", at_ms(10))
-    harness.watermark("orders", at_ms(10))
+    play.watermarks(rates=10, orders=10)
     crash_at(harness, "insert.written")
     assert len(staged(play)) == 1
     crash_at(harness, "insert.staged")

@@ -144,9 +144,7 @@ def test_a_snapshot_that_fills_the_disk_names_its_chunk_and_the_next_run_goes_on
         "ANALYZE TABLE user_info",
     )
     script, run, lake = tmp_path / "pipeline.sql", tmp_path / "run.py", tmp_path / "lake"
-    found = database.options("user_info", **{"scan.incremental.snapshot.chunk.size": "20000"})
-    options = ", ".join(f"'{name}' = '{value}'" for name, value in found.items())
-    script.write_text(FROM_MYSQL.format(options=options))
+    script.write_text(FROM_MYSQL.format(options=database.clause("user_info", 20_000)))
     run.write_text(RUN)
     lake.mkdir()
     python = f"'{sys.executable}' '{run}' '{script}' '{lake}'"

@@ -24,12 +24,21 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
-from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, mark, no_spark, store
+from tests.pipelines.runtime.handmade import (
+    HandmadeLake,
+    all_counts,
+    made_once,
+    mark,
+    no_spark,
+    store,
+    store_together,
+    verdict_of,
+)
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext, Step
-from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, VerdictRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.records import EpochRow, NewerRecord, Record
 from tidegate.pipelines.lake.stream import Stream
@@ -108,7 +117,7 @@ def _plan(made: HandmadeLake, epoch: int, **changed: object):
 
 
 def _grow(made: HandmadeLake, first: int, last: int) -> None:
-    lake, owner, epochs = made.lake, made.owner, range(first, last + 1)
+    epochs = range(first, last + 1)
     if not epochs:
         return
     plans = [_plan(made, epoch) for epoch in epochs]
@@ -122,18 +131,11 @@ def _grow(made: HandmadeLake, first: int, last: int) -> None:
         log.append(replace(row, sums={"epochs": epoch, "rows": ROWS * epoch, "late": epoch, "rejected": 0}))
     counts = {"matched": 1, "dropped_where": 1, "unmatched_deleted_u": 1}
     staged = [
-        StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", [], all_counts(made.insert, plan, counts), {})
+        StagedRow(made.owner, 1, plan.epoch, plan.digest, 0, "f", [], all_counts(made.insert, plan, counts), {})
         for plan in plans
     ]
-    verdicts = [VerdictRow(owner, 1, plan.epoch, plan.digest, 0, True, [], []) for plan in plans]
-    for table, rows, role, whose in (
-        (lake.epochs, steps, "plan", "clicks"),
-        (lake.watermarks, log, "watermark", "clicks"),
-        (lake.epochs, [plan.row() for plan in plans], "plan", owner),
-        (lake.staged, staged, "stage", owner),
-        (lake.verdicts, verdicts, "verdict", owner),
-    ):
-        table.append(rows, application=lake.application(whose, role, 1), version=last)  # type: ignore[arg-type]
+    verdicts = [verdict_of(plan) for plan in plans]
+    store_together(made.lake, steps, log, [plan.row() for plan in plans], staged, verdicts)
 
 
 @contextmanager
@@ -151,15 +153,26 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield found
 
 
-def upkeep(made: HandmadeLake, lake: Lake) -> None:
-    """All that there is to do, as the loop does it."""
-    leases = lake.leases("test")
-    for owner in ("users", "clicks", made.owner):
+@contextmanager
+def upkeep_of(made: HandmadeLake, *owners: str, keep: timedelta = timedelta(0), **more: Any) -> Iterator[Upkeep]:
+    """Upkeep under the leases of these owners, which end with the block."""
+    leases = made.lake.leases("test")
+    for owner in owners:
         leases.acquire(owner)
-    kept = Upkeep(lake, made.pipeline, leases, system_clock, timedelta(0))
-    while kept.piece():
-        pass
+    yield Upkeep(Lake(made.root), made.pipeline, leases, system_clock, keep, **more)
     leases.close()
+
+
+def to_the_end(upkeep: Upkeep) -> None:
+    """All that there is to do, as the loop does it."""
+    while upkeep.piece():
+        pass
+
+
+def upkeep(made: HandmadeLake) -> None:
+    """All of it, and a lake that is opened anew."""
+    with upkeep_of(made, "users", "clicks", made.owner) as kept:
+        to_the_end(kept)
 
 
 def examined(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str], int]:
@@ -195,7 +208,7 @@ def test_a_tick_and_a_status_look_at_no_more_after_many_epochs(
 ) -> None:
     young, old = grown(tmp_path / "young", 90), grown(tmp_path / "old", epochs)
     for made in (young, old):
-        upkeep(made, made.lake)
+        upkeep(made)
     small, large = examined(young, monkeypatch), examined(old, monkeypatch)
     assert sum(large[0].values()) <= sum(small[0].values())
     # Of an INSERT what came after the last checkpoint, three tables of it, and what a checkpoint leaves out.
@@ -262,7 +275,7 @@ def aged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A young lake and an old one, to be copied."""
     young, old = (grown(tmp_path_factory.mktemp("lakes") / str(epochs), epochs) for epochs in (90, AGED))
     for made in (young, old):
-        upkeep(made, made.lake)
+        upkeep(made)
     return young.root, old.root
 
 
@@ -325,7 +338,7 @@ def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
             runner.publish()
     elif "killed" in ended:
         made.published(plan)
-        upkeep(made, Lake(made.root))
+        upkeep(made)
     seen = looks(made, monkeypatch)
     if "held" not in ended:
         _grow(made, epoch + 1, epoch + 60)  # of a lake that goes on
@@ -398,7 +411,7 @@ def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(
     for epoch in (CHECKPOINT + 21, CHECKPOINT + 22):
         again = FromQuarantine(discards=True, lots=(Lot("unmatched:deleted@u", epoch - 21, epoch - 21, 1, 0, 1),))
         plan = _plan(made, epoch, kind="quarantine-discard", from_quarantine=again, after=epoch - 1, upto=epoch - 1)
-        made.lake.epochs.append([plan.row()], application=made.lake.application(made.owner, "plan", 1), version=epoch)
+        store(made.lake, plan.row())
         made.staged(plan)
         made.judged(plan)
         made.published(plan)
@@ -434,7 +447,7 @@ def test_a_report_and_the_list_of_a_quarantine_read_what_they_show_and_sums(
     seen = []
     for epochs in (2 * CHECKPOINT, 2_000):
         made = grown(tmp_path / str(epochs), epochs)
-        upkeep(made, made.lake)
+        upkeep(made)
         looking_back(made, epochs + 1, "a discard")
         with runner_of(made) as runner:
             runner.publish()
@@ -547,14 +560,13 @@ def test_that_the_rows_of_a_process_add_up_is_checked_without_reading_what_check
                 ("evens", epochs * 3, epochs, 2 * epochs),
                 ("odds", epochs, epochs, 0),
             ]
-            upkeep(made, made.lake)
+            upkeep(made)
         seen.append(sum(rows.values()))
     assert seen[1] <= seen[0]
 
 
 def processed(made: HandmadeLake, epochs: int) -> None:
     """Epochs of the process, each of which has taken seven rows; two more rows wait."""
-    lake, owner = made.lake, made.owner
     plans, staged = [], []
     for epoch in range(1, epochs + 1):
         span = ProcessSpan((InputSpan("events", 1, epoch - 1, epoch, 7),), 0, 5, (0, False), (5, False), 0)
@@ -566,18 +578,14 @@ def processed(made: HandmadeLake, epochs: int) -> None:
         counts = {"rows": 7, "processed": 4, "dropped:where": 3, "to:publish": 1, "to:quarantine": 2}
         second = {"to:publish": 1, "to:quarantine": 0, "emitted": 1}
         facts = {"emitted": 3, "second": second}
-        staged.append(StagedRow(owner, 1, epoch, plan.digest, 0, "f", [], counts, facts))
+        staged.append(StagedRow(made.owner, 1, epoch, plan.digest, 0, "f", [], counts, facts))
         plans.append(plan)
-    verdicts = [VerdictRow(owner, 1, plan.epoch, plan.digest, 0, True, [], []) for plan in plans]
     log = []
     for epoch in range(1, epochs + 2):
         rows, total = (7, 7 * epoch) if epoch <= epochs else (2, 7 * epochs + 2)
         row = WatermarkRow("events", 1, epoch, 0, rows, 0, False)
         log.append(replace(row, sums={"epochs": epoch, "rows": total, "late": 0, "rejected": 0}))
-    lake.epochs.append([plan.row() for plan in plans], application=lake.application(owner, "plan", 1), version=epochs)
-    lake.staged.append(staged, application=lake.application(owner, "stage", 1), version=epochs)
-    lake.verdicts.append(verdicts, application=lake.application(owner, "verdict", 1), version=epochs)
-    lake.watermarks.append(log, application=lake.application("events", "watermark", 1), version=epochs + 1)
+    store_together(made.lake, [plan.row() for plan in plans], staged, [verdict_of(plan) for plan in plans], log)
     made.published(plans[-1])
 
 
@@ -623,7 +631,7 @@ def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_p
     made = grown(tmp_path, 300)
     before = made.lake.epochs.rows(made.owner), made.lake.watermarks.rows("clicks")
     files = len([*(tmp_path / "_control").rglob("*.parquet")])
-    upkeep(made, made.lake)
+    upkeep(made)
     assert len([*(tmp_path / "_control").rglob("*.parquet")]) < files / 2
     for lake in (made.lake, Lake(tmp_path)):
         assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
@@ -655,12 +663,12 @@ def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes
     tables = {path: listed_removals(Path(path)) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
     assert min(tables.values()) >= 60
     before, identity = made.lake.epochs.rows(made.owner), made.lake.id
-    upkeep(made, Lake(tmp_path))
+    upkeep(made)
     assert {path: listed_removals(Path(path)) for path in tables} == dict.fromkeys(tables, 0)
     fresh = Lake(tmp_path)
     assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
     versions = [DeltaTable(path).version() for path in tables]
-    upkeep(made, fresh)
+    upkeep(made)
     assert [DeltaTable(path).version() for path in tables] == versions
     young = HandmadeLake(tmp_path / "young")
     _grow(young, 1, 1)
@@ -671,61 +679,51 @@ def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes
 def test_upkeep_that_fails_is_said_and_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made, now = grown(tmp_path, 60), [100.0]
-    leases = made.lake.leases("test")
-    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), now=lambda: now[0], least=0)
+    now = [100.0]
 
     def full(owner: str) -> int:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(made.lake.epochs, "together", full)
-        assert not upkeep.piece()
-    assert "No space left on device" in caplog.text
-    assert not upkeep.piece()  # it rests
-    now[0] += 61
-    assert upkeep.piece()
-    leases.close()
+    with upkeep_of(grown(tmp_path, 60), now=lambda: now[0], least=0) as upkeep:
+        with monkeypatch.context() as patched:
+            patched.setattr(upkeep.lake.epochs, "together", full)
+            assert not upkeep.piece()
+        assert "No space left on device" in caplog.text
+        assert not upkeep.piece()  # it rests
+        now[0] += 61
+        assert upkeep.piece()
 
 
 def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
     made = grown(tmp_path, 60)
     for number in range(40):
         made.appended("clicks", 61 + number)
-    leases = made.lake.leases("test")
-    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0))
     examined = []
-    upkeep._small_files = lambda place: examined.append(place.path) or iter(())  # type: ignore[method-assign]
-    while upkeep.piece():
-        pass
-    assert examined == []
-    leases.acquire("clicks")
-    while upkeep.piece():
-        pass
+    with upkeep_of(made) as upkeep:
+        upkeep._small_files = lambda place: examined.append(place.path) or iter(())  # type: ignore[method-assign]
+        to_the_end(upkeep)
+        assert examined == []
+        upkeep.leases.acquire("clicks")
+        to_the_end(upkeep)
     assert examined == [made.lake.table_path("clicks")]
-    leases.close()
 
 
 def test_a_work_of_upkeep_ends_where_its_lease_goes(tmp_path: Path) -> None:
     """The next owner of the lease writes to the same tables."""
     made, done = grown(tmp_path, 60), list[Path]()
-    leases = made.lake.leases("test")
-    leases.acquire(made.owner)
-    upkeep = Upkeep(made.lake, made.pipeline, leases, system_clock, timedelta(0), least=0)
 
     def endless(place: Any) -> Iterator[None]:
         while True:
             done.append(place.path)
             yield
 
-    upkeep._small_files = endless  # type: ignore[method-assign]
-    while len(done) < 2:
-        assert upkeep.piece()
-    leases.release(made.owner)
-    while upkeep.piece():
-        pass
+    with upkeep_of(made, made.owner, least=0) as upkeep:
+        upkeep._small_files = endless  # type: ignore[method-assign]
+        while len(done) < 2:
+            assert upkeep.piece()
+        upkeep.leases.release(made.owner)
+        to_the_end(upkeep)
     assert done == [made.lake.target_path(made.target)] * 2
-    leases.close()
 
 
 def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: Path) -> None:
@@ -734,12 +732,8 @@ def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: P
     target = made.lake.target_path(made.target)
     for number in range(500):
         Path(target / f"epoch-{number}").mkdir()
-    leases = made.lake.leases("test")
-    leases.acquire(made.owner)
-    keep = timedelta(days=1)
-    kept = Upkeep(made.lake, made.pipeline, leases, system_clock, keep, now=lambda: next(millisecond) / 1000)
-    assert sum(1 for _ in iter(kept.piece, False)) < 50
-    leases.close()
+    with upkeep_of(made, made.owner, keep=timedelta(days=1), now=lambda: next(millisecond) / 1000) as kept:
+        assert sum(1 for _ in iter(kept.piece, False)) < 50
 
 
 @pytest.mark.thorough
@@ -764,20 +758,16 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "unlink", seen)
     monkeypatch.setattr(pq, "ParquetFile", read)
-    leases = lake.leases("test")
-    leases.acquire(owner)
-    kept = Upkeep(Lake(tmp_path), made.pipeline, leases, system_clock, timedelta(0), least=0)
     most, total = Counter(), Counter()
-    while True:
-        work.clear()
-        with decoded(monkeypatch) as rows:
-            more = kept.piece()
-        work["rows"] = sum(rows.values())
-        most |= work
-        total += work
-        if not more:
-            break
-    leases.close()
+    with upkeep_of(made, owner, least=0) as kept:
+        more = True
+        while more:
+            work.clear()
+            with decoded(monkeypatch) as rows:
+                more = kept.piece()
+            work["rows"] = sum(rows.values())
+            most |= work
+            total += work
     assert total["removed"] > 2_000
     assert total["opened"] > 600
     assert most["removed"] <= REMOVED

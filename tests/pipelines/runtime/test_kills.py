@@ -16,7 +16,7 @@ import pytest
 
 from tests.oracle.pins import Event, scripted_state
 from tests.pipelines.runtime.killing import Play
-from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tests.pipelines.runtime.plays import clicks
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -30,7 +30,7 @@ class ScriptedPlay(Play):
     """With the users that a test has pushed."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, SCRIPT.format(kind="LEFT", policy="quarantine"), SEED, {})
+        super().__init__(directory, clicks(), SEED, {})
         self.users: list[Event] = []
 
     def push(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime import event_tape, tape
+from tests.pipelines.runtime import tape
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 
@@ -37,7 +37,7 @@ advance(spark_session(), Lake(Path(sys.argv[1])))
 
 
 def running(spark: SparkSession, lake: Lake) -> Runner:
-    pipeline = event_tape.compiled(clicks=PACE + ON_EVENT)
+    pipeline = tape.compiled(clicks=PACE + ON_EVENT)
     return Runner(pipeline, lake, spark=lambda: spark, clock=lambda: 1000, environment={})
 
 
@@ -52,7 +52,7 @@ def released(spark: SparkSession, lake: Lake) -> list[tuple[int, int | None]]:
     with running(spark, lake) as runner:
         runner.advance("rates")
         runner.release("joined")
-        return event_tape.published(lake, runner.pipeline)
+        return tape.published(lake, runner.pipeline)
 
 
 def start(lake: Lake, point: str) -> subprocess.Popen[str]:

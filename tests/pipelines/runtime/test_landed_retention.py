@@ -16,15 +16,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.handmade import adopted, mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_event_time import Play
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
@@ -87,24 +86,14 @@ class ByHand:
             self.land("orders", epoch, [epoch * 1_000])
 
     def land(self, table: str, epoch: int, times: Sequence[int | None], at: int | None = None) -> None:
-        lake, path, at = self.lake, self.lake.table_path(table), epoch * 1_000 if at is None else at
+        lake, at = self.lake, epoch * 1_000 if at is None else at
         store(lake, source_row(table, 1, epoch, at, Step({"to": epoch}, "unbounded")))
         if times:
             us = [None if time is None else time * 1_000 for time in times]
-            rows = pa.table(
-                {
-                    "_generation": pa.array([1] * len(us), pa.int32()),
-                    "_epoch": pa.array([epoch] * len(us)),
-                    "_rowtime": pa.array(us, pa.timestamp("us", "UTC")),
-                    "id": pa.array(range(len(us))),
-                }
-            )
-            Path(path).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(str(path), rows.schema, mode="ignore")
-            folder = path / f"g1-e{epoch}-x"
-            Path(folder).mkdir()
-            pq.write_table(rows, folder / "0.parquet")
-            adopt(path, folder, survey(folder), application=lake.application(table, "data", 1), epoch=epoch)
+            own = {"_generation": pa.array([1] * len(us), pa.int32()), "_epoch": pa.array([epoch] * len(us))}
+            rows = pa.table(own | {"_rowtime": pa.array(us, pa.timestamp("us", "UTC")), "id": list(range(len(us)))})
+            application = lake.application(table, "data", 1)
+            adopted(lake.table_path(table), f"g1-e{epoch}-x", rows, application, epoch)
         row = WatermarkRow(table, 1, epoch, at, len(times), 0, False, flip_epoch=1, flipped_at=0)
         Stream(lake, table).generation(1).log_epoch(row)
 
@@ -144,6 +133,12 @@ class ByHand:
         found = self.retention(pipeline).apply(self.pipeline.table("orders"), timedelta(seconds=seconds))
         assert found.what == "landed rows"
         return found.removed, found.reason
+
+    @property
+    def planner(self) -> BackfillPlanner:
+        return BackfillPlanner(
+            InsertOnLake(self.lake, self.pipeline, self.pipeline.insert("converted")), lambda: 5, no_spark, {}
+        )
 
     @property
     def there(self) -> list[int]:
@@ -433,9 +428,7 @@ def test_a_plan_from_before_the_rows_went_is_refused_once_it_is_staged(tmp_path:
 
 def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp_path: Path) -> None:
     hand = without_first_rows(tmp_path)
-    planner = BackfillPlanner(
-        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
-    )
+    planner = hand.planner
     epochs = history_by(hand)
     last = epochs[-1].plan
     error = refused(lambda: planner.backfill(last, epochs, [(9_000, MAX_TIMESTAMP)]))
@@ -457,9 +450,7 @@ def test_rows_of_a_discarded_epoch_hold_nothing_and_are_not_joined_again_in_part
     hand.released(20, epoch=2, after=16)
     hand.now = 22_000
     assert hand.remove() == (12, "")
-    planner = BackfillPlanner(
-        InsertOnLake(hand.lake, hand.pipeline, hand.pipeline.insert("converted")), lambda: 5, no_spark, {}
-    )
+    planner = hand.planner
     epochs = history_by(hand)
     asked = FromQuarantine(False, reasons=("discarded",))
     error = refused(lambda: planner.out_of_quarantine(epochs[-1].plan, epochs, asked, None))

@@ -14,11 +14,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
+from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
+from tests.pipelines.runtime.plays import Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tests.pipelines.runtime.test_event_time import Play, at_ms
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -43,6 +43,10 @@ from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
+
+
+def rows(count: int, epoch: int) -> pa.Table:
+    return pa.table([pa.array([1] * count, pa.int32()), [epoch] * count, range(count)], schema=COLUMNS)
 
 
 def remove(file: Path) -> None:
@@ -70,17 +74,10 @@ def hand(tmp_path: Path) -> HandmadeLake:
     """users and clicks have landed three epochs each; two epochs of the INSERT are published."""
     hand = HandmadeLake(tmp_path)
     for table in ("users", "clicks"):
-        path = hand.lake.table_path(table)
-        Path(path).mkdir(parents=True)
-        DeltaTable.create(str(path), COLUMNS)
         for epoch in (1, 2, 3):
             hand.landed(table, epoch, rows=10 * epoch, flip=1)
-            folder = path / f"g1-e{epoch}-x"
-            Path(folder).mkdir()
-            size = 10 * epoch
-            values = [pa.array([1] * size, pa.int32()), pa.array([epoch] * size), pa.array(range(size))]
-            pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
-            adopt(path, folder, survey(folder), application=hand.lake.application(table, "data", 1), epoch=epoch)
+            application = hand.lake.application(table, "data", 1)
+            adopted(hand.lake.table_path(table), f"g1-e{epoch}-x", rows(10 * epoch, epoch), application, epoch)
     for epoch in (1, 2):
         hand.released(epoch, epoch - 1, epoch, pin=3, matched=10 * epoch)
     check(hand)
@@ -197,8 +194,7 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
     assert "to remove them destroys it" in Path(quarantine.parent / KEEP).read_text()
     folder = (staged if older else data) / "g1-e1-x"
     folder.make()
-    values = [pa.array([1], pa.int32()), pa.array([1]), pa.array([7])]
-    pq.write_table(pa.table(values, schema=COLUMNS), folder / "a.parquet")
+    pq.write_table(rows(1, 1), folder / "a.parquet")
     adopt(lake.target_path(target), folder, survey(folder), application="publish", epoch=1)
     refuse_lost_files(lake, target, insert)
     name = "the quarantine" if older else "the folder of its data"
@@ -208,15 +204,19 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, olde
             refuse_lost_files(lake, target, insert)
 
 
+def power_cut(*tables: Location) -> None:
+    """Takes the last commit of each."""
+    for table in tables:
+        remove(max(Path(table / "_delta_log").glob("*.json")))
+    delta_log._open.clear()
+
+
 def quarantine_of(harness: Harness) -> Location:
     """Where the rows lie that the INSERT `converted` keeps out."""
     return harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
 
 
-def test_a_quarantine_has_its_last_commit_made_again(
-    spark: SparkSession, tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
-    play = Play(spark, tmp_path)
+def test_a_quarantine_has_its_last_commit_made_again(play: Play, lose: Callable[[Path], None]) -> None:
     harness = play.harness
     quarantine = quarantine_of(harness)
     play.rate("EUR", 100, 10)
@@ -244,10 +244,9 @@ def test_a_quarantine_has_its_last_commit_made_again(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+    play: Play, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Once that epoch has committed to the quarantine, nothing would show the gap."""
-    play = Play(spark, tmp_path)
     harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
@@ -257,8 +256,7 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
         killed.setattr(InsertRunner, "judge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             play.upto(rates=20, orders=20)
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     harness.restart()
     if apart:
         harness.runner.judge("converted")
@@ -270,11 +268,8 @@ def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
     play.prove()
 
 
-def test_a_quarantine_that_gets_no_row_gets_no_commit(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quarantine_that_gets_no_row_gets_no_commit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last one is known all the same, without a look at all epochs, and made again where it is lost."""
-    play = Play(spark, tmp_path)
     harness, quarantine = play.harness, quarantine_of(play.harness)
 
     def epochs(*currencies: str) -> int:
@@ -298,8 +293,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
         assert epochs("EUR") == 2
         harness.restart()
         assert epochs("EUR", "XXX", "EUR") == 3
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     harness.restart()
     assert play.quarantined.keys() == {10}
     assert play.upto() == []
@@ -307,10 +301,7 @@ def test_a_quarantine_that_gets_no_row_gets_no_commit(
     play.prove()
 
 
-def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    play = Play(spark, tmp_path)
+def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(play: Play, spark: SparkSession) -> None:
     harness, quarantine = play.harness, quarantine_of(play.harness)
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
@@ -319,8 +310,7 @@ def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(
     play.upto()
     harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
     assert lake_rows.read(spark, quarantine).count() == 0
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(quarantine)
     assert lake_rows.read(spark, quarantine).count() == 1
     harness.restart()
     play.upto(rates=20, orders=20)
@@ -336,9 +326,7 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
         harness.push("events", [event("a", number)])
         harness.advance()
     odds, lake, insert = harness.pipeline.table("odds"), harness.lake, harness.pipeline.insert("evens")
-    for path in (lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert)):
-        remove(max(Path(path / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
+    power_cut(lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert))
     harness.restart()
     harness.runner.maintenance(timedelta(0)).run()
     harness.push("events", [event("a", 9)])

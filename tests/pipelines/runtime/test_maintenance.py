@@ -12,20 +12,17 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
-from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, epochs_of
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
+from tidegate.pipelines.runtime.retention import Retained
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 pytestmark = pytest.mark.long
-
-CLICKS = SCRIPT.format(kind="LEFT", policy="quarantine")
 
 KEPT_10_MS = RATES.replace("ENFORCED) WITH (", "ENFORCED) WITH ('changelog.retention' = '10 ms', ")
 
@@ -35,25 +32,31 @@ def maintain(harness: Harness) -> dict[str, Maintained]:
     return {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}
 
 
+def retained(harness: Harness, table: str = "rates") -> Retained:
+    """What such upkeep says of a table's retention."""
+    found = maintain(harness)[table].retained
+    assert found is not None
+    return found
+
+
 def versions(harness: Harness) -> list[tuple[str, int]]:
     rows = lake_rows.read(harness.spark, harness.lake.table_path("rates")).collect()
     return sorted((row["currency"], row["rate"]) for row in rows)
 
 
-def play(spark: SparkSession, directory: Path) -> Play:
-    return Play(spark, directory, script=KEPT_10_MS)
+@pytest.fixture
+def playing(spark: SparkSession, tmp_path: Path) -> Play:
+    return Play(spark, tmp_path, script=KEPT_10_MS)
 
 
-def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(playing: Play) -> None:
     for number, at in enumerate([10, 20, 30, 40]):
         playing.rate("EUR", 100 + number, at)
     playing.rate("USD", 200, 5)
     playing.order(0, "EUR", 15)
     playing.order(1, "EUR", 60)
     assert playing.upto(rates=50, orders=50) == [(0, 100)]
-    found = maintain(playing.harness)["rates"].retained  # released up to 50: what ended by 40 may go
-    assert found is not None
+    found = retained(playing.harness)  # released up to 50: what ended by 40 may go
     assert (found.examined, found.removed) == (5, 3)
     assert versions(playing.harness) == [("EUR", 103), ("USD", 200)]
     playing.order(2, "EUR", 45)  # late, and its version is there
@@ -71,9 +74,8 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert playing.upto(rates=MAX_TIMESTAMP, orders=MAX_TIMESTAMP) == [(6, 104)]
     report = playing.harness.verify("converted")
     assert [epoch.state for epoch in report.epochs] == ["beyond retention", "equal", "equal"]
-    found = maintain(playing.harness)["rates"].retained  # all inputs have ended
-    assert found is not None
-    assert (found.removed, versions(playing.harness)) == (2, [("EUR", 104), ("USD", 200)])
+    assert retained(playing.harness).removed == 2  # all inputs have ended
+    assert versions(playing.harness) == [("EUR", 104), ("USD", 200)]
     lost = DeltaTable(playing.harness.lake.table_path("rates"))
     lost.delete("rate = 200")  # what retention has not removed is lost, and not beyond retention
     report = playing.harness.verify("converted")
@@ -81,34 +83,30 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(spark: SparkS
     assert not report.passed
 
 
-def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 60)
     playing.order(0, "EUR", 15)
     assert playing.upto(rates=100, orders=12) == []  # 0 waits for its own table's watermark
-    assert maintain(playing.harness)["rates"].retained.reason == "converted has not released anything yet"  # type: ignore[union-attr]
+    assert retained(playing.harness).reason == "converted has not released anything yet"
     playing.order(1, "EUR", 11)
     assert playing.upto(orders=13) == [(1, 100)]
-    assert maintain(playing.harness)["rates"].retained.removed == 0  # type: ignore[union-attr]
+    assert retained(playing.harness).removed == 0
     assert playing.upto(orders=90) == [(0, 100)]
-    assert maintain(playing.harness)["rates"].retained.removed == 1  # type: ignore[union-attr]
+    assert retained(playing.harness).removed == 1
     playing.harness.restart()
     playing.order(2, "EUR", 95)
     assert playing.upto(orders=100) == [(2, 101)]
 
 
 @pytest.mark.thorough
-def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(playing: Play) -> None:
     for number, at in enumerate([0, 100, 200]):
         playing.rate("EUR", 100 + number, at)
     for number, at in enumerate([50, 90, 150, 250]):
         playing.order(number, "EUR", at)
     assert playing.upto(rates=60, orders=60) == [(0, 100)]
-    playing.harness.watermark("rates", at_ms(300))
-    playing.harness.watermark("orders", at_ms(300))
-    playing.harness.runner.advance_all(["rates", "orders"])
+    playing.land(300, 300)
 
     with dying("insert.staged"):
         playing.harness.runner.backfill("converted", (at_ms(250), at_ms(300)))
@@ -120,8 +118,7 @@ def test_an_unfinished_backfill_ahead_takes_nothing_from_rows_that_wait(spark: S
 
 
 @pytest.mark.thorough
-def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 20)
     assert playing.upto(rates=50, orders=50) == []
@@ -130,25 +127,23 @@ def test_a_version_that_came_late_does_not_make_a_good_epoch_look_wrong(spark: S
     playing.rate("EUR", 999, 30)  # late: what is out stays as it is
     playing.order(1, "EUR", 56)
     assert playing.upto(rates=58, orders=58) == [(1, 999)]
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert retained.removed == 2  # both versions before the late one, of which the first order had met one
+    assert (
+        retained(playing.harness).removed == 2
+    )  # both versions before the late one, of which the first order had met one
     report = playing.harness.verify("converted")
     assert report.passed
     assert [epoch.state for epoch in report.epochs][-2:] == ["beyond retention", "equal"]
 
 
-def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(playing: Play) -> None:
     for number, at in enumerate([10, 20, 30]):
         playing.rate("EUR", 100 + number, at)
     playing.order(0, "USD", 15)
     playing.order(1, "EUR", 15)
     assert playing.upto(rates=50, orders=50) == [(1, 100)]
     assert playing.quarantined == {0: "unmatched:key-absent@r"}
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert (retained.removed, retained.reason) == (
+    found = retained(playing.harness)
+    assert (found.removed, found.reason) == (
         0,
         "no row may go; rows that epoch 1 of converted has quarantined may still be released "
         "(tidegate quarantine list SCRIPT)",
@@ -156,12 +151,10 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(spark: S
     playing.rate("USD", 200, 12)  # it comes late
     playing.upto(rates=60, orders=60)
     assert len(playing.harness.runner.out_of_quarantine("converted", FromQuarantine(False))) == 1
-    assert sorted((row["id"], row["rate"]) for row in playing.harness.published("converted")) == [(0, 200), (1, 100)]
+    assert playing.out == [(0, 200), (1, 100)]
     playing.order(2, "EUR", 65)
     assert playing.upto(rates=70, orders=70) == [(2, 102)]
-    retained = maintain(playing.harness)["rates"].retained
-    assert retained is not None
-    assert retained.removed == 2
+    assert retained(playing.harness).removed == 2
     assert playing.harness.verify("converted").passed
 
 
@@ -169,7 +162,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     now = [at_ms(0)]
     more = "'changelog.retention' = '1 s', 'changelog.lookup' = 'true'"
     harness = Harness(
-        CLICKS.replace("'signals' = 'true'", f"'signals' = 'true', {more}", 1), spark, tmp_path, clock=lambda: now[0]
+        clicks().replace("'signals' = 'true'", f"'signals' = 'true', {more}", 1), spark, tmp_path, clock=lambda: now[0]
     )
     for gender in "fmx":
         harness.push("user_info", [{"user_id": 1, "gender": gender}, {"user_id": 2, "gender": gender}], "+U")
@@ -178,7 +171,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
     harness.push("click_event", [{"user_id": 1, "item_id": 0}])
     assert [row["gender"] for row in harness.advance()] == ["x"]
     now[0] += 500
-    assert maintain(harness)["user_info"].retained.reason == "nothing is old enough"  # type: ignore[union-attr]
+    assert retained(harness, "user_info").reason == "nothing is old enough"
     now[0] += 1000
     copies = harness.lake.table_path("user_info") / "_lookup"  # an older Tidegate made them
     Path(copies).mkdir()
@@ -194,7 +187,7 @@ def test_by_processing_time_what_was_replaced_long_ago_goes(spark: SparkSession,
 
 @pytest.mark.thorough
 def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(CLICKS, spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
     for number in range(18):
@@ -214,11 +207,11 @@ def test_files_are_put_together_and_dead_ones_leave_the_disk(spark: SparkSession
     report = harness.verify("enriched")
     assert report.passed
     assert not report.unproved
-    assert len(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])) == 19
+    assert len(epochs_of(harness)) == 19
 
 
 def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(CLICKS, spark, tmp_path)
+    harness = Harness(clicks(), spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.run()
     other = Runner(harness.pipeline, harness.lake, spark=lambda: spark, label="other")
@@ -227,8 +220,7 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play, spark: SparkSession) -> None:
     playing.rate("EUR", 100, 10)
     for number in range(SMALL_FILES):
         playing.order(number, "EUR", 11 + number)
@@ -254,8 +246,7 @@ def test_rows_that_wait_are_put_into_files_of_their_own(spark: SparkSession, tmp
     playing.prove()
 
 
-def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: SparkSession, tmp_path: Path) -> None:
-    playing = play(spark, tmp_path)
+def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(playing: Play, spark: SparkSession) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 20)
     playing.order(0, "EUR", 30)
@@ -271,6 +262,6 @@ def test_no_version_goes_while_an_insert_that_joins_it_is_worked_on(spark: Spark
     assert found["rates"].skipped == found["orders"].skipped == ""
     assert len(versions(harness)) == 2
     releasing.close()
-    retained = other.maintenance().run()[0].retained
-    assert retained is not None
-    assert (retained.reason, retained.examined, retained.removed) == ("", 2, 1)
+    found = other.maintenance().run()[0].retained
+    assert found is not None
+    assert (found.reason, found.examined, found.removed) == ("", 2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -44,13 +45,13 @@ LEFT JOIN rates FOR SYSTEM_TIME AS OF orders.at ON upper(orders.currency) = rate
 """
 
 
-def missed(harness: Harness, most: int) -> dict[int, MissedKey]:
-    """Of the first epoch, by user."""
+def missed(harness: Harness, most: int, joins: Sequence[KeyedJoin] = ()) -> dict[int, MissedKey]:
+    """Of the first epoch, by user; by the script's own joins, or by these."""
     insert, lake = harness.pipeline.inserts[0], harness.lake
     row = lake.epochs.rows(insert_owner(insert.id))[0]
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
     folder = lake.staged_paths(harness.pipeline.table(insert.target), insert)["quarantine"]
-    found = missed_keys(lake, keyed_joins(harness.pipeline, insert), folder, stored_plan(row), staged, most)
+    found = missed_keys(lake, joins or keyed_joins(harness.pipeline, insert), folder, stored_plan(row), staged, most)
     assert len({one.key["user_id"] for one in found}) == len(found)
     return {one.key["user_id"]: one for one in found}
 
@@ -86,12 +87,8 @@ def test_no_more_than_asked_for(harness: Harness, most: int):
 
 
 def test_a_script_that_has_changed_since_then_finds_no_keys(harness: Harness) -> None:
-    insert, lake = harness.pipeline.inserts[0], harness.lake
-    row = lake.epochs.rows(insert_owner(insert.id))[0]
-    (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
-    folder = lake.staged_paths(harness.pipeline.table(insert.target), insert)["quarantine"]
-    other = [replace(join, keys={"user_id": "a_new_name"}) for join in keyed_joins(harness.pipeline, insert)]
-    assert missed_keys(lake, other, folder, stored_plan(row), staged, 10) == []
+    joins = keyed_joins(harness.pipeline, harness.pipeline.inserts[0])
+    assert missed(harness, 10, [replace(join, keys={"user_id": "a_new_name"}) for join in joins]) == {}
 
 
 def test_the_key_of_an_expression_is_not_guessed():

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.test_backfill import fill, land
-from tests.pipelines.runtime.test_event_time import Play
+from tests.pipelines.runtime.plays import Play, clicks, epochs_of, places_of, taken_up
+from tests.pipelines.runtime.plays import prove as prove_epochs
+from tests.pipelines.runtime.test_backfill import fill
 from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.accounting import WhereRowsAre, where_rows_are
+from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs import FromQuarantine
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.quarantine import quarantined_in
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
@@ -29,29 +29,26 @@ pytestmark = pytest.mark.long
 
 SEED = random.SystemRandom().randrange(10**9)
 
-CLICKS = """
-CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING) WITH ('connector' = 'scripted');
-CREATE TABLE clicks (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE enriched (user_id INT, item_id INT, gender STRING{constraints})
-WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
-INSERT INTO enriched SELECT c.user_id, c.item_id, u.gender FROM clicks AS c
-LEFT JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
-"""
 KNOWN = ", CONSTRAINT known EXPECT (gender IN ({})) ON VIOLATION {}"
 RELEASE, DISCARD = FromQuarantine(discards=False), FromQuarantine(discards=True, by="ada", because="a test")
 
 
-def clicks(spark: SparkSession, directory: Path, policy: str = "quarantine", constraints: str = "") -> Harness:
-    return Harness(CLICKS.format(policy=policy, constraints=constraints), spark, directory)
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Harness:
+    """User 1 is known, and her table has flipped."""
+    found = Harness(clicks(), spark, tmp_path)
+    users(found, 1)
+    found.end_of_snapshot("user_info")
+    return found
 
 
 def users(harness: Harness, *numbers: int, gender: str = "f") -> None:
-    harness.push("users", [{"user_id": number, "gender": gender} for number in numbers])
+    harness.push("user_info", [{"user_id": number, "gender": gender} for number in numbers])
 
 
 def click(harness: Harness, *numbers: int) -> None:
     """A click of each of these users; its item is ten times that."""
-    harness.push("clicks", [{"user_id": number, "item_id": number * 10} for number in numbers])
+    harness.push("click_event", [{"user_id": number, "item_id": number * 10} for number in numbers])
     harness.advance()
 
 
@@ -68,26 +65,16 @@ def in_quarantine(harness: Harness) -> dict[int, str]:
 
 
 def states(harness: Harness) -> list[tuple[int, str, int, str]]:
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])
-    return [(item.epoch, item.short, item.rows, item.state) for item in quarantined_in(epochs)]
+    return [(item.epoch, item.short, item.rows, item.state) for item in quarantined_in(epochs_of(harness))]
 
 
 def prove(harness: Harness) -> WhereRowsAre:
     """Every epoch recomputes to what was published, every landed row is in one place, and the tables hold as much."""
-    insert = harness.pipeline.inserts[0]
-    report = harness.verify(insert.id)
-    assert report.passed, report
-    assert not report.unproved
     assert [item.problems for item in reconcile_all(harness.lake, harness.pipeline)] == [()]
-    places = where_rows_are(harness.lake, insert.id, insert.probe, history_of(harness.lake, harness.pipeline, insert))
-    assert places.balanced, places
-    return places
+    return prove_epochs(harness)
 
 
-def test_rows_leave_quarantine_once_they_match(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path)
-    users(harness, 1)
-    harness.end_of_snapshot("users")
+def test_rows_leave_quarantine_once_they_match(harness: Harness) -> None:
     click(harness, 1, 2, 3)
     click(harness, 4)
     users(harness, 2, 4, gender="m")
@@ -123,10 +110,7 @@ def test_rows_leave_quarantine_once_they_match(spark: SparkSession, tmp_path: Pa
         take(harness, FromQuarantine(discards=True, epochs=(4,)))
 
 
-def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path)
-    users(harness, 1)
-    harness.end_of_snapshot("users")
+def test_what_is_discarded_stays_counted_and_goes_nowhere(harness: Harness) -> None:
     click(harness, 1, 2, 3)
     click(harness, 4)
     [done] = take(harness, FromQuarantine(discards=True, epochs=(1,), by="ada", because="test users"))
@@ -141,7 +125,7 @@ def test_what_is_discarded_stays_counted_and_goes_nowhere(spark: SparkSession, t
     take(harness)
     assert out(harness) == [(1, "f"), (4, "f")]
     assert in_quarantine(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
-    taken = quarantined_in(history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0]))[0].taken
+    taken = quarantined_in(epochs_of(harness))[0].taken
     assert taken is not None
     assert taken.from_quarantine is not None
     assert (taken.from_quarantine.by, taken.from_quarantine.because) == ("ada", "test users")
@@ -156,12 +140,7 @@ POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
 @pytest.mark.parametrize(
     ("request_", "points"), at_length([(DISCARD, ["insert.planned", "insert.quarantined"]), (RELEASE, POINTS)])
 )
-def test_an_abort_at_any_point_is_recovered_from(
-    spark: SparkSession, tmp_path: Path, request_: FromQuarantine, points: list[str]
-) -> None:
-    harness = clicks(spark, tmp_path)
-    users(harness, 1)
-    harness.end_of_snapshot("users")
+def test_an_abort_at_any_point_is_recovered_from(harness: Harness, request_: FromQuarantine, points: list[str]) -> None:
     number = 1
     expected = [(1, "f")]
     click(harness, 1)
@@ -189,28 +168,24 @@ def test_an_abort_at_any_point_is_recovered_from(
 
 @pytest.mark.thorough
 def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "QUARANTINE"))
+    harness = Harness(clicks(constraints=KNOWN.format("'f'", "QUARANTINE")), spark, tmp_path)
     users(harness, 1)
     users(harness, 2, gender="m")
     users(harness, 3, gender="x")
-    harness.end_of_snapshot("users")
+    harness.end_of_snapshot("user_info")
     click(harness, 1, 2, 3, 4)
     assert in_quarantine(harness) == {2: "violated:known", 3: "violated:known", 4: "unmatched:key-absent@u"}
-    harness.runner.close()
     # The script may be mended meanwhile: rows are joined by what it says now.
-    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f', 'm'", "QUARANTINE"))
+    harness = taken_up(harness, clicks(constraints=KNOWN.format("'f', 'm'", "QUARANTINE")))
     take(harness, FromQuarantine(discards=False, reasons=("violated:known",)))
     assert out(harness) == [(1, "f"), (2, "m")]
     assert in_quarantine(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
-    harness.runner.close()
-    harness = clicks(spark, tmp_path, constraints=KNOWN.format("'f'", "FAIL"))
+    harness = taken_up(harness, clicks(constraints=KNOWN.format("'f'", "FAIL")))
     with pytest.raises(GateHeld, match="constraint known") as caught:
         take(harness)
     assert "the rows stay in quarantine" in caught.value.next_command
-    insert = harness.pipeline.inserts[0]
-    epochs = history_of(harness.lake, harness.pipeline, insert)
-    places = where_rows_are(harness.lake, "enriched", "clicks", epochs)
-    assert (places.balanced, places.quarantined, places.held) == (True, {"key-absent@u": 1, "violated:known": 1}, 0)
+    places = places_of(harness)
+    assert (places.quarantined, places.held) == ({"key-absent@u": 1, "violated:known": 1}, 0)
     with pytest.raises(GateHeld):
         take(harness)
     harness.runner.resolve_held("enriched", discard=True)
@@ -222,16 +197,16 @@ def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_p
     with pytest.raises(GateHeld):
         take(harness)
     users(harness, 4, gender="f")
-    harness.runner.advance("users")
+    harness.runner.advance("user_info")
     harness.runner.resolve_held("enriched")
     assert out(harness) == [(1, "f"), (2, "m"), (3, "f"), (4, "f")]
     assert in_quarantine(harness) == {}
 
 
 def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path, policy="block")
+    harness = Harness(clicks(policy="block"), spark, tmp_path)
     users(harness, 1)
-    harness.end_of_snapshot("users")
+    harness.end_of_snapshot("user_info")
     with pytest.raises(GateHeld):
         click(harness, 1, 2)
     harness.runner.resolve_held("enriched", discard=True)
@@ -244,13 +219,9 @@ def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: Spar
     prove(harness)
 
 
-def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path)
-    harness.end_of_snapshot("users")
-    click(harness, 1)
-    harness.runner.close()
-    text = CLICKS.format(policy="quarantine", constraints="").replace("clicks", "presses")
-    harness = Harness(text, spark, tmp_path)
+def test_rows_of_another_probe_are_refused(harness: Harness) -> None:
+    click(harness, 2)
+    harness = taken_up(harness, clicks().replace("click_event", "presses"))
     harness.push("presses", [{"user_id": 1, "item_id": 1}])
     with pytest.raises(PlanningError, match="defines insert enriched differently"):
         harness.runner.advance("presses")
@@ -259,8 +230,7 @@ def test_rows_of_another_probe_are_refused(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_row_is_released_at_its_own_time(play: Play) -> None:
     play.rate("EUR", 100, 10)
     for number, at in enumerate([5, 15, 25, None]):
         play.order(number, "EUR" if at == 15 else "USD", at)
@@ -268,15 +238,11 @@ def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) 
     play.rate("USD", 500, 20)
     play.rate("USD", 600, 28)
     play.order(4, "USD", 31)
-    land(play, 40, 40)
+    play.land(40, 40)
     [waiting_first, done] = (*play.harness.runner.release("converted").published, *take(play.harness))
     assert waiting_first.rows == 1
     assert (done.rows, done.quarantined) == (1, 1), "a row without a time is not asked again"
-    assert sorted((row["id"], row["rate"]) for row in play.harness.published("converted")) == [
-        (1, 100),
-        (2, 500),
-        (4, 600),
-    ]
+    assert play.out == [(1, 100), (2, 500), (4, 600)]
     assert play.quarantined == {0: "unmatched:before-first@r", 3: "time-null"}
     play.order(5, "EUR", 35)
     assert play.upto(orders=50, rates=50) == [(5, 100)]
@@ -284,8 +250,7 @@ def test_a_row_is_released_at_its_own_time(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play(spark, tmp_path)
+def test_a_backfill_takes_what_was_released_of_its_span_with_it(play: Play) -> None:
     play.rate("EUR", 100, 0)
     for turn in range(3):  # epochs 1 to 3, each with a row that has no match
         play.order(turn * 2, "EUR", turn * 100 + 10)
@@ -293,20 +258,19 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSess
         play.upto(rates=turn * 100 + 100, orders=turn * 100 + 100)
     take(play.harness, FromQuarantine(discards=True, epochs=(3,)))
     play.rate("USD", 500, 120)
-    land(play, 300, 300)
+    play.land(300, 300)
     [done] = take(play.harness)  # rows 1 and 3, of epochs 1 and 2; only 3 finds its version
     assert (done.rows, done.quarantined) == (1, 1)
     assert play.quarantined == {1: "unmatched:before-first@r", 5: "unmatched:key-absent@r"}
     play.rate("USD", 400, 15)
-    land(play, 300, 300)
+    play.land(300, 300)
     filled = fill(play, 100, 200).published[0]
     assert filled.plan.backfill is not None
     # Epoch 2 and what it became; row 1, which came with it, is taken out of the quarantine of epoch 1 again.
     assert filled.plan.backfill.replaces == ((2, 2), (5, 5))
     assert (filled.plan.backfill.rows_again, filled.rows, filled.quarantined) == (3, 3, 0)
     assert play.quarantined == {5: "unmatched:key-absent@r"}
-    rows = sorted((row["id"], row["rate"]) for row in play.harness.published("converted"))
-    assert rows == [(0, 100), (1, 400), (2, 100), (3, 500), (4, 100)]
+    assert play.out == [(0, 100), (1, 400), (2, 100), (3, 500), (4, 100)]
     prove(play.harness)
     fill(play, 0, 300)  # all of it anew: what was discarded as well
     assert [row["id"] for row in play.harness.published("converted")].count(5) == 1
@@ -315,13 +279,10 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(spark: SparkSess
 
 
 @pytest.mark.thorough
-def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_one_place(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_one_place(play: Play) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
-    play, number = Play(spark, tmp_path), 0
-    harness = play.harness
+    harness, number = play.harness, 0
     for turn in range(1, 6):
         low, high = 100 * turn, 100 * turn + 100
         for _ in range(chance.randrange(3)):
@@ -332,7 +293,7 @@ def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_on
             number += 1
         play.upto(rates=high, orders=high)
         for _ in range(chance.randrange(1, 3)):
-            kinds = [(item.epoch, item.reason) for item in quarantined_in(_epochs(harness))]
+            kinds = [(item.epoch, item.reason) for item in quarantined_in(epochs_of(harness))]
             epoch, reason = chance.choice(kinds or [(0, "")])
             discards = chance.random() < 0.2
             if chance.random() < 0.35:
@@ -348,7 +309,3 @@ def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_on
         if chance.random() < 0.3:
             harness.restart()
     prove(harness)
-
-
-def _epochs(harness: Harness) -> list[Any]:
-    return history_of(harness.lake, harness.pipeline, harness.pipeline.inserts[0])

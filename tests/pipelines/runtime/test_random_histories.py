@@ -17,17 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.oracle.proctime import Oracle
+from tests.pipelines.runtime.plays import clicks
 from tidegate.pipelines.testing import Harness
-
-SCRIPT = """
-CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
-WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true');
-CREATE TABLE click_event (user_id INT, item_id INT, proctime AS PROCTIME()) WITH ('connector' = 'scripted');
-CREATE TABLE enriched (user_id INT, item_id INT, gender STRING)
-WITH ('connector' = 'scripted', 'gate.on-unmatched' = '{policy}');
-INSERT INTO enriched SELECT c.user_id, c.item_id, u.gender FROM click_event AS c
-{kind} JOIN user_info FOR SYSTEM_TIME AS OF c.proctime AS u ON c.user_id = u.user_id
-"""
 
 HISTORIES = 50
 ROUNDS = 3
@@ -69,7 +60,7 @@ def test_the_target_equals_the_oracle(
 ) -> None:
     directory: Path = tmp_path_factory.mktemp(f"history{next(_numbers)}")
     note(f"lake in {directory}")
-    harness = Harness(SCRIPT.format(kind=kind, policy=policy), spark, directory)
+    harness = Harness(clicks(kind, policy), spark, directory)
     oracle = Oracle("user_id", kind, policy)
     items = itertools.count()
     for number in range(ROUNDS):

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime import event_tape, tape
+from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.crashing import may_die
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.runner import Runner
@@ -271,7 +271,7 @@ def test_interleavings_change_nothing(
     tape.install(monkeypatch)
     lake = Lake(tmp_path_factory.mktemp(f"times{next(_numbers)}"))
     note(f"lake in {lake.root}")
-    pipeline = event_tape.compiled(clicks=f", 'scan.watermark.idle-timeout' = '{TIMEOUT} ms'")
+    pipeline = tape.compiled(clicks=f", 'scan.watermark.idle-timeout' = '{TIMEOUT} ms'")
     if story.own:
         strategy = WatermarkStrategy.for_generator(Bounded).with_idleness(timedelta(milliseconds=TIMEOUT))
         pipeline = pipeline.with_strategy("clicks", strategy)
@@ -288,7 +288,7 @@ def test_interleavings_change_nothing(
         with may_die(dies) as died, runner() as active:
             active.advance("rates")
             active.release("joined")
-        found = event_tape.published(lake, pipeline)
+        found = tape.published(lake, pipeline)
         rates = max(rate["n"] for rate in story.build(number))
         log = lake.watermarks.last("clicks")
         watermark = MIN_TIMESTAMP if log is None else min(log.timestamp, rates)

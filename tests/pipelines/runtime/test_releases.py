@@ -11,11 +11,9 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, meanwhile
-from tests.pipelines.runtime.test_random_histories import SCRIPT
+from tests.pipelines.runtime.plays import clicks, epochs_of, prove
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
-from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.continuous import Continuous, Tick
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.runner import Released, Runner
@@ -37,18 +35,16 @@ JOIN users FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = users.user_id
 """
 
 
-def clicks(spark: SparkSession, directory: Path, policy: str = "quarantine") -> Harness:
-    return Harness(SCRIPT.format(kind="LEFT", policy=policy), spark, directory)
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Harness:
+    return Harness(clicks(), spark, tmp_path)
 
 
 def seen(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((row["item_id"], row["gender"]) for row in rows)
 
 
-def test_nothing_leaves_before_the_flip_and_a_change_after_the_release_corrects_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    harness = clicks(spark, tmp_path)
+def test_nothing_leaves_before_the_flip_and_a_change_after_the_release_corrects_nothing(harness: Harness) -> None:
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
     assert harness.advance() == []
@@ -84,7 +80,7 @@ def test_every_insert_flips_on_its_own_builds(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_held_epoch_stops_its_insert_until_it_is_released_again(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path, "block")
+    harness = Harness(clicks(policy="block"), spark, tmp_path)
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     with pytest.raises(GateHeld, match="epoch 1 of enriched"):
@@ -107,7 +103,7 @@ def test_a_held_epoch_stops_its_insert_until_it_is_released_again(spark: SparkSe
 def test_what_the_continuous_mode_is_held_at_is_released_by_another_runner_while_it_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    harness = clicks(spark, tmp_path, "block")
+    harness = Harness(clicks(policy="block"), spark, tmp_path)
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     held: list[int] = []
@@ -127,8 +123,7 @@ def test_what_the_continuous_mode_is_held_at_is_released_by_another_runner_while
     assert harness.verify("enriched").passed
 
 
-def test_only_a_quarantined_row_names_its_probe_row(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path)
+def test_only_a_quarantined_row_names_its_probe_row(harness: Harness) -> None:
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
@@ -150,7 +145,7 @@ def test_only_a_quarantined_row_names_its_probe_row(spark: SparkSession, tmp_pat
 
 
 def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path, "block")
+    harness = Harness(clicks(policy="block"), spark, tmp_path)
     harness.push("user_info", [{"user_id": 2, "gender": "m"}])
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
@@ -167,13 +162,13 @@ def test_a_held_epoch_can_be_discarded_into_quarantine(spark: SparkSession, tmp_
     assert seen(harness.advance()) == [(9, "m")]
 
 
-def before_a_new_generation(spark: SparkSession, tmp_path: Path) -> Harness:
-    harness = clicks(spark, tmp_path)
+@pytest.fixture
+def old_generation(harness: Harness) -> None:
+    """A first snapshot, which a click has met."""
     harness.push("user_info", [{"user_id": 1, "gender": "old"}])
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 1}])
     assert seen(harness.advance()) == [(1, "old")]
-    return harness
 
 
 def was_the_old_generation_s(harness: Harness, released: Released) -> None:
@@ -187,9 +182,8 @@ def was_the_old_generation_s(harness: Harness, released: Released) -> None:
     assert [pin.generation for pin in plan.pins] == [2]
 
 
-def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark: SparkSession, tmp_path: Path) -> None:
-    harness = before_a_new_generation(spark, tmp_path)
-
+@pytest.mark.usefixtures("old_generation")
+def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(harness: Harness) -> None:
     # The new generation is planned and has landed nothing yet: it has not flipped.
     with dying("source.planned"):
         harness.runner.advance("user_info", resnapshot=True)
@@ -201,10 +195,8 @@ def test_readers_stay_on_the_old_generation_until_the_new_one_has_flipped(spark:
 
 
 @pytest.mark.parametrize("point", at_length(["insert.staged", "insert.planned"]))
-def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
-    spark: SparkSession, tmp_path: Path, point: str
-) -> None:
-    harness = before_a_new_generation(spark, tmp_path)
+@pytest.mark.usefixtures("old_generation")
+def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(harness: Harness, point: str) -> None:
     harness.push("user_info", [{"user_id": 1, "gender": "new"}])
     harness.push("click_event", [{"user_id": 1, "item_id": 2}])
     harness.runner.advance("click_event")
@@ -222,8 +214,7 @@ def test_a_new_generation_that_flips_amid_a_release_is_for_the_next_one(
     assert [(epoch.epoch, epoch.state) for epoch in report.epochs] == [(1, "equal"), (2, "equal"), (3, "equal")]
 
 
-def test_a_second_runner_is_reported_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    harness = clicks(spark, tmp_path)
+def test_a_second_runner_is_reported_and_changes_nothing(harness: Harness, spark: SparkSession) -> None:
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}])
     harness.advance()
@@ -238,7 +229,7 @@ def test_a_print_target_shows_each_epoch_when_it_is_published(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = "'print', 'print-identifier' = 'seen'"
-    script = SCRIPT.replace("'scripted', 'gate.on-unmatched' = '{policy}'", shown).format(kind="LEFT")
+    script = clicks().replace("'scripted', 'gate.on-unmatched' = 'quarantine'", shown)
     harness = Harness(script, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     harness.end_of_snapshot("user_info")
@@ -250,7 +241,7 @@ def test_a_print_target_shows_each_epoch_when_it_is_published(
 def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    text = SCRIPT.format(kind="LEFT", policy="quarantine")
+    text = clicks()
     failing = Harness(text.replace("c.item_id, u.gender FROM", "CAST(u.gender AS INT), u.gender FROM"), spark, tmp_path)
     failing.push("user_info", [{"user_id": 1, "gender": "f"}])
     failing.end_of_snapshot("user_info")
@@ -267,17 +258,13 @@ def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     harness = Harness(text, spark, tmp_path)
     assert seen(harness.advance()) == [(7, "f")]
     assert [row["item_id"] for row in harness.quarantined("enriched")] == [8]
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
+    epochs = epochs_of(harness)
     assert [(epoch.state, epoch.plan.supersedes) for epoch in epochs] == [("superseded", None), ("published", 1)]
-    assert where_rows_are(harness.lake, "enriched", "click_event", epochs).balanced
-    report = harness.verify("enriched")
-    assert report.passed
-    assert not report.unproved
+    prove(harness)
 
 
 def test_a_large_release_is_cut_at_epochs_of_the_probe(spark: SparkSession, tmp_path: Path) -> None:
-    script = SCRIPT.format(kind="LEFT", policy="quarantine")
-    script = script.replace("'gate.on-unmatched'", "'release.max-rows' = '3', 'gate.on-unmatched'")
+    script = clicks().replace("'gate.on-unmatched'", "'release.max-rows' = '3', 'gate.on-unmatched'")
     harness = Harness(script, spark, tmp_path)
     harness.push("user_info", [{"user_id": 1, "gender": "f"}])
     item = 0
@@ -287,5 +274,4 @@ def test_a_large_release_is_cut_at_epochs_of_the_probe(spark: SparkSession, tmp_
         harness.runner.advance("click_event")
     harness.end_of_snapshot("user_info")
     assert seen(harness.advance()) == [(number, "f") for number in range(11)]
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("enriched"))
-    assert [(epoch.plan.after, epoch.plan.upto) for epoch in epochs] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert [(epoch.plan.after, epoch.plan.upto) for epoch in epochs_of(harness)] == [(0, 2), (2, 3), (3, 4), (4, 5)]

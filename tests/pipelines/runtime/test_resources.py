@@ -159,8 +159,7 @@ def make(database: Database, table: str, rows: int) -> str:
         f"INSERT INTO {table} SELECT seq, 'f', REPEAT(MD5(seq), 62) FROM seq_1_to_{rows}",
         f"ANALYZE TABLE {table}",
     )
-    found = database.options(table, **{"scan.incremental.snapshot.chunk.size": str(CHUNK_ROWS)})
-    return MYSQL.format(options=", ".join(f"'{name}' = '{value}'" for name, value in found.items()))
+    return MYSQL.format(options=database.clause(table, CHUNK_ROWS))
 
 
 def row_groups(directory: Path, table: str) -> list[int]:

@@ -11,8 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.plays import RATES
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow

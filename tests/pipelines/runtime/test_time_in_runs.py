@@ -97,19 +97,6 @@ def idle(row: WatermarkRow) -> list[str]:
     return [split["split"] for split in row.splits if split["idle"]]
 
 
-def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path)
-    first = run.step("a", 100, 120, None, 90)
-    assert (first.timestamp, emitted(first), first.late, first.flip_epoch) == (115, {"a": 115}, 0, 1)
-    second = run.step("a", 115, 116, 200)  # 115 <= 115 is late
-    assert (second.timestamp, second.late) == (195, 1)
-    third = run.step("a", 10)
-    assert (third.timestamp, third.late) == (195, 1)
-    run.push("b", 300)
-    behind = run.step("a", 400)
-    assert (behind.timestamp, emitted(behind)) == (295, {"a": 395, "b": 295})
-
-
 def test_a_row_is_late_by_what_was_emitted_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
@@ -164,18 +151,8 @@ def test_a_watermark_that_fails_does_so_before_rows_are_committed(
     assert not delta_log.committed(run.lake.table_path("clicks"), run.lake.application("clicks", "data", 1)) > 0
 
 
-@pytest.mark.parametrize("gap", [None, 1])
-def test_texts_and_days_are_times_for_spark_alone(spark: SparkSession, tmp_path: Path, gap: int | None) -> None:
-    """They are no numbers of microseconds in a file."""
-    strategy = WatermarkStrategy.for_expression("label - INTERVAL '5' SECOND")
-    strategy = strategy if gap is None else strategy.with_emission_on_event(gap)
-    run = Run(spark, tmp_path, strategy=strategy)
-    run.label = ", label AS '2026-01-01 00:00:10'"
-    assert run.step("a", 100).timestamp == 1_767_225_605_000
-
-
 def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_expression("label - INTERVAL '5' SECOND"))
+    run = Run(spark, tmp_path, strategy=OF_TEXT)
     run.label = ", label AS TIMESTAMP '2026-01-01 00:00:10'"
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -185,65 +162,67 @@ def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
-def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
-    options = {"scan.watermark.emit.strategy": "on-event", "scan.watermark.emit.on-event.gap": "3"}
-    run = Run(spark, tmp_path, options)
-    assert run.step("a", 100, 110).timestamp == MIN_TIMESTAMP
-    assert run.step("a", 50, 60).timestamp == 105  # the third row emits
-    assert run.step("a", 500).timestamp == 105
-    assert run.step("a", 400).timestamp == 495
-
-
 def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, interval=timedelta(0))
     row = run.step("a", 100)
     assert row.splits[0]["state"] == {"greatest": 95, "since": 0}
 
 
-def test_a_strategy_in_python_takes_the_place_of_the_ddl(spark, tmp_path) -> None:
-    run = Run(
-        spark, tmp_path / "1", strategy=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
-    )
-    assert run.step("a", 100, 120, 90).timestamp == 109
-    run = Run(spark, tmp_path / "2", strategy=WatermarkStrategy.for_monotonous_timestamps())
-    assert run.step("a", 130).timestamp == 129
-    run = Run(spark, tmp_path / "3", strategy=WatermarkStrategy.no_watermarks())
-    row = run.step("a", 140)
-    assert (row.timestamp, row.use_processing_time, row.late) == (MIN_TIMESTAMP, True, 0)
-
-
 SOURCES_OWN = ", src AS SYSTEM_ROWTIME(), WATERMARK FOR src AS SYSTEM_WATERMARK()"
 DELAYED = f"{SOURCES_OWN} - INTERVAL '0.02' SECOND"
 DELAYS = WatermarkStrategy.from_source(delay=timedelta(milliseconds=20))
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
+BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
+OF_TEXT = WatermarkStrategy.for_expression("label - INTERVAL '5' SECOND")
+OF_SPARK = WatermarkStrategy.for_expression("timestampadd(MILLISECOND, -pmod(id, 3), at)", "TIMESTAMP_LTZ(3)")
+ASSIGNED = MONOTONOUS.with_timestamp_assigner(lambda element, at: at + element["id"] * 1000)
+TEXT = ", label AS '2026-01-01 00:00:10'"
+TELLS = {"tells": "3"}
 
 
-@pytest.mark.parametrize(
-    ("watermark", "strategy", "tells", "expected"),
-    [
-        pytest.param(WATERMARK, None, True, Watermark(95), id="an expression is the user's word"),
-        pytest.param("", None, True, Watermark(MIN_TIMESTAMP, True), id="no watermark is processing time"),
-        pytest.param(WATERMARK, WatermarkStrategy.for_monotonous_timestamps(), True, Watermark(99), id="a strategy is"),
-        pytest.param(WATERMARK, WatermarkStrategy.from_source(), True, Watermark(73), id="the source's is asked for"),
-        pytest.param(SOURCES_OWN, None, True, Watermark(73), id="and by SYSTEM_WATERMARK()"),
-        pytest.param(SOURCES_OWN, None, False, Watermark(69), id="which has ascending times where none is emitted"),
-        pytest.param(DELAYED, None, True, Watermark(53), id="which may be delayed"),
-        pytest.param(DELAYED, None, False, Watermark(49), id="and so may ascending times"),
-        pytest.param("", DELAYS, True, Watermark(53), id="by a strategy too"),
-    ],
-)
-def test_a_source_s_own_watermarks_count_where_they_are_asked_for(
-    spark, tmp_path, watermark: str, strategy: WatermarkStrategy | None, tells: bool, expected: Watermark
-) -> None:
-    run = Run(spark, tmp_path, {"tells": "3"} if tells else {}, watermark, strategy)
-    run.push("a", 100, _rowtime=70)
+def emitting(expected: int | None, *times: int, **how: Any) -> tuple[int | None, tuple[int, ...], dict[str, Any]]:
+    """Rows of these times, by a table and strategy of this kind, and what they emit; None: processing time."""
+    return expected, times, how
+
+
+EMITTED = {
+    # An expression is the user's word, and so is a strategy; without either a table is in processing time.
+    "an expression": emitting(95, 100, options=TELLS),
+    "nothing": emitting(None, 100, options=TELLS, watermark=""),
+    "a strategy": emitting(99, 100, options=TELLS, strategy=MONOTONOUS),
+    "another strategy": emitting(109, 100, 120, 90, strategy=BOUNDED),
+    "a strategy without": emitting(None, 140, strategy=WatermarkStrategy.no_watermarks()),
+    # The source's own is asked for; it has ascending times where it emits none, and both may be delayed.
+    "the source's": emitting(73, 100, options=TELLS, strategy=WatermarkStrategy.from_source()),
+    "the source's, by DDL": emitting(73, 100, options=TELLS, watermark=SOURCES_OWN),
+    "the source's, which emits none": emitting(69, 100, watermark=SOURCES_OWN),
+    "the source's, delayed": emitting(53, 100, options=TELLS, watermark=DELAYED),
+    "the source's, which emits none, delayed": emitting(49, 100, watermark=DELAYED),
+    "the source's, delayed by a strategy": emitting(53, 100, options=TELLS, watermark="", strategy=DELAYS),
+    "the source's time, where a row has none of its own": emitting(699, 730, watermark="", strategy=MONOTONOUS),
+    # Texts and days are times for Spark alone: they are no numbers of microseconds in a file.
+    "a text": emitting(1_767_225_605_000, 100, label=TEXT, strategy=OF_TEXT),
+    "a text, on event": emitting(1_767_225_605_000, 100, label=TEXT, strategy=OF_TEXT.with_emission_on_event(1)),
+    "any expression of Spark": emitting(100, 100, 101, 102, strategy=OF_SPARK),
+    "an assigner, of the element and its timestamp": emitting(2006, 5, 6, 7, strategy=ASSIGNED),
+}
+
+
+@pytest.mark.parametrize("name", EMITTED)
+def test_what_is_emitted_of_one_epoch(spark, tmp_path, name: str) -> None:
+    """The source's own time of each row is 30 ms less than the row's."""
+    expected, times, how = EMITTED[name]
+    run = Run(spark, tmp_path, **how)
+    for at in times:
+        run.push("a", at, _rowtime=at - 30)
     row = run.advance()
-    assert (row.timestamp, row.use_processing_time) == (expected.timestamp, expected.use_processing_time)
+    shown = (row.timestamp, row.use_processing_time, row.late)
+    assert shown == (MIN_TIMESTAMP if expected is None else expected, expected is None, 0)
 
 
-def test_without_a_timestamp_of_its_own_a_row_has_the_source_s(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, watermark="", strategy=WatermarkStrategy.for_monotonous_timestamps())
-    run.push("a", 1, _rowtime=700)
-    assert run.advance().timestamp == 699
+def test_without_any_time_an_assigner_gets_the_least_one(spark, tmp_path) -> None:
+    strategy = MONOTONOUS.with_timestamp_assigner(lambda row, at: 8 if at == MIN_TIMESTAMP else 99)
+    assert Run(spark, tmp_path, watermark="", strategy=strategy).step("a", 5).timestamp == 7
 
 
 class OnFlag:
@@ -280,37 +259,6 @@ def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spa
     assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
 
 
-class Marks:
-    """A generator of both kinds: emits on rows with an even id, and the greatest rowtime periodically; a row at 0 is
-    the last for a while."""
-
-    def __init__(self) -> None:
-        self.greatest, self.ended = MIN_TIMESTAMP, False
-
-    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
-        self.ended = event_timestamp == 0
-        self.greatest = max(self.greatest, event_timestamp)
-        if event["id"] % 2 == 0:
-            output.emit_watermark(Watermark(event_timestamp))
-
-    def on_periodic_emit(self, output: Any) -> None:
-        output.emit_watermark(Watermark(self.greatest))
-        if self.ended:
-            output.mark_idle()
-
-
-def test_a_mixed_generator_may_mark_its_split_idle(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(Marks))
-    run.push("a", 100, 110)
-    run.push("b", 50)
-    first = run.advance()
-    assert (first.timestamp, emitted(first), idle(first)) == (50, {"a": 110, "b": 50}, [])
-    run.push("b", 60, 0)
-    ended = run.step("a", 120, 115)
-    assert (ended.timestamp, idle(ended), ended.late) == (120, ["b"], 1)  # 0 of b
-    assert idle(run.step("b", 130)) == []
-
-
 class TurnsToProcessingTime(WatermarkGenerator):
     """Event time first; processing time from the first small timestamp on."""
 
@@ -340,12 +288,6 @@ def test_a_rowtime_has_microseconds(spark, tmp_path) -> None:
     assert run.step("a", 95_000, 95_001).late == 1
 
 
-def test_a_watermark_may_be_any_expression_of_spark(spark, tmp_path) -> None:
-    strategy = WatermarkStrategy.for_expression("timestampadd(MILLISECOND, -pmod(id, 3), at)", "TIMESTAMP_LTZ(3)")
-    run = Run(spark, tmp_path, strategy=strategy)
-    assert run.step("a", 100, 101, 102).timestamp == 100
-
-
 def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(OnFlag))
     run.step("a", 100)
@@ -359,23 +301,6 @@ def test_an_exception_names_split_and_offset(spark, tmp_path) -> None:
     run.strategy = WatermarkStrategy.for_monotonous_timestamps()
     with pytest.raises(PlanningError, match="defines table clicks differently"):
         run.advance()
-
-
-def test_an_assigner_gets_the_element_and_its_timestamp(spark, tmp_path) -> None:
-    def assign(element: Mapping[str, Any], timestamp: int) -> int:
-        return timestamp + element["id"] * 1000
-
-    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(assign))
-    assert run.step("a", 5, 6, 7).timestamp == 2006
-    bare = Run(
-        spark,
-        tmp_path / "bare",
-        watermark="",
-        strategy=WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-            lambda row, at: 8 if at == MIN_TIMESTAMP else 99
-        ),
-    )
-    assert bare.step("a", 5).timestamp == 7  # without any time a row has MIN
 
 
 def test_an_idle_split_is_passed_over_and_wakes_at_its_next_row(spark, tmp_path) -> None:
@@ -396,25 +321,6 @@ def test_an_idle_split_is_passed_over_and_wakes_at_its_next_row(spark, tmp_path)
     row = run.step("b", 60)  # awake, behind the last output: late, and passed over until it has caught up
     assert (idle(row), row.idle, row.timestamp, row.late) == (["a"], False, 195, 1)
     assert run.step("b", 300).timestamp == 295
-
-
-def test_a_split_that_has_said_nothing_holds_until_it_is_idle(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"scan.watermark.idle-timeout": "10 s"})
-    run.push("a", 100)
-    run.push("b")
-    assert run.advance().timestamp == MIN_TIMESTAMP
-    run.now += 10_000
-    assert run.step("a", 101).timestamp == 96
-
-
-def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"bounded": "2", "chunks": "true", "rows-per-epoch": "a=2,b=1"})
-    run.push("a", 900, 100)
-    run.push("b", 50, 60, 300)
-    row = run.advance()
-    assert [item.timestamp for item in run.lake.watermarks.rows("clicks")] == [MIN_TIMESTAMP, 895, 895]
-    assert (row.flip_epoch, row.late) == (2, 1)
-    assert run.step("b", 1000).timestamp == 995
 
 
 def log_of(run: Run) -> list[WatermarkRow]:
@@ -473,14 +379,3 @@ def test_a_crash_before_the_log_row_gives_the_same_row(
             {"a": 110 + ahead - 20, "b": 50 + ahead - 20},
             {"a": 300 + ahead - 20, "b": 50 + ahead - 20},
         ]
-
-
-def test_a_backlog_shows_its_watermark_from_its_first_epoch_on(spark, tmp_path) -> None:
-    run = Run(spark, tmp_path, {"rows-per-epoch": "a=1"})
-    run.push("a", 100, 200, 150, 300)
-    row = run.advance()
-    log = run.lake.watermarks.rows("clicks")
-    assert [(item.timestamp, item.late, item.flip_epoch) for item in log] == [
-        (95, 0, None), (195, 0, None), (195, 1, None), (295, 0, 4),
-    ]  # fmt: skip
-    assert row.flip_epoch == 4

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from tests.pipelines.runtime.test_event_time import Play
+from tests.pipelines.runtime.plays import Play
 
 PAGE = Path(__file__).parents[3] / "docs" / "joins.md"
 CLOCK = re.compile(r"\b(\d\d):(\d\d)\b")
@@ -26,8 +24,8 @@ def times(text: str) -> list[int]:
     return [(int(hours) * 60 + int(minutes)) * 60_000 for hours, minutes in CLOCK.findall(text)]
 
 
-def test_what_a_row_finds(spark: SparkSession, tmp_path: Path) -> None:
-    playing, rows = Play(spark, tmp_path), table("| rates, in the order they came | | orders | finds |")
+def test_what_a_row_finds(play: Play) -> None:
+    rows = table("| rates, in the order they came | | orders | finds |")
     found: dict[int, int] = {}
     missed: dict[int, str] = {}
     for number, (version, _, order, finds) in enumerate(rows):
@@ -35,33 +33,31 @@ def test_what_a_row_finds(spark: SparkSession, tmp_path: Path) -> None:
             currency, value = CLOCK.sub("", version).split()[:2]
             deleted = value == "deleted"
             rate = None if deleted else round(float(value) * 100)
-            playing.rate(currency, rate, times(version)[0], "-D" if deleted else "+I")
+            play.rate(currency, rate, times(version)[0], "-D" if deleted else "+I")
         at = times(order)
         currency = order.split()[-1] if at else "EUR"
-        playing.order(number, None if currency == "NULL" else currency, at[0] if at else None)
+        play.order(number, None if currency == "NULL" else currency, at[0] if at else None)
         if finds[0].isdigit():
             found[number] = round(float(finds.split(":")[0].split()[0]) * 100)
         else:
             missed[number] = finds.split("`")[1]
     assert (len(found), len(missed)) == (4, 5)
     end = times("11:00")[0]
-    assert dict(playing.upto(rates=end, orders=end)) == found
-    assert {
-        number: why.removeprefix("unmatched:").removesuffix("@r") for number, why in playing.quarantined.items()
-    } == (missed)
+    assert dict(play.upto(rates=end, orders=end)) == found
+    assert {number: why.removeprefix("unmatched:").removesuffix("@r") for number, why in play.quarantined.items()} == (
+        missed
+    )
 
 
-def test_when_a_row_leaves(spark: SparkSession, tmp_path: Path) -> None:
-    playing = Play(spark, tmp_path)
-    playing.rate("EUR", 100, 0)
+def test_when_a_row_leaves(play: Play) -> None:
+    play.rate("EUR", 100, 0)
     rows = table("| | landed | rates' watermark | orders' watermark | W | leaves |")
     assert len(rows) == 3
     for _, landed, rates, orders, combined, leaves in rows:
         for at in times(landed):
-            playing.order(at, "EUR", at)
-        gone = playing.upto(rates=times(rates)[0] if rates else None, orders=times(orders)[0])
+            play.order(at, "EUR", at)
+        gone = play.upto(rates=times(rates)[0] if rates else None, orders=times(orders)[0])
         assert [at for at, _ in gone] == times(leaves)
-        plan = playing.harness.runner.releasing("converted").position().plan
-        assert plan is not None
-        assert plan.time is not None
-        assert plan.time.watermark % 86_400_000 == times(combined)[0]
+        time = play.plan.time
+        assert time is not None
+        assert time.watermark % 86_400_000 == times(combined)[0]

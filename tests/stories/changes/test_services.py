@@ -53,10 +53,6 @@ def clicks(folder: Path, number: int, *ids: int) -> None:
     os.utime(file, (1e9 + number, 1e9 + number))
 
 
-def options(database: Database, table: str) -> str:
-    return ", ".join(f"'{name}' = '{value}'" for name, value in database.options(table).items())
-
-
 def test_mysql(database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = f"{database.name}_other"
     database.server.create_database(other)
@@ -69,7 +65,7 @@ def test_mysql(database: Database, spark: SparkSession, tmp_path: Path, monkeypa
     )
     clicks(tmp_path, 1, 1)
     monkeypatch.setenv("USERS_IN", database.name)
-    reads = options(database, "users").replace(f"'{database.name}'", "'${USERS_IN}'")
+    reads = database.clause("users").replace(f"'{database.name}'", "'${USERS_IN}'")
     served = Served(
         tmp_path,
         f"""
@@ -98,7 +94,7 @@ def test_mysql_tables_go_by_the_lakes_definition(database: Database, spark: Spar
     """A table without rows takes a column that its log brings; `reconcile` takes a table as the lake keeps it."""
     database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(9), age INT)")
     clicks(tmp_path, 1, 1)
-    reads = options(database, "users")
+    reads = database.clause("users")
     served = Served(
         tmp_path,
         f"""

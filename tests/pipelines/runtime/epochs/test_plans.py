@@ -1,16 +1,20 @@
-"""Plans by their kind: as they are stored, read back, and what each says of its rows."""
+"""Plans by their kind: as they are stored, read back, what each says of its rows, and which ends a run."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.pipelines.runtime.handmade import pipeline
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow
+from tidegate.pipelines.lake import EpochRow, Lake
 from tidegate.pipelines.lake.areas import Area, Part
 from tidegate.pipelines.lake.records import NewerRecord, canonical
 from tidegate.pipelines.runtime.epochs import (
@@ -31,6 +35,9 @@ from tidegate.pipelines.runtime.epochs import (
     stored_plan,
     stored_step,
 )
+from tidegate.pipelines.runtime.epochs.position import End
+from tidegate.pipelines.runtime.releasing.insert_runner import Published
+from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 LOT = Lot("unmatched:deleted@u", 1, 2, 3, 0, 4)
@@ -52,6 +59,9 @@ PROCESS = STREAM.as_kind(
 )
 
 
+BY_KIND = {"ids": lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else ""}
+
+
 @pytest.mark.parametrize(
     ("plan", "digest"),
     [
@@ -65,7 +75,7 @@ PROCESS = STREAM.as_kind(
         (DISCARD, "c23c39d8815dfc64"),
         (PROCESS, "ccd413667308c6ba"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+    **BY_KIND,
 )
 def test_a_plan_keeps_its_digest_and_is_read_back_as_its_kind(plan: ReleasePlan, digest: str) -> None:
     """The digests are those that Tidegate stored before plans had kinds."""
@@ -91,7 +101,7 @@ def records_in(stored: Any) -> Iterator[dict[str, Any]]:
         yield from records_in(item)
 
 
-@pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], ids=lambda plan: type(plan).__name__)
+@pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], **BY_KIND)
 def test_a_plan_with_a_field_of_a_newer_tidegate_is_refused_wherever_it_is(plan: ReleasePlan) -> None:
     row = EpochRow.from_row(plan.row().to_row())
     for number in range(len(list(records_in(row.plan)))):
@@ -100,10 +110,8 @@ def test_a_plan_with_a_field_of_a_newer_tidegate_is_refused_wherever_it_is(plan:
         with pytest.raises(LakeError, match="paused") as refused:
             stored_plan(replace(row, plan=stored))
         assert "generation 1, epoch 2" in refused.value.where
-        assert (refused.value.state, "install the Tidegate" in refused.value.next_command) == (
-            "nothing was changed",
-            True,
-        )
+        assert refused.value.state == "nothing was changed"
+        assert "install the Tidegate" in refused.value.next_command
 
 
 def test_a_step_of_a_source_with_a_field_of_a_newer_tidegate_is_refused() -> None:
@@ -127,7 +135,7 @@ def landed(after: int, upto: int) -> int:
         (DISCARD, 0, 0, 4, 10),
         (PROCESS, 5, 200, 200, 300),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+    **BY_KIND,
 )
 def test_how_many_rows_a_plan_takes(plan: ReleasePlan, rows: int, as_landed: int, waiting: int, taken: int) -> None:
     found = plan.rows(landed), plan.rows_landed(landed), plan.rows_waiting(landed), plan.rows_taken(300)
@@ -144,7 +152,7 @@ def test_how_many_rows_a_plan_takes(plan: ReleasePlan, rows: int, as_landed: int
         (DISCARD, (0, 0), MIN_TIMESTAMP, None),
         (PROCESS, (1, 3), MIN_TIMESTAMP, None),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else "",
+    **BY_KIND,
 )
 def test_what_a_plan_reads(plan: ReleasePlan, reads: tuple[int, int], oldest: int, late: int | None) -> None:
     assert (plan.reads, plan.oldest, plan.late_upto) == (reads, oldest, late)
@@ -176,3 +184,42 @@ def test_how_far_what_is_published_is_complete() -> None:
     assert replace(IN_TIME, instant=20).complete_until(now) == now
     assert replace(IN_TIME, instant=21).complete_until(now) == Watermark(20)
     assert PROCESS.complete_until(emitted) == Watermark(9, True)
+
+
+SPANS = (InputSpan("a", 1, 0, 3, 0), InputSpan("b", 1, 0, 5, 0))
+OVER_SPANS = replace(PROCESS, process=replace(PROCESS.process, inputs=SPANS))
+
+
+@pytest.mark.parametrize(
+    ("plan", "end", "reached"),
+    [
+        (STREAM, End({"clicks": (1, 3)}), True),
+        (STREAM, End({"clicks": (1, 4)}), False),
+        (STREAM, End({"clicks": (2, 1)}), False),
+        (STREAM, End({}), True),
+        (replace(STREAM, kind="discard"), End({"clicks": (1, 3)}), True),
+        (IN_TIME, End({"clicks": (1, 3)}, 20), True),
+        (IN_TIME, End({"clicks": (1, 3)}, 21), False),
+        (OVER_SPANS, End({"a": (1, 3), "b": (1, 5)}), True),
+        (OVER_SPANS, End({"a": (1, 3), "b": (1, 6)}), False),
+    ],
+)
+def test_which_epoch_is_the_last_one_of_a_run(plan: ReleasePlan, end: End, reached: bool) -> None:
+    assert end.reached(plan) is reached
+
+
+def test_a_run_ends_though_more_lands_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each epoch takes one more epoch of the probe, of which another runner always lands the next."""
+    planned = (replace(STREAM, insert="enriched", epoch=number, upto=number) for number in itertools.count(1))
+    published = (replace(STREAM, epoch=number, upto=number) for number in itertools.count(1))
+
+    def publish(runner: Runner, insert: str) -> Published:
+        plan = next(published)
+        return Published(insert, 1, plan.epoch, 1, 0, plan, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "stage", lambda *_: (next(planned), None))
+    monkeypatch.setattr(Runner, "judge", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(Runner, "publish", publish)
+    with Runner(pipeline(), Lake(tmp_path)) as runner:
+        epochs = runner.epochs("enriched", End({"clicks": (1, 3)}))
+        assert [epoch.epoch for epoch in epochs] == [1, 2, 3]

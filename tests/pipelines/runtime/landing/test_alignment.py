@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import store
@@ -68,6 +71,15 @@ def split(name: str, timestamp: int, **more: Any) -> SplitWatermark:
 def blocked(lake: Lake, table: str, now: int = 0, known: dict[str, str | None] | None = None) -> list[str]:
     found = group_position(Members(lake, GROUPS if known is None else known), table, GROUP, now)
     return [item.split for item in found.blocked]
+
+
+def logged(lake: Lake, at: int) -> GroupPosition:
+    """Where `a` stands by the log."""
+    row = lake.watermarks.last("a")
+    assert row is not None
+    found = group_position_of(lake, row, at)
+    assert found is not None
+    return found
 
 
 def test_a_member_that_has_landed_nothing_holds_the_others_but_not_itself(lake: Lake) -> None:
@@ -131,15 +143,11 @@ def test_a_delay_has_rows_go_further_before_any_has_shown_it(lake: Lake) -> None
 def test_the_log_knows_the_delay(lake: Lake) -> None:
     log(lake, "b", split("0", 100))
     log(lake, "a", split("0", 101), following={"0": 409}, delay_ms=300)
-    row = lake.watermarks.last("a")
-    assert (row.alignment or {})["delay_ms"] == 300
-    found = group_position_of(lake, row, 0)
+    assert lake.watermarks.last("a").alignment["delay_ms"] == 300  # type: ignore[union-attr, index]
+    found = logged(lake, 0)
     assert (found.reach, found.blocked) == (410, ()), "the next row is a second later than its watermark will be"
     log(lake, "a", split("0", 101), following={"0": 411}, delay_ms=300)
-    row = lake.watermarks.last("a")
-    assert row is not None
-    found = group_position_of(lake, row, 0)
-    assert [item.next_rowtime for item in found.blocked] == [411]
+    assert [item.next_rowtime for item in logged(lake, 0).blocked] == [411]
 
 
 def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> None:
@@ -159,9 +167,7 @@ def test_only_who_stands_at_the_least_watermark_is_waited_for(lake: Lake) -> Non
 
 def test_who_stands_at_its_limit_is_reported_until_the_group_lets_its_next_row_come(lake: Lake) -> None:
     def blocked_at(at: int) -> list[tuple[str, int, int, int | None]]:
-        row = lake.watermarks.last("a")
-        assert row is not None
-        found = group_position_of(lake, row, at)
+        found = logged(lake, at)
         assert found.too_far == {"2"}, "who stands at its limit is asked for again"
         return [(item.split, item.since, item.ahead_ms, item.next_rowtime) for item in found.blocked]
 
@@ -221,7 +227,7 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     assert row.alignment["blocked"] == [
         {"split": "0", "since": 1000, "ahead_ms": 50, "by": ["b", "0"], "next_rowtime": None}
     ]
-    assert group_position_of(lake, row, 9000) == GroupPosition(
+    assert logged(lake, 9000) == GroupPosition(
         "g", 10, 0, 10, ("b", "0"), (Blocked("0", 1000, 50, ("b", "0")),), reach=10, ahead=("1",)
     )
     log(lake, "b", split("0", 40))
@@ -232,20 +238,14 @@ def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
 
 def test_a_member_that_has_landed_nothing_is_known_by_the_log(lake: Lake) -> None:
     log(lake, "a", split("0", 100), at=1000, known={"a": "g", "b": "g"})
-
-    def now(at: int) -> GroupPosition:
-        row = lake.watermarks.last("a")
-        assert row is not None
-        found = group_position_of(lake, row, at)
-        assert found is not None
-        return found
-
-    assert (now(5000).held_by, now(5000).absent) == (("b", ""), ("b",))
-    assert [(item.split, item.since) for item in now(5000).blocked] == [("0", 1000)]
+    now = logged(lake, 5000)
+    assert (now.held_by, now.absent) == (("b", ""), ("b",))
+    assert [(item.split, item.since) for item in now.blocked] == [("0", 1000)]
     log(lake, "b", split("0", 95), at=6000)
-    assert (now(7000).held_by, now(7000).absent, now(7000).blocked) == (("b", "0"), (), ())
+    now = logged(lake, 7000)
+    assert (now.held_by, now.absent, now.blocked) == (("b", "0"), (), ())
     log(lake, "b", split("0", 95), at=8000, group=None)
-    assert now(9000).blocked == ()  # it has left the group
+    assert logged(lake, 9000).blocked == ()  # it has left the group
 
 
 def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> None:
@@ -253,10 +253,7 @@ def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> N
     log(lake, "a", split("0", 50), at=1000)
 
     def since(at: int) -> list[int]:
-        row = lake.watermarks.last("a")
-        assert row is not None
-        found = group_position_of(lake, row, at)
-        return [item.since for item in found.blocked]
+        return [item.since for item in logged(lake, at).blocked]
 
     assert since(1500) == []
     log(lake, "b", split("0", 46), at=2000)
@@ -329,3 +326,124 @@ def test_a_source_without_phases_may_be_held_back_before_its_flip(
         request = landing.planner.request(context, SourcePosition(flipped=flipped), {}, 0)
         assert landing.planner.stops(request, 1) == held
         assert request.blocked == ({"0"} if held else set())
+
+
+# --- a group of sources that can tell times, whatever their rows: nothing waits for ever, and nothing overshoots ------
+
+
+@dataclass
+class Split:
+    """Rows by their times (ms); a row's watermark is `behind` less, and one without a time says nothing."""
+
+    times: list[int | None]
+    behind: int
+    ends: bool
+    read: int = 0
+
+    @property
+    def left(self) -> bool:
+        return self.read < len(self.times)
+
+    def watermark_of(self, name: str) -> SplitWatermark:
+        seen = [at for at in self.times[: self.read] if at is not None]
+        watermark = max(seen) - self.behind if seen else MIN_TIMESTAMP
+        over = self.ends and not self.left
+        return SplitWatermark(name, watermark, False, ended=over, rowtime=max(seen, default=None))
+
+
+@dataclass
+class Group:
+    """Sources that take turns, as `Runner.advance_all` has it."""
+
+    sources: dict[str, dict[str, Split]]
+    logged: dict[str, WatermarkRow] = field(default_factory=dict)
+
+    @property
+    def watermarks(self) -> Any:
+        return self
+
+    def rows(self, owner: str) -> list[WatermarkRow]:
+        return [self.logged[owner]]
+
+    newest_first = rows
+
+    def watermark_of(self, source: str) -> list[SplitWatermark]:
+        return [split.watermark_of(name) for name, split in self.sources[source].items()]
+
+    def stands(self, source: str) -> GroupPosition:
+        return group_position(Logged(self), source, GROUP, 0)  # type: ignore[arg-type]
+
+    def turn(self, source: str) -> bool:
+        """An epoch of `source`, planned as a source plans that can tell times."""
+        found = self.stands(source)
+        blocked, moved = {item.split for item in found.blocked}, False
+        for name, split in self.sources[source].items():
+            if name in blocked:
+                continue
+            ahead = name in found.ahead
+            first = split.read
+            while split.left and self.may(split, found.reach, ahead or split.read > first):
+                split.read, moved = split.read + 1, True
+        if moved or source not in self.logged:
+            splits = [asdict(split) for split in self.watermark_of(source)]
+            self.logged[source] = WatermarkRow(source, 1, 1, 0, 0, 0, False, splits=splits)
+        return moved
+
+    def may(self, split: Split, reach: int | None, strictly: bool) -> bool:
+        at = split.times[split.read]
+        return not strictly or reach is None or at is None or at <= reach
+
+
+@dataclass(frozen=True)
+class Logged(Members):
+    lake: Any
+
+    def rows(self, group: str) -> Iterator[tuple[str, WatermarkRow | None]]:
+        for name in sorted(self.lake.sources):
+            yield name, self.lake.logged.get(name)
+
+
+_times = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 10_000), st.none()), max_size=6)
+_split = st.builds(Split, _times, st.sampled_from([0, 5, 300]), st.booleans())
+_source = st.dictionaries(st.sampled_from("abc"), _split, min_size=1, max_size=3)
+_groups = st.dictionaries(st.sampled_from("xyz"), _source, min_size=1, max_size=3)
+
+
+@given(_groups)
+def test_who_holds_the_group_has_read_all_that_it_has(sources: dict[str, dict[str, Split]]) -> None:
+    group = Group(sources)
+    turns = 0
+    while any([group.turn(name) for name in sorted(sources)]):  # a list: each of them has its turn
+        turns += 1
+        assert turns < 100
+    for name in sources:
+        found = group.stands(name)
+        for split_name, split in sources[name].items():
+            reached = split.watermark_of(split_name)
+            if split.left:
+                assert found.minimum is not None
+                assert reached.timestamp > found.minimum
+                at = split.times[split.read]
+                assert split_name in {item.split for item in found.blocked} or (at or 0) > (found.reach or 0)
+    if all(split.ends for splits in sources.values() for split in splits.values()):
+        assert not any(split.left for splits in sources.values() for split in splits.values())
+
+
+@given(_groups)
+def test_no_row_of_a_split_that_others_are_behind_is_past_the_limit(sources: dict[str, dict[str, Split]]) -> None:
+    for splits in sources.values():
+        for split in splits.values():
+            split.behind = 0
+    group = Group(sources)
+    moving = True
+    while moving:
+        moving = False
+        for name in sorted(sources):
+            before = {split_name: split.watermark_of(split_name) for split_name, split in sources[name].items()}
+            found = group.stands(name)
+            moving = group.turn(name) or moving
+            for split_name, split in sources[name].items():
+                after = split.watermark_of(split_name)
+                if split_name in found.ahead and after.timestamp > before[split_name].timestamp:
+                    assert found.minimum is not None
+                    assert after.timestamp <= found.minimum + 10

@@ -40,11 +40,7 @@ PLANS = {"_control/epochs", "_control/splits", "_control/leases", "completeness"
 
 
 def script(database: Database) -> str:
-    def options(table: str) -> str:
-        found = database.options(table, **{"scan.incremental.snapshot.chunk.size": "10"})
-        return ", ".join(f"'{name}' = '{value}'" for name, value in found.items())
-
-    return SCRIPT.format(user_info=options("user_info"), user_city=options("user_city"))
+    return SCRIPT.format(**{table: database.clause(table, 10) for table in ("user_info", "user_city")})
 
 
 class Run:

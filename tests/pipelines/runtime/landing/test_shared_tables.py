@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.plays import taken_up
 from tidegate.pipelines.commands import Advised, both, or_else, resnapshot, then
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.runtime.landing.failures import own_way_out, refuse_second_release
@@ -30,12 +31,6 @@ JOIN users FOR SYSTEM_TIME AS OF clicks.proctime ON clicks.id = users.id;
 """
 
 
-def taken_up(script: str, before: Harness, spark: SparkSession, directory: Path) -> Harness:
-    """The lake of `before`, gone on with by another script."""
-    before.runner.leases.abandon()
-    return Harness(script, spark, directory)
-
-
 @pytest.fixture
 def first(spark: SparkSession, tmp_path: Path) -> Harness:
     """`named` has published its first click."""
@@ -47,22 +42,20 @@ def first(spark: SparkSession, tmp_path: Path) -> Harness:
     return harness
 
 
-def test_whoever_lands_a_row_both_join_it_once(first: Harness, spark: SparkSession, tmp_path: Path) -> None:
-    second = taken_up(TWICE, first, spark, tmp_path)
+def test_whoever_lands_a_row_both_join_it_once(first: Harness) -> None:
+    second = taken_up(first, TWICE)
     second.push("users", [{"id": 2, "name": "Bob"}])
     second.push("clicks", [{"id": 2}])
     assert sorted(row["name"] for row in second.advance()) == ["Ann", "Bob"]
-    again = taken_up(NAMED, second, spark, tmp_path)
+    again = taken_up(second, NAMED)
     assert [row["name"] for row in again.advance()] == ["Bob"]
 
 
-def test_a_script_may_leave_out_a_column_that_it_does_not_read(
-    first: Harness, spark: SparkSession, tmp_path: Path
-) -> None:
-    second = taken_up(WITHOUT_NAMES, first, spark, tmp_path)
+def test_a_script_may_leave_out_a_column_that_it_does_not_read(first: Harness) -> None:
+    second = taken_up(first, WITHOUT_NAMES)
     second.push("clicks", [{"id": 1}])
     assert [row["id"] for row in second.advance()] == [1, 1], "from the first click on"
-    again = taken_up(NAMED, second, spark, tmp_path)
+    again = taken_up(second, NAMED)
     again.push("users", [{"id": 2, "name": "Bob"}])
     again.push("clicks", [{"id": 2}])
     assert sorted(row["name"] for row in again.advance()) == ["Ann", "Bob"]

@@ -14,13 +14,11 @@ from tests.conftest import Database
 from tests.oracle.event_time import Build, Join, Probe
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.syntax.types import quoted_string
 from tidegate.pipelines.testing import Harness
 
 
-def script(options: dict[str, str]) -> str:
+def script(clause: str) -> str:
     """An event-time join to a build side with the source's own time."""
-    clause = ", ".join(f"{quoted_string(key)} = {quoted_string(value)}" for key, value in options.items())
     return f"""
     CREATE TABLE users (id INT, name STRING, at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,
         WATERMARK FOR at AS SYSTEM_WATERMARK()) WITH ({clause});
@@ -30,6 +28,9 @@ def script(options: dict[str, str]) -> str:
     INSERT INTO sink
     SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.id = u.id;
     """
+
+
+USERS = ("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
 
 
 def times(harness: Harness) -> list[tuple[str, int | None]]:
@@ -47,8 +48,8 @@ def last(harness: Harness) -> Any:
 def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_that_of_its_read_view(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
-    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
-    harness = Harness(script(database.options("users")), spark, tmp_path)
+    database.execute(*USERS)
+    harness = Harness(script(database.clause("users")), spark, tmp_path)
     began = system_clock() // 1000 * 1000
     harness.runner.advance("users")
     ((op, read),) = times(harness)
@@ -69,22 +70,18 @@ def test_a_row_of_a_binlog_has_the_time_of_its_commit_and_one_of_the_snapshot_th
 def test_a_quiet_table_s_watermark_goes_on_with_the_log(
     spark: SparkSession, database: Database, tmp_path: Path, delay: str, delay_ms: int
 ) -> None:
-    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
+    database.execute(*USERS)
     database.execute("CREATE TABLE other (id INT)")
-    text = script(database.options("users")).replace("SYSTEM_WATERMARK()", f"SYSTEM_WATERMARK(){delay}")
+    text = script(database.clause("users")).replace("SYSTEM_WATERMARK()", f"SYSTEM_WATERMARK(){delay}")
     harness = Harness(text, spark, tmp_path)
     harness.runner.advance("users")
     for second, before in ((2_000_000_000, ()), (2_000_000_007, ("FLUSH BINARY LOGS",))):
-        with database.connect() as connection, connection.cursor() as cursor:
-            for statement in (f"SET timestamp = {second}", "INSERT INTO other VALUES (1)", *before):
-                cursor.execute(statement)
+        database.execute(f"SET timestamp = {second}", "INSERT INTO other VALUES (1)", *before)
         harness.runner.advance("users")
         assert (last(harness).rows, last(harness).timestamp) == (0, second * 1000 - 1 - delay_ms)
     # The last one is of a statement that began three seconds before others had ended.
     for second, late in ((2_000_000_007, 0), (2_000_000_004, 0 if delay else 1)):
-        with database.connect() as connection, connection.cursor() as cursor:
-            for statement in (f"SET timestamp = {second}", f"UPDATE users SET name = '{second}'"):
-                cursor.execute(statement)
+        database.execute(f"SET timestamp = {second}", f"UPDATE users SET name = '{second}'")
         harness.runner.advance("users")
         assert (last(harness).rows, last(harness).late) == (1, late), second
 
@@ -93,9 +90,9 @@ def test_a_truncate_is_known_after_the_table_has_fallen_idle(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
     """A step that reads nothing forgets nothing: what was there before the truncate must not match again."""
-    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (1, 'a')")
+    database.execute(*USERS)
     now = [system_clock()]
-    text = script({**database.options("users"), "scan.watermark.idle-timeout": "1 min"})
+    text = script(f"{database.clause('users')}, 'scan.watermark.idle-timeout' = '1 min'")
     harness = Harness(text, spark, tmp_path, clock=lambda: now[0])
     harness.runner.advance("users")
     database.execute("TRUNCATE TABLE users")
@@ -110,20 +107,14 @@ def test_a_watermark_over_a_column_that_says_the_commit_time_is_that_of_the_tabl
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "CREATE TABLE other (id INT)")
-    own = script(database.options("users")).replace(
+    own = script(database.clause("users")).replace(
         "at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS SYSTEM_WATERMARK()",
         "at TIMESTAMP_LTZ(3) METADATA FROM 'op_ts', PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS at",
     )
     harness = Harness(own, spark, tmp_path)
     harness.runner.advance("users")
-    with database.connect() as connection, connection.cursor() as cursor:
-        for statement in (
-            "SET timestamp = 2000000000",
-            "INSERT INTO users VALUES (1, 'a')",
-            "SET timestamp = 2100000000",
-            "INSERT INTO other VALUES (1)",
-        ):
-            cursor.execute(statement)
+    database.execute("SET timestamp = 2000000000", "INSERT INTO users VALUES (1, 'a')")
+    database.execute("SET timestamp = 2100000000", "INSERT INTO other VALUES (1)")
     harness.runner.advance("users")
     assert last(harness).timestamp == 2_000_000_000_000
 
@@ -133,7 +124,7 @@ def test_a_row_of_a_delta_table_has_the_time_of_its_version(spark: SparkSession,
     for name in ("a", "b"):
         spark.sql(f"SELECT 1 AS id, '{name}' AS name").write.format("delta").mode("append").save(str(path))
     committed = (path / "_delta_log" / f"{1:020}.json").stat().st_mtime_ns // 1_000_000
-    harness = Harness(script({"connector": "delta", "path": str(path)}), spark, tmp_path)
+    harness = Harness(script(f"'connector' = 'delta', 'path' = '{path}'"), spark, tmp_path)
     harness.runner.advance("users")
     assert [time for _, time in times(harness)] == [committed, committed]
     assert last(harness).timestamp == committed - 1
@@ -146,7 +137,7 @@ def test_a_deleted_row_ends_at_its_delete_and_not_at_the_time_that_it_carries(
         "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20), changed DATETIME(3))",
         "INSERT INTO users VALUES (1, 'a', '2020-01-01 00:00:00')",
     )
-    text = script(database.options("users")).replace(
+    text = script(database.clause("users")).replace(
         "at AS SYSTEM_ROWTIME(), PRIMARY KEY (id) NOT ENFORCED,\n        WATERMARK FOR at AS SYSTEM_WATERMARK()",
         "changed TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED, WATERMARK FOR changed AS changed",
     )
@@ -180,15 +171,11 @@ class Commits:
         self.database, self.items = database, 0
         self.probe, self.build = Probe(["0"], 0), Build(["0"], 1)
         self.join = Join(self.probe, {"users": self.build})
-        options = database.options("users").items()
-        clause = ", ".join(f"{quoted_string(key)} = {quoted_string(value)}" for key, value in options)
-        self.harness = Harness(COMMITS.format(clause), spark, directory)
+        self.harness = Harness(COMMITS.format(database.clause("users")), spark, directory)
 
     def commit(self, at: int, statement: str, becomes: dict[int, str | None]) -> None:
         """One transaction, and what each id is from then on."""
-        with self.database.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET timestamp = {(BASE + at) // 1000}")
-            cursor.execute(statement)
+        self.database.execute(f"SET timestamp = {(BASE + at) // 1000}", statement)
         for id, name in becomes.items():
             self.build.change("0", id, BASE + at, name)
 

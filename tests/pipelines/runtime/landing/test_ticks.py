@@ -279,10 +279,7 @@ def test_tables_of_one_server_land_by_one_job_while_its_log_grows_little(
         "CREATE TABLE cities (id INT PRIMARY KEY, city VARCHAR(20))",
         *(f"INSERT INTO {table} SELECT seq, 'old' FROM seq_1_to_5" for table in ("users", "cities")),
     )
-    options = {
-        table: ", ".join(f"'{name}' = '{value}'" for name, value in database.options(table).items())
-        for table in ("users", "cities")
-    }
+    options = {table: database.clause(table) for table in ("users", "cities")}
     harness = Harness(SERVER.format(**options), spark, tmp_path)
     loop = Continuous(harness.runner, every=0.0)
 

@@ -38,9 +38,7 @@ class Tables:
             "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), at DATETIME(3))",
             "INSERT INTO t SELECT seq, CONCAT('n', seq), '2024-01-01' + INTERVAL seq SECOND FROM seq_1_to_40",
         )
-        found = database.options("t", **{"scan.incremental.snapshot.chunk.size": "10"})
-        options = ", ".join(f"'{name}' = '{value}'" for name, value in found.items())
-        self.pipeline = compile_script(SCRIPT.format(options=options))
+        self.pipeline = compile_script(SCRIPT.format(options=database.clause("t", 10)))
         self.spark, self.lake = spark, Lake(directory / "lake")
 
     def advance(self, table: str) -> list[tuple[int, int, bool]]:

@@ -1,7 +1,8 @@
-"""What an epoch of a process takes, by the watermark log alone."""
+"""What an epoch of a process takes, by the watermark log alone; what the disk throws while one is published."""
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.runtime.handmade import store, verdict_of
+from tests.pipelines.runtime.handmade import mark, store, verdict_of
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
@@ -20,12 +21,13 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.processes.inputs import ProcessTables, epoch_steps, planned_steps
 from tidegate.pipelines.runtime.processes.outputs import OutputsTime
 from tidegate.pipelines.runtime.processes.planning import ProcessPlanner
 from tidegate.pipelines.runtime.processes.process_runner import ProcessRunner, time_after
 from tidegate.pipelines.runtime.processes.state import FACT, StateFiles, state_before
-from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
+from tidegate.pipelines.sinks.protocol import TableSink
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -79,7 +81,7 @@ class Log:
         assert isinstance(plan, ProcessPlan), plan
         return plan
 
-    def releasing(self) -> InsertRunner:
+    def releasing(self) -> ProcessRunner:
         without: Any = None
         free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         own = self.on_lake
@@ -341,3 +343,47 @@ def test_state_that_no_row_tells_of_is_lost(tmp_path: Path, monkeypatch: pytest.
     log.staged(plans[lost - 1])
     assert [epoch.folder for epoch in state_before(log.on_lake, 4, 0).epochs] == ["g1-e1-x", "g1-e3-x"]
     assert [epoch.folder for epoch in state_before(log.on_lake, 4, 3).epochs] == ["g1-e3-x"]
+
+
+# --- publishing -------------------------------------------------------------------------------------------------------
+
+
+def full(*arguments: Any, **more: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    plan = log.plan()
+    log.planned(plan)
+    staged = log.staged(plan)
+    store(log.lake, verdict_of(plan))
+    releasing = log.releasing()
+    monkeypatch.setattr(TableSink, "adopt", full)
+    with pytest.raises(StepFailed, match="No space left on device") as failed:
+        releasing.publish()
+    assert failed.value.state == "the epoch passed the gate; where it was added it stands, and is added once"
+    assert "epoch 1" in failed.value.where
+    monkeypatch.setattr(type(log.lake.watermarks), "append", full)
+    with pytest.raises(StepFailed, match="No space left on device") as failed:
+        releasing._made(plan, releasing.commits(plan, staged)[-1])
+    assert failed.value.state == "the epoch is published; its watermark is logged with the next run"
+
+
+def test_a_log_row_that_is_lost_is_written_before_the_next_epoch_s(tmp_path: Path) -> None:
+    """Of a published epoch whose next one is planned already, as a power cut may leave the lake."""
+    log = Log(tmp_path)
+    log.landed("events", 1)
+    first = log.plan()
+    log.planned(first)
+    log.staged(first, watermark=5)
+    store(log.lake, verdict_of(first))
+    mark(Path(log.on_lake.target_path), {log.lake.application(log.on_lake.owner, "publish", 1): 1})
+    log.planned(replace(first, epoch=2))
+    assert log.lake.watermarks.last("paired") is None
+    log.releasing()._log_again()
+    row = log.lake.watermarks.last("paired")
+    assert (row.epoch, row.timestamp) == (1, 5)
+    log.releasing()._log_again()
+    assert len(log.lake.watermarks.rows("paired")) == 1

@@ -10,13 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.crashing import crash_at
+from tests.pipelines.runtime.plays import epochs_of, places_of, taken_up
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
-from tidegate.pipelines.runtime.accounting import where_rows_are
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
@@ -47,12 +45,6 @@ def shown(rows: list[dict[str, Any]]) -> list[tuple]:
     return sorted(
         ((row["k"], row["at"], row["seen"], row["total"], row["last"], row["names"]) for row in rows), key=str
     )
-
-
-def taken_up(harness: Harness, pipeline: Pipeline) -> Harness:
-    """The lake of a harness under another pipeline."""
-    harness.runner.close()
-    return Harness(pipeline, harness.spark, harness.directory)
 
 
 def ms(time: int) -> datetime:
@@ -113,24 +105,6 @@ def test_all_at_once_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
     assert len(harness.lake.epochs.rows("insert timed")) == 1
 
 
-@pytest.mark.thorough
-def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
-    """An epoch that crashes at one point after the other, each time taken up by a new runner; what has landed meanwhile
-    comes with the next one."""
-    harness = Harness(timed(), spark, tmp_path)
-    points = ["planned", "written", "staged", "judged", "quarantined", "state", "published"]
-    for number, point in enumerate(points):
-        harness.push("events", [event("a", number)])
-        harness.watermark("events", number)
-        crash_at(harness, f"insert.{point}", f"process.{point}")
-    harness.advance()
-    numbers = list(range(len(points)))
-    wanted = [(number, ",".join(map(str, numbers[: number + 1])), sum(numbers[: number + 1])) for number in numbers]
-    assert [(row["at"], row["seen"], row["total"]) for row in harness.published("timed")] == wanted
-    log = harness.lake.watermarks.rows("timed")
-    assert [(row.epoch, row.rows, row.timestamp) for row in log] == [(1, 1, 0), (2, 6, 6)]
-
-
 def test_failures_are_reported_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:
     harness = Harness(timed(), spark, tmp_path)
     play(harness, EPOCHS[0])
@@ -150,7 +124,7 @@ def test_failures_are_reported_and_state_is_never_lost_in_silence(spark: SparkSe
     harness = taken_up(harness, timed(function=Mended()))
     harness.watermark("events", 4)
     assert shown(harness.advance()) == [("a", 4, "5,4", 9, "mended=4", "mended:4 n:5")]
-    epochs = history_of(harness.lake, harness.pipeline, harness.pipeline.insert("timed"))
+    epochs = epochs_of(harness)
     assert [(item.state, item.plan.supersedes) for item in epochs] == [
         ("published", None),
         ("superseded", None),  # planned for the function that failed
@@ -355,10 +329,8 @@ def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_
     harness.push("events", [event("a", -190)])
     harness.watermark("events", 201)
     assert [(row["k"], row["seen"], row["total"]) for row in harness.advance()] == [("a", "5,200,-190", 15)]
-    rows = where_rows_are(
-        harness.lake, "timed", "events", history_of(harness.lake, harness.pipeline, harness.pipeline.insert("timed"))
-    )
-    assert (rows.balanced, rows.landed, rows.matched) == (True, 4, 4)
+    rows = places_of(harness)
+    assert (rows.landed, rows.matched) == (4, 4)
     (added,) = reconcile_all(harness.lake, harness.pipeline)
     assert added.problems == ()
     assert added.counts == {

@@ -188,62 +188,55 @@ def _number(record: Any) -> int:
 BUILDER = EventTimeExtension.new_watermark_generator_builder(_number)
 
 
+STRICT = "k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL"
+TWO: dict[str, Any] = {"name": ["x", "y"], "function": wrapped(fn.Halved()), "schema": ["k STRING", "k STRING"]}
+BOTH = ["events", "rules"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("given", "expected"),
     [
-        (("x", "nothing", "k", wrapped(fn.Timed()), "k STRING"), "there is no table nothing"),
-        (("x", "events", "z", wrapped(fn.Timed()), "k STRING"), "events has no column z"),
-        (("x", "events", None, wrapped(fn.Timed()), "k STRING"), "has timers or keyed state, and no key is given"),
-        (("x", ["events", "rules"], "k", wrapped(fn.Timed()), "k STRING"), "Timed has 1 input, 2 are given"),
-        (("x", "events", "k", wrapped(fn.Halved()), "k STRING"), "Halved has 2 outputs, 1 are given"),
-        (("x", "events", "k", wrapped(fn.Timed()), None), "the script has no table x"),
-        (("rules", "events", "k", wrapped(fn.Timed()), "k STRING"), "there is a table rules already"),
+        ({"inputs": "nothing"}, "there is no table nothing"),
+        ({"key": "z"}, "events has no column z"),
+        ({"key": None}, "has timers or keyed state, and no key is given"),
+        ({"inputs": BOTH}, "Timed has 1 input, 2 are given"),
+        ({"function": wrapped(fn.Halved())}, "Halved has 2 outputs, 1 are given"),
+        ({"schema": None}, "the script has no table x"),
+        ({"name": "rules"}, "there is a table rules already"),
+        ({"inputs": BOTH, "key": {"events": "k", "rules": "rule"}, "function": wrapped(fn.Paired())}, "keys of events"),
+        ({"inputs": "gauges", "key": "level"}, "level of gauges is a DOUBLE, which makes no key"),
+        ({"inputs": "shown"}, "can only be written"),
+        ({"inputs": ["events", "events"], "function": wrapped(fn.Paired())}, "events is read twice"),
+        (TWO | {"schema": ["k STRING", STRICT]}, "constraint c of y would hold the epochs of x"),
+        ({"inputs": ["events", None]}, "None.* is no input"),
+        ({"inputs": 5}, "5 is no input"),
+        ({"inputs": ("events", BUILDER)}, "generator of events is not built yet"),
+        ({"key": 5}, "5 is no key"),
+        ({"key": ["k", "k"]}, "the key of events has a column twice"),
+        ({"key": {"event": "k"}}, "names event, which is no input"),
+        (TWO | {"name": ["x", "X"]}, "both outputs are called x"),
+        (TWO | {"schema": "k STRING"}, "of 2 outputs, 1 schemas are given"),
+        (TWO | {"schema": ["k STRING"] * 3}, "of 2 outputs, 3 schemas are given"),
+        ({"inputs": ("rules", generator(2))}, "another process has given rules another generator"),
         (
-            ("x", ["events", "rules"], {"events": "k", "rules": "rule"}, wrapped(fn.Paired()), "k STRING"),
-            "keys of events",
-        ),
-        (("x", "gauges", "level", wrapped(fn.Timed()), "k STRING"), "level of gauges is a DOUBLE, which makes no key"),
-        (("x", "shown", "k", wrapped(fn.Timed()), "k STRING"), "can only be written"),
-        (("x", ["events", "events"], "k", wrapped(fn.Paired()), "k STRING"), "events is read twice"),
-        (
-            (
-                ["x", "y"],
-                "events",
-                "k",
-                wrapped(fn.Halved()),
-                ["k STRING", "k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL"],
-            ),
-            "constraint c of y would hold the epochs of x",
-        ),
-        (("x", ["events", None], "k", wrapped(fn.Timed()), "k STRING"), "None.* is no input"),
-        (("x", 5, "k", wrapped(fn.Timed()), "k STRING"), "5 is no input"),
-        (("x", ("events", BUILDER), "k", wrapped(fn.Timed()), "k STRING"), "generator of events is not built yet"),
-        (("x", "events", 5, wrapped(fn.Timed()), "k STRING"), "5 is no key"),
-        (("x", "events", ["k", "k"], wrapped(fn.Timed()), "k STRING"), "the key of events has a column twice"),
-        (("x", "events", {"event": "k"}, wrapped(fn.Timed()), "k STRING"), "names event, which is no input"),
-        ((["x", "X"], "events", "k", wrapped(fn.Halved()), ["k STRING"] * 2), "both outputs are called x"),
-        ((["x", "y"], "events", "k", wrapped(fn.Halved()), "k STRING"), "of 2 outputs, 1 schemas are given"),
-        ((["x", "y"], "events", "k", wrapped(fn.Halved()), ["k STRING"] * 3), "of 2 outputs, 3 schemas are given"),
-        (
-            ("x", ("rules", generator(2)), "k", wrapped(fn.Timed()), "k STRING"),
-            "another process has given rules another generator",
-        ),
-        (
-            (["x", "strict"], "events", "k", wrapped(fn.Halved()), ["k STRING", None]),
+            TWO | {"name": ["x", "strict"], "schema": ["k STRING", None]},
             "constraint c of strict would hold the epochs of x",
         ),
     ],
 )
-def test_what_can_not_be_planned(arguments: tuple, expected: str) -> None:
+def test_what_can_not_be_planned(given: dict[str, Any], expected: str) -> None:
+    """`given` in the place of what could be."""
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
-        "CREATE TABLE strict (k STRING, CONSTRAINT c EXPECT (k <> '') ON VIOLATION FAIL) WITH ('connector' = 'print');"
+        f"CREATE TABLE strict ({STRICT}) WITH ('connector' = 'print');"
         "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
     )
-    given = compile_script(script).process("ruled", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING")
-    assert given.process("y", ("rules", generator(1)), "k", wrapped(fn.Timed()), "k STRING").generators("rules")
+    fine: dict[str, Any] = {"inputs": "events", "key": "k", "function": wrapped(fn.Timed()), "schema": "k STRING"}
+    ruled = compile_script(script).process(**fine | {"name": "ruled", "inputs": ("rules", generator(1))})
+    assert ruled.process(**fine | {"name": "y", "inputs": ("rules", generator(1))}).generators("rules")
+    assert ruled.process(**fine | {"name": "x"})
     with pytest.raises(PlanningError, match=expected):
-        given.process(*arguments)
+        ruled.process(**fine | {"name": "x"} | given)
 
 
 def test_a_suite_of_a_second_output_is_refused_for_it_would_judge_nothing(tmp_path: Path) -> None:

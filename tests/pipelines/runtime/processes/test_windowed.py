@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
+from tests.pipelines.runtime.plays import places_of
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
-from tidegate.pipelines.runtime.accounting import where_rows_are
-from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.processes.outputs import open_windows
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -207,11 +206,9 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
     assert harness.advance() == []
     landed = sum(len(rows) for rows, _ in found)
     for target, (_, left_out) in emitted.items():
-        insert = harness.pipeline.insert(target)
-        places = where_rows_are(harness.lake, target, "clicks", history_of(harness.lake, harness.pipeline, insert))
+        places = places_of(harness, target)
         assert places.dropped == {reason: rows for reason, rows in left_out.items() if rows}, target
         assert places.landed == landed == places.matched + sum(left_out.values())
-        assert places.balanced
         assert left_out["late"], "no row was late: the test says less than it should"
     for added, (target, (_, left_out)) in zip(
         reconcile_all(harness.lake, harness.pipeline), emitted.items(), strict=True

@@ -78,10 +78,6 @@ def by_hand(generator: builtin.BuiltIn, gap: int | None, rows: Sequence[Any], be
     return found
 
 
-def shown(item: SplitPass) -> tuple[str, int, int, int]:
-    return item.split, item.rows, item.late, item.watermark.timestamp
-
-
 def after(before: SplitsBefore, passes: Sequence[SplitPass], floor: int | None) -> SplitsBefore:
     new = {item.split: SplitWatermark(item.split, item.watermark.timestamp, False, state=item.state) for item in passes}
     return SplitsBefore({**before.splits, **new}, floor)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.pipelines.runtime.watermark_log.test_builtin import frame
+from tests.pipelines.runtime.watermark_log.test_builtin import after, frame
 from tests.pipelines.watermarks.tables import cases, steps
 from tidegate.pipelines.lake import SplitWatermark
 from tidegate.pipelines.runtime.watermark_log import builtin
@@ -80,11 +80,6 @@ def floor_of(case: Mapping[str, Any]) -> int | None:
     return case.get("floor", MIN_TIMESTAMP) if case.get("flipped", True) else None
 
 
-def after(before: SplitsBefore, passes: Iterator[SplitPass]) -> SplitsBefore:
-    new = {item.split: SplitWatermark(item.split, item.watermark.timestamp, False, state=item.state) for item in passes}
-    return SplitsBefore({**before.splits, **new}, before.floor)
-
-
 def outcome(item: SplitPass) -> tuple[int, int]:
     return item.watermark.timestamp, item.late
 
@@ -104,7 +99,7 @@ def test_the_generator_says_so(case: dict[str, Any]) -> None:
                     assert outcome(run.end()) == (row.emitted, row.late), (split, row)
             passes.append(run.end())
             assert outcome(passes[-1]) == (epoch.emitted[split], rows[-1].late), split
-        before = after(before, iter(passes))
+        before = after(before, passes, before.floor)
 
 
 class Cut(NamedTuple):

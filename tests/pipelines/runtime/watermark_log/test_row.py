@@ -45,9 +45,11 @@ def land(
     landed: Landed | None = None,
     blocked: tuple[str, ...] = (),
     of: Table = TABLE,
+    quiet: bool = False,
 ) -> WatermarkRow:
+    """The row of the next epoch, in which the rows of each split in `said` give this watermark."""
     epoch = before.epoch + 1 if before else 1
-    step = StoredStep(Step({}, phase, flips, blocked=blocked), 1, epoch, now)  # type: ignore[arg-type]
+    step = StoredStep(Step({}, phase, flips, blocked=blocked, quiet=quiet), 1, epoch, now)  # type: ignore[arg-type]
     time = EpochTime(of, strategy, before, now)
     passes = [
         SplitPass(name, 1, 0, Watermark(max(value, time.splits_before.emitted(name).timestamp)), {"greatest": value})
@@ -61,18 +63,14 @@ def test_a_step_that_reads_nothing_leaves_a_source_behind_by_the_time_since(
     lag_ms: int | None, later: int | None
 ) -> None:
     before = land(None, {"a": 1}, now=1_000, landed=Landed(lag_ms=lag_ms, position="here"))
-    step = StoredStep(Step({}, quiet=True), 1, 2, 6_000)
-    time = EpochTime(TABLE, STRATEGY, before, 6_000)
-    row = watermark_row(time, step, Landed(position="here"), 0, (), SignalEmit(lambda: 6_000), 6_000)
+    row = land(before, {}, now=6_000, landed=Landed(position="here"), quiet=True)
     assert (row.lag_ms, row.position) == (later, "here")
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_what_was_truncated_once_is_known_to_be_from_then_on(quiet: bool) -> None:
     before = replace(land(None, {"a": 1}, now=1_000), truncated=True)
-    step = StoredStep(Step({}, quiet=quiet), 1, 2, 6_000)
-    time = EpochTime(TABLE, STRATEGY, before, 6_000)
-    assert watermark_row(time, step, Landed(), 0, (), SignalEmit(lambda: 6_000), 6_000).truncated
+    assert land(before, {}, now=6_000, quiet=quiet).truncated
     assert not land(None, {"a": 1}, now=1_000).truncated
 
 
@@ -121,39 +119,12 @@ def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs
                 assert row.timestamp <= min(aligned)
 
 
-def test_a_split_that_its_generator_has_marked_idle_after_a_row_is_not_waited_for() -> None:
-    before = land(None, {"a": 10, "b": 10}, flips=True)
-    step = StoredStep(Step({}, "unbounded", False), 1, 2, 0)
-    passes = [SplitPass("a", 1, 0, Watermark(50), {}), SplitPass("b", 1, 0, Watermark(20), {}, idle=True)]
-    time = EpochTime(TABLE, STRATEGY, before, 0)
-    row = watermark_row(time, step, Landed(), 2, passes, SignalEmit(lambda: 0), 0)
-    assert (row.timestamp, heard(row)) == (50, {"a": (50, False), "b": (20, True)})
-    assert heard(land(row, {"b": 60}))["b"] == (60, False)
-
-
-def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
-    strategy = STRATEGY.with_idleness(timedelta(milliseconds=10))
-    first = land(None, {"a": 5, "b": 1}, now=100, flips=True, strategy=strategy)
-    assert (first.timestamp, heard(first)) == (1, {"a": (5, False), "b": (1, False)})
-    second = land(first, {"a": 7}, now=109, strategy=strategy)
-    assert second.timestamp == 1
-    third = land(second, {"a": 8}, now=110, strategy=strategy)
-    assert (third.timestamp, heard(third)) == (8, {"a": (8, False), "b": (1, True)})
-    held = land(second, {"a": 8}, now=110, strategy=strategy, blocked=("b",))
-    assert (held.timestamp, heard(held)) == (1, {"a": (8, False), "b": (1, False)})  # it could not get a row
-
-
 def test_idle_beside_processing_time_never_opens_the_gate() -> None:
     landed = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
     row = land(None, {}, flips=True, landed=landed)
     assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
     row = land(row, {}, now=5, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
     assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
-
-
-def test_splits_without_rows_are_registered_and_hold() -> None:
-    row = land(None, {"a": 5}, flips=True, landed=Landed(splits=frozenset("ab")))
-    assert (row.timestamp, heard(row)) == (MIN_TIMESTAMP, {"a": (5, False), "b": (MIN_TIMESTAMP, False)})
 
 
 def test_without_phases_a_watermark_is_shown_before_the_flip_and_stays_at_it() -> None:

@@ -1,32 +1,40 @@
-"""'quarantine.retention': rows that somebody has decided about leave the quarantine, and those that nobody has stay."""
+"""What plans say of quarantined rows, and 'quarantine.retention': those that somebody has decided about leave the
+quarantine, and those that nobody has stay."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import HandmadeLake, store
+from tests.pipelines.runtime.handmade import HandmadeLake, adopted, store
+from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_event_time import RATES, Play, at_ms
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import retention
-from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue, stored_plan
-from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.accounting import where_rows_are
+from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.quarantine import chosen, lots_of, quarantined_in, removed, removed_upto
+from tidegate.pipelines.runtime.quarantine import (
+    QuarantinedRows,
+    chosen,
+    lots_of,
+    quarantined_in,
+    removed,
+    removed_upto,
+)
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
 from tidegate.pipelines.runtime.retention import QuarantineRetention
 from tidegate.pipelines.sql import compile_script
@@ -38,15 +46,17 @@ EMPTY = "no row that was released or discarded is old enough"
 
 
 class Kept:
-    """Epochs 1 to 4 were planned at their second; each has quarantined two rows with an absent key, one deleted."""
+    """Epochs 1 to 4 were planned at their second and each took ten rows. `quarantined`: how many of them it quarantined
+    with an absent key, and with a deleted one."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *quarantined: tuple[int, int]) -> None:
         self.made, self.now = HandmadeLake(root), 100_000
         self.made.landed("users", 1, 5, flip=1)
-        for epoch in range(1, 5):
+        for epoch, (absent, deleted) in enumerate(quarantined or [(2, 1)] * 4, 1):
             self.made.landed("clicks", epoch, 10)
             plan = self.made.planned(epoch, epoch - 1, epoch)
-            self.publish(plan, matched=7, unmatched_key_absent_u=2, unmatched_deleted_u=1)
+            found = {"matched": 10 - absent - deleted, "unmatched_key_absent_u": absent}
+            self.publish(plan, **found, unmatched_deleted_u=deleted)
 
     @property
     def path(self) -> Path:
@@ -55,44 +65,46 @@ class Kept:
     def publish(self, plan: ReleasePlan, **found: int) -> None:
         self.made.staged(plan, **found)
         self.made.judged(plan)
-        reasons = {"unmatched_key_absent_u": ABSENT, "unmatched_deleted_u": DELETED, "discarded": "discarded"}
-        rows = [(plan.epoch, reasons[name]) for name, number in found.items() if name in reasons for _ in range(number)]
-        if rows:
-            columns = {
-                "_generation": pa.array([1] * len(rows), pa.int32()),
-                "_epoch": pa.array([epoch for epoch, _ in rows]),
-                "_reason": pa.array([reason for _, reason in rows]),
-            }
-            table = pa.table(columns)
-            self.path.mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(str(self.path), table.schema, mode="ignore")
-            folder = self.path / f"e{plan.epoch}"
-            folder.mkdir()
-            pq.write_table(table, folder / "0.parquet")
+        names = {"unmatched_key_absent_u": ABSENT, "unmatched_deleted_u": DELETED, "discarded": "discarded"}
+        reasons = [names[name] for name, number in found.items() if name in names for _ in range(number)]
+        if reasons:
+            own = {"_generation": pa.array([1] * len(reasons), pa.int32()), "_epoch": [plan.epoch] * len(reasons)}
             application = self.made.lake.application(self.made.owner, "quarantine", 1)
-            adopt(self.path, folder, survey(folder), application=application, epoch=plan.epoch)
+            rows = pa.table(own | {"_reason": reasons})
+            adopted(Location(self.path), f"e{plan.epoch}", rows, application, plan.epoch)
         self.made.published(plan)
 
-    def take(self, epoch: int, *, discards: bool = False, **asked: Any) -> ReleasePlan:
-        """An epoch that releases, or discards, what is asked for, and finds a match for all of it."""
-        request, kept = FromQuarantine(discards, **asked), self.all
+    def lots(self, *, discards: bool = False, **asked: Any) -> tuple[Lot, ...]:
+        """What is taken where this is asked for."""
+        return lots_of(chosen("enriched", self.all, FromQuarantine(discards, **asked)), self.all)
+
+    def take(
+        self, epoch: int, *, discards: bool = False, found: Mapping[str, int] | None = None, **asked: Any
+    ) -> ReleasePlan:
+        """Publish an epoch that releases what is asked for, and finds a match for all of it, or as `found` says; or
+        that discards it."""
+        lots = self.lots(discards=discards, **asked)
         last = stored_plan(self.made.lake.epochs.rows(self.made.owner)[-1])
-        lots = lots_of(chosen("enriched", kept, request), kept)
         plan = last.as_kind(
             StreamRequeue,
             epoch=epoch,
             instant=epoch * 1_000,
             kind="quarantine-discard" if discards else "quarantine-release",
             after=4,
-            from_quarantine=replace(request, lots=lots),
+            from_quarantine=FromQuarantine(discards, **asked, lots=lots),
         )
         store(self.made.lake, plan.row())
-        self.publish(plan, matched=0 if discards else sum(lot.rows for lot in lots))
+        assert stored_plan(self.made.lake.epochs.rows(self.made.owner)[-1]) == plan
+        self.publish(plan, **(found or {"matched": 0 if discards else sum(lot.rows for lot in lots)}))
         return plan
 
     @property
-    def all(self) -> list[Any]:
-        return quarantined_in(history_of(self.made.lake, self.made.pipeline, self.made.insert))
+    def epochs(self) -> list[ReleasedEpoch]:
+        return history_of(self.made.lake, self.made.pipeline, self.made.insert)
+
+    @property
+    def all(self) -> list[QuarantinedRows]:
+        return quarantined_in(self.epochs)
 
     @property
     def upto(self) -> int:
@@ -107,6 +119,60 @@ class Kept:
     def there(self) -> list[tuple[int, str]]:
         rows = delta_log.read(DeltaTable(self.path), "_epoch", "_reason").to_pylist()
         return sorted({(row["_epoch"], row["_reason"].removeprefix("unmatched:")) for row in rows})
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """The second epoch has quarantined none that is deleted."""
+    return Kept(tmp_path, (1, 1), (3, 0), (3, 1), (4, 1))
+
+
+def test_wholes_that_follow_one_another_are_one_lot(kept: Kept) -> None:
+    assert kept.lots() == (Lot(DELETED, 1, 4, 3, 0, 4), Lot(ABSENT, 1, 4, 1 + 3 + 3 + 4, 0, 4))
+    assert kept.lots(epochs=(1, 3, 4)) == (
+        Lot(DELETED, 1, 4, 3, 0, 4),  # the second epoch had none of these
+        Lot(ABSENT, 1, 1, 1, 0, 1),
+        Lot(ABSENT, 3, 4, 7, 2, 4),
+    )
+
+
+@pytest.mark.parametrize("reason", ["unmatched:deleted@u", "deleted@u", "deleted"])
+def test_a_reason_may_be_given_short(kept: Kept, reason: str) -> None:
+    assert kept.lots(reasons=(reason,)) == (Lot(DELETED, 1, 4, 3, 0, 4),)
+
+
+def test_what_is_taken_is_counted_where_it_is(kept: Kept) -> None:
+    plan = kept.take(5, epochs=(1, 2), found={"matched": 3, "unmatched_key_absent_u": 2})
+    assert (plan.reads, plan.follows, sum(lot.rows for lot in plan.lots)) == ((0, 2), False, 5)
+    assert kept.take(6, discards=True, reasons=("deleted",), by="ada", because="gone for good").lots == ()
+    assert [(item.epoch, item.short, item.rows, item.state) for item in kept.all] == [
+        (1, "deleted@u", 1, "released"),
+        (1, "key-absent@u", 1, "released"),
+        (2, "key-absent@u", 3, "released"),
+        (3, "deleted@u", 1, "discarded"),
+        (3, "key-absent@u", 3, "open"),
+        (4, "deleted@u", 1, "discarded"),
+        (4, "key-absent@u", 4, "open"),
+        (5, "key-absent@u", 2, "open"),
+    ]
+    rows = where_rows_are(kept.made.lake, "enriched", "clicks", kept.epochs)
+    assert (rows.landed, rows.matched, rows.waiting, rows.balanced) == (40, 8 + 7 + 6 + 5 + 3, 0, True)
+    assert rows.quarantined == {"key-absent@u": 9, "discarded": 2}
+    assert rows.released_again == {"key-absent@u": 4, "deleted@u": 1}
+    assert rows.in_quarantine == 16
+    # What is left is taken once, and leaves out what somebody has decided.
+    assert kept.lots(discards=True) == (Lot(ABSENT, 3, 5, 9, 0, 4),)
+    assert kept.lots(epochs=(1, 2)) == kept.lots(discards=True, reasons=("deleted",)) == ()
+
+
+def test_what_never_was_is_refused(kept: Kept) -> None:
+    with pytest.raises(PlanningError, match="was ever quarantined for the reason key-null"):
+        kept.lots(reasons=("key-null",))
+    with pytest.raises(PlanningError, match="was ever quarantined in epoch 5"):
+        kept.lots(discards=True, epochs=(5,))
+
+
+# --- 'quarantine.retention' -------------------------------------------------------------------------------------------
 
 
 def test_what_nobody_has_decided_about_never_goes(tmp_path: Path) -> None:
@@ -140,7 +206,7 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
     kept.publish(plan, discarded=10)
     assert (kept.remove(), kept.upto) == ((10, ""), 5)
     planner = ProcessingTimePlanner(InsertOnLake(kept.made.lake, kept.made.pipeline, kept.made.insert), lambda: 0)
-    epochs = history_of(kept.made.lake, kept.made.pipeline, kept.made.insert)
+    epochs = kept.epochs
     with pytest.raises(BeyondRetention, match=r"quarantined in epoch 5 \(discarded\).* are gone") as caught:
         planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("discarded",)), None)
     assert caught.value.next_command.startswith("tidegate quarantine list SCRIPT enriched --by-epoch")
@@ -217,7 +283,7 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     playing.now += 5_000
     found = {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}["converted"].retained
     assert (found.removed, found.reason) == (3, "")
-    assert {row["id"] for row in harness.quarantined("converted")} == {4}
+    assert playing.quarantined.keys() == {4}
     report = harness.verify("converted")
     assert report.passed
     assert [epoch.state for epoch in report.epochs] == ["beyond retention"] * 3
@@ -226,9 +292,8 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     with pytest.raises(BeyondRetention, match="would have to be joined again"):
         harness.runner.backfill("converted", (MIN_TIMESTAMP, at_ms(50)))
     harness.runner.backfill("converted")
-    rows = sorted((row["id"], row["rate"]) for row in harness.published("converted"))
-    assert rows == [(0, 100), (1, 200), (2, 100), (3, 200)]
-    assert {row["id"] for row in harness.quarantined("converted")} == {4}
+    assert playing.out == [(0, 100), (1, 200), (2, 100), (3, 200)]
+    assert playing.quarantined.keys() == {4}
     report = harness.verify("converted")
     assert [epoch.state for epoch in report.epochs] == ["equal"]
     assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
