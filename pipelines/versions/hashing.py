@@ -78,7 +78,7 @@ def same(one: Word, places: Numbers, other: Word, rows: Numbers) -> Flags:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.take(places) == other.take(rows)
     found = np.ones(len(rows), bool)
-    if isinstance(one, pa.Array) and isinstance(other, pa.Array):
+    if one is not None and other is not None:
         long = np.flatnonzero(_lengths(other).take(rows) > _SHORT)
         mine, theirs = one.take(pa.array(places[long])), other.take(pa.array(rows[long]))
         found[long] = flags(pc.equal(mine, theirs))  # type: ignore[attr-defined]
