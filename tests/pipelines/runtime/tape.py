@@ -2,8 +2,8 @@
 
 A row is a dict by column; `_rowtime` in it is the source's own time (ms). Options: `rows-per-epoch` ("a=1,b=1000", all
 there are without it), `bounded` (so many rows of every split are its bounded phase), `ends` (a split is over after its
-last row), `tells` (the source has watermarks of its own: so many ms past the greatest `_rowtime` that it has read of a
-split).
+last row), `chunks` (the splits of the bounded phase are not named as those that go on), `tells` (the source has
+watermarks of its own: so many ms past the greatest `_rowtime` that it has read of a split).
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class TapeSource:
         splits = step.step.ranges["splits"]
         over = self.context.options.get("ends") == "true"
         ended = frozenset(split for split, (_, stop) in splits.items() if over and stop == len(self.tape()[split]))
-        own = self.watermarks(splits)
-        return Landed(position=step.step.summary, splits=frozenset(splits), ended=ended, watermarks=own)
+        going = frozenset() if self.context.options.get("chunks") == "true" else frozenset(splits)
+        return Landed(position=step.step.summary, splits=going, ended=ended, watermarks=self.watermarks(splits))
 
     def watermarks(self, splits: Mapping[str, list[int]]) -> list[tuple[str, Watermark]] | None:
         if "tells" not in self.context.options:
@@ -159,6 +159,7 @@ class TapeConnector:
             OptionSpec("rows-per-epoch", changes="neither"),
             OptionSpec("bounded", "integer"),
             OptionSpec("ends", "boolean"),
+            OptionSpec("chunks", "boolean"),
             OptionSpec("tells", "integer"),
         ),
         system_time=True,

@@ -328,6 +328,16 @@ def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_pla
     ]
 
 
+def test_two_scripts_that_declare_one_table_differently_do_not_share_it(tmp_path: Path) -> None:
+    one = SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents + 1, proctime")
+    fill(planned(tmp_path, one), "clicks", rows=3, log=True)
+    other = definitions_of(tmp_path, one.replace("cents + 1", "cents + 1000"))
+    with pytest.raises(DefinitionChanged) as raised:
+        other.require()
+    assert "cents` + 1)" in raised.value.where
+    assert "cents` + 1000)" in raised.value.where
+
+
 def test_an_insert_that_is_left_out_and_one_that_is_new_are_said_once(harness: Harness) -> None:
     other = SCRIPT.replace("enriched", "also")
     harness = taken_up(harness, other)

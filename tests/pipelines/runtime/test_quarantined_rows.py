@@ -172,6 +172,12 @@ def test_what_never_was_is_refused(kept: Kept) -> None:
         kept.lots(discards=True, epochs=(5,))
 
 
+def test_plans_of_before_keep_their_digests(kept: Kept) -> None:
+    for row in kept.made.lake.epochs.rows(kept.made.owner):
+        assert "from_quarantine" not in row.plan
+        assert stored_plan(row).digest == row.digest
+
+
 # --- 'quarantine.retention' -------------------------------------------------------------------------------------------
 
 

@@ -97,6 +97,19 @@ def idle(row: WatermarkRow) -> list[str]:
     return [split["split"] for split in row.splits if split["idle"]]
 
 
+def test_ddl_emits_the_greatest_value_of_its_expression_at_the_end_of_an_epoch(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path)
+    first = run.step("a", 100, 120, None, 90)
+    assert (first.timestamp, emitted(first), first.late, first.flip_epoch) == (115, {"a": 115}, 0, 1)
+    second = run.step("a", 115, 116, 200)  # 115 <= 115 is late
+    assert (second.timestamp, second.late) == (195, 1)
+    third = run.step("a", 10)
+    assert (third.timestamp, third.late) == (195, 1)
+    run.push("b", 300)
+    behind = run.step("a", 400)
+    assert (behind.timestamp, emitted(behind)) == (295, {"a": 395, "b": 295})
+
+
 def test_a_row_is_late_by_what_was_emitted_before_its_epoch_however_often_that_is(spark, tmp_path) -> None:
     run = Run(spark, tmp_path, ON_EVENT)
     run.step("a", 100)
@@ -160,6 +173,15 @@ def test_a_time_without_a_zone_is_read_as_the_session_has_it(spark: SparkSession
         assert run.step("a", 100).timestamp == 1_767_225_605_000 - 9 * 3_600_000
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def test_a_gap_waits_for_so_many_rows_across_epochs(spark, tmp_path) -> None:
+    options = {"scan.watermark.emit.strategy": "on-event", "scan.watermark.emit.on-event.gap": "3"}
+    run = Run(spark, tmp_path, options)
+    assert run.step("a", 100, 110).timestamp == MIN_TIMESTAMP
+    assert run.step("a", 50, 60).timestamp == 105  # the third row emits
+    assert run.step("a", 500).timestamp == 105
+    assert run.step("a", 400).timestamp == 495
 
 
 def test_an_auto_watermark_interval_of_zero_is_punctuated(spark, tmp_path) -> None:
@@ -259,6 +281,37 @@ def test_a_generator_of_ones_own_sees_every_row_in_order_and_keeps_its_state(spa
     assert {split["split"]: split["state"]["generator"]["seen"] for split in row.splits} == {"a": 6, "b": 1}
 
 
+class Marks:
+    """A generator of both kinds: emits on rows with an even id, and the greatest rowtime periodically; a row at 0 is
+    the last for a while."""
+
+    def __init__(self) -> None:
+        self.greatest, self.ended = MIN_TIMESTAMP, False
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.ended = event_timestamp == 0
+        self.greatest = max(self.greatest, event_timestamp)
+        if event["id"] % 2 == 0:
+            output.emit_watermark(Watermark(event_timestamp))
+
+    def on_periodic_emit(self, output: Any) -> None:
+        output.emit_watermark(Watermark(self.greatest))
+        if self.ended:
+            output.mark_idle()
+
+
+def test_a_mixed_generator_may_mark_its_split_idle(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, strategy=WatermarkStrategy.for_generator(Marks))
+    run.push("a", 100, 110)
+    run.push("b", 50)
+    first = run.advance()
+    assert (first.timestamp, emitted(first), idle(first)) == (50, {"a": 110, "b": 50}, [])
+    run.push("b", 60, 0)
+    ended = run.step("a", 120, 115)
+    assert (ended.timestamp, idle(ended), ended.late) == (120, ["b"], 1)  # 0 of b
+    assert idle(run.step("b", 130)) == []
+
+
 class TurnsToProcessingTime(WatermarkGenerator):
     """Event time first; processing time from the first small timestamp on."""
 
@@ -323,6 +376,25 @@ def test_an_idle_split_is_passed_over_and_wakes_at_its_next_row(spark, tmp_path)
     assert run.step("b", 300).timestamp == 295
 
 
+def test_a_split_that_has_said_nothing_holds_until_it_is_idle(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"scan.watermark.idle-timeout": "10 s"})
+    run.push("a", 100)
+    run.push("b")
+    assert run.advance().timestamp == MIN_TIMESTAMP
+    run.now += 10_000
+    assert run.step("a", 101).timestamp == 96
+
+
+def test_the_splits_of_a_bounded_phase_do_not_hold_the_watermark_after_it(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"bounded": "2", "chunks": "true", "rows-per-epoch": "a=2,b=1"})
+    run.push("a", 900, 100)
+    run.push("b", 50, 60, 300)
+    row = run.advance()
+    assert [item.timestamp for item in run.lake.watermarks.rows("clicks")] == [MIN_TIMESTAMP, 895, 895]
+    assert (row.flip_epoch, row.late) == (2, 1)
+    assert run.step("b", 1000).timestamp == 995
+
+
 def log_of(run: Run) -> list[WatermarkRow]:
     """The whole log, without the clock's readings at which rows were written."""
     return [replace(row, landed_at=0, flipped_at=None) for row in run.lake.watermarks.rows("clicks")]
@@ -379,3 +451,14 @@ def test_a_crash_before_the_log_row_gives_the_same_row(
             {"a": 110 + ahead - 20, "b": 50 + ahead - 20},
             {"a": 300 + ahead - 20, "b": 50 + ahead - 20},
         ]
+
+
+def test_a_backlog_shows_its_watermark_from_its_first_epoch_on(spark, tmp_path) -> None:
+    run = Run(spark, tmp_path, {"rows-per-epoch": "a=1"})
+    run.push("a", 100, 200, 150, 300)
+    row = run.advance()
+    log = run.lake.watermarks.rows("clicks")
+    assert [(item.timestamp, item.late, item.flip_epoch) for item in log] == [
+        (95, 0, None), (195, 0, None), (195, 1, None), (295, 0, 4),
+    ]  # fmt: skip
+    assert row.flip_epoch == 4

@@ -13,6 +13,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 ALIGNED = "'scan.watermark.alignment.group' = 'g', 'scan.watermark.alignment.max-drift' = '{drift}'"
 SCRIPT = """
@@ -130,6 +131,37 @@ def test_what_has_landed_and_is_not_released_stays_bounded_with_alignment_and_gr
     assert {held for _, held in aligned} == {False, True}, "it is alignment that does it"
 
 
+def test_an_ended_split_holds_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither its own source, nor another of the group: it counts as the end of time."""
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"a": numbers(5), "b": numbers(100)})
+    tape.write(lake, "two", {"0": numbers(10)})
+    pace = ", 'ends' = 'true', 'rows-per-epoch' = '{rows}'"
+
+    def blocked(advance: Advance) -> list[tuple[str, tuple[str, str]]]:
+        return [(item.split, item.by) for item in advance.blocked]
+
+    def stands(table: str) -> dict[str, tuple[int, bool]]:
+        last = lake.watermarks.last(table)
+        return {split["split"]: (split["timestamp"], split["ended"]) for split in last.splits}
+
+    with runner(spark, lake, pace.format(rows="a=4,b=50"), pace.format(rows="0=5")) as active:
+        active.advance("two", max_epochs=1)
+        one = active.advance("one", max_epochs=1)
+        assert stands("one") == {"a": (3, False), "b": (49, False)}
+        assert blocked(one) == [("b", ("one", "a"))]
+        one = active.advance("one", max_epochs=1)
+        assert stands("one") == {"a": (4, True), "b": (49, False)}
+        assert blocked(one) == [("b", ("two", "0"))], "a has ended"
+        assert active.advance("one").epochs == ()
+        active.advance("two", max_epochs=1)
+        assert stands("two") == {"0": (9, True)}
+        one = active.advance("one")
+        assert (one.rows, blocked(one)) == (50, []), "so has the other"
+        assert stands("one") == {"a": (4, True), "b": (99, True)}
+    assert [lake.watermarks.last(table).timestamp for table in ("one", "two")] == [MAX_TIMESTAMP] * 2  # type: ignore[union-attr]
+
+
 def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     tape.write(lake, "one", {"0": numbers(100)})
@@ -148,6 +180,18 @@ def test_a_blocked_source_s_advance_ends_and_says_why(spark: SparkSession, tmp_p
     with runner(spark, lake, pace, pace) as active:
         assert [item.rows for item in active.run().advances] == [40, 1]
     assert (landed(lake, "one"), landed(lake, "two")) == (100, 11)
+
+
+def test_a_bounded_phase_is_never_held_back(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    tape.write(lake, "one", {"0": numbers(100, 1000)})
+    tape.write(lake, "two", {"0": numbers(1)})
+    pace = ", 'scan.max-rows-per-epoch' = '20'"
+    with runner(spark, lake, f"{pace}, 'bounded' = '60'", pace) as active:
+        active.advance("two")
+        one = active.advance("one")
+        assert (one.rows, one.flipped) == (60, True)
+        assert [item.split for item in one.blocked] == ["0"]
 
 
 def test_only_the_slowest_gets_a_row_past_the_limit(spark: SparkSession, tmp_path: Path) -> None:

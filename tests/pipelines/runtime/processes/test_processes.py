@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.plays import epochs_of, places_of, taken_up
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
@@ -103,6 +104,24 @@ def test_all_at_once_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
         harness.runner.advance("events")
     assert shown(harness.advance()) == sorted([row for rows in PUBLISHED for row in rows], key=str)
     assert len(harness.lake.epochs.rows("insert timed")) == 1
+
+
+@pytest.mark.thorough
+def test_a_crash_anywhere_is_made_good(spark: SparkSession, tmp_path: Path) -> None:
+    """An epoch that crashes at one point after the other, each time taken up by a new runner; what has landed meanwhile
+    comes with the next one."""
+    harness = Harness(timed(), spark, tmp_path)
+    points = ["planned", "written", "staged", "judged", "quarantined", "state", "published"]
+    for number, point in enumerate(points):
+        harness.push("events", [event("a", number)])
+        harness.watermark("events", number)
+        crash_at(harness, f"insert.{point}", f"process.{point}")
+    harness.advance()
+    numbers = list(range(len(points)))
+    wanted = [(number, ",".join(map(str, numbers[: number + 1])), sum(numbers[: number + 1])) for number in numbers]
+    assert [(row["at"], row["seen"], row["total"]) for row in harness.published("timed")] == wanted
+    log = harness.lake.watermarks.rows("timed")
+    assert [(row.epoch, row.rows, row.timestamp) for row in log] == [(1, 1, 0), (2, 6, 6)]
 
 
 def test_failures_are_reported_and_state_is_never_lost_in_silence(spark: SparkSession, tmp_path: Path) -> None:

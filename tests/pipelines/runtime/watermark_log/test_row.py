@@ -119,12 +119,39 @@ def test_a_watermark_never_decreases_and_never_passes_a_split_that_counts(epochs
                 assert row.timestamp <= min(aligned)
 
 
+def test_a_split_that_its_generator_has_marked_idle_after_a_row_is_not_waited_for() -> None:
+    before = land(None, {"a": 10, "b": 10}, flips=True)
+    step = StoredStep(Step({}, "unbounded", False), 1, 2, 0)
+    passes = [SplitPass("a", 1, 0, Watermark(50), {}), SplitPass("b", 1, 0, Watermark(20), {}, idle=True)]
+    time = EpochTime(TABLE, STRATEGY, before, 0)
+    row = watermark_row(time, step, Landed(), 2, passes, SignalEmit(lambda: 0), 0)
+    assert (row.timestamp, heard(row)) == (50, {"a": (50, False), "b": (20, True)})
+    assert heard(land(row, {"b": 60}))["b"] == (60, False)
+
+
+def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
+    strategy = STRATEGY.with_idleness(timedelta(milliseconds=10))
+    first = land(None, {"a": 5, "b": 1}, now=100, flips=True, strategy=strategy)
+    assert (first.timestamp, heard(first)) == (1, {"a": (5, False), "b": (1, False)})
+    second = land(first, {"a": 7}, now=109, strategy=strategy)
+    assert second.timestamp == 1
+    third = land(second, {"a": 8}, now=110, strategy=strategy)
+    assert (third.timestamp, heard(third)) == (8, {"a": (8, False), "b": (1, True)})
+    held = land(second, {"a": 8}, now=110, strategy=strategy, blocked=("b",))
+    assert (held.timestamp, heard(held)) == (1, {"a": (8, False), "b": (1, False)})  # it could not get a row
+
+
 def test_idle_beside_processing_time_never_opens_the_gate() -> None:
     landed = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
     row = land(None, {}, flips=True, landed=landed)
     assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
     row = land(row, {}, now=5, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
     assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
+
+
+def test_splits_without_rows_are_registered_and_hold() -> None:
+    row = land(None, {"a": 5}, flips=True, landed=Landed(splits=frozenset("ab")))
+    assert (row.timestamp, heard(row)) == (MIN_TIMESTAMP, {"a": (5, False), "b": (MIN_TIMESTAMP, False)})
 
 
 def test_without_phases_a_watermark_is_shown_before_the_flip_and_stays_at_it() -> None:
