@@ -113,6 +113,8 @@ def judged(
 def expectations(evidence: Evidence) -> list[Expectation]:
     """The expectations on the metrics of this epoch."""
     name_main_module()
+    # Whole before its parts: where another thread imports it (`load`), only this waits for that thread's end.
+    import great_expectations  # noqa: F401
     from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
     from great_expectations.expectations.core.expect_column_most_common_value_to_be_in_set import (
         ExpectColumnMostCommonValueToBeInSet,
