@@ -19,7 +19,7 @@ from tests.quality_checks.staged import Given, stage
 from tidegate.orchestration.commands import app as commands
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
+from tidegate.pipelines.sinks.protocol import EpochListener, Sink, sink_of
 from tidegate.pipelines.sql import compile_script, functions
 from tidegate.quality_checks import checks, gate
 from tidegate.quality_checks.evidence import Check
@@ -89,7 +89,7 @@ def test_a_sink_is_a_target_that_hears_of_epochs(tmp_path: Path, capsys: pytest.
     with pytest.raises(PlanningError, match="rung cannot be read: bell is a target only"):
         registry.connector("bell").source(context)  # type: ignore[arg-type]
     sink = sink_of(rung, tmp_path)
-    assert isinstance(sink, TableSink)
+    assert isinstance(sink, Sink)
     assert isinstance(sink, EpochListener)
     assert sink.path == tmp_path
     sink.published(no_spark)  # type: ignore[arg-type]

@@ -2,8 +2,7 @@
 them.
 
 Every target has a Delta table in its folder, which `TableSink` commits to and reads. A connector whose targets do more
-has a method `sink` (`MakesSinks`) that returns a TableSink of its own; the runtime uses it wherever an epoch is
-published or looked up.
+has a method `sink` (`MakesSinks`); the runtime uses its result wherever an epoch is published or looked up.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ if TYPE_CHECKING:  # a script with a target is compiled without Arrow and Spark
     from tidegate.pipelines.lake.records import StagedFile
 
 
-@dataclass(frozen=True)
-class TableSink:
-    """One target. `path`: the folder of its Delta table, in which its epochs are staged."""
+@runtime_checkable
+class Sink(Protocol):
+    """One target. `path`: the folder of its table, in which its epochs are staged."""
 
-    path: Location
+    @property
+    def path(self) -> Location: ...
 
     def adopt(
         self,
@@ -44,22 +44,16 @@ class TableSink:
 
         Raises LakeError when a staged file is gone or has another size, ConcurrentRun when a later epoch is there.
         """
-        from tidegate.pipelines.lake.adopt import adopt
-
-        return adopt(self.path, folder, files, application=application, epoch=epoch, instead_of=instead_of)
+        ...
 
     def committed(self, application: str) -> int:
         """The last epoch that `application` has committed; -1 when there is none. Without Spark."""
-        from tidegate.pipelines.lake.delta_log import committed
-
-        return committed(self.path, application)
+        ...
 
     def read(self, spark: SparkSession, generation: int, after: int, upto: int) -> DataFrame:
         """The rows of one generation with after < epoch <= upto: the target's columns, `_op`, `_generation`,
         `_epoch`."""
-        from tidegate.pipelines.lake import rows
-
-        return rows.between(spark, self.path, generation, after, upto)
+        ...
 
 
 @runtime_checkable
@@ -68,8 +62,8 @@ class EpochListener(Protocol):
     again if a crash interrupted it."""
 
     def published(self, rows: DataFrame) -> None:
-        """Called with the committed rows of one epoch (`TableSink.read`); not for an epoch without rows. While this
-        raises, the INSERT does not go on: OSError and Spark's errors are reported as StepFailed."""
+        """Called with the committed rows of one epoch (`Sink.read`); not for an epoch without rows. While this raises,
+        the INSERT does not go on: OSError and Spark's errors are reported as StepFailed."""
         ...
 
 
@@ -77,12 +71,42 @@ class EpochListener(Protocol):
 class MakesSinks(Protocol):
     """A connector whose targets do more than store their table."""
 
-    def sink(self, table: Table, path: Location) -> TableSink:
+    def sink(self, table: Table, path: Location) -> Sink:
         """The sink of one target, whose folder is `path`. Opens nothing yet."""
         ...
 
 
-def sink_of(table: Table, path: Location) -> TableSink:
+@dataclass(frozen=True)
+class TableSink:
+    """A target that only stores its Delta table."""
+
+    path: Location
+
+    def adopt(
+        self,
+        folder: Location,
+        files: Sequence[StagedFile],
+        *,
+        application: str,
+        epoch: int,
+        instead_of: Epochs | None = None,
+    ) -> int:
+        from tidegate.pipelines.lake.adopt import adopt
+
+        return adopt(self.path, folder, files, application=application, epoch=epoch, instead_of=instead_of)
+
+    def committed(self, application: str) -> int:
+        from tidegate.pipelines.lake.delta_log import committed
+
+        return committed(self.path, application)
+
+    def read(self, spark: SparkSession, generation: int, after: int, upto: int) -> DataFrame:
+        from tidegate.pipelines.lake import rows
+
+        return rows.between(spark, self.path, generation, after, upto)
+
+
+def sink_of(table: Table, path: Location) -> Sink:
     """The sink of a target, whose folder is `path`."""
     made = connector(table.connector)
     return made.sink(table, path) if isinstance(made, MakesSinks) else TableSink(path)

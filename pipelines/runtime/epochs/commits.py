@@ -16,7 +16,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.sinks.protocol import EpochListener, TableSink
+from tidegate.pipelines.sinks.protocol import EpochListener, Sink
 
 LAST_COMMITS = "last-commits"
 """A fact of a staged row: of each table beside the target, the last epoch up to this one that commits to it. Not every
@@ -50,7 +50,7 @@ class FileCommit(Commit):
 
     role: CommitRole
     table: str
-    sink: TableSink
+    sink: Sink
     folder: Location
     files: Sequence[StagedFile]
     point: Point | OfProcess

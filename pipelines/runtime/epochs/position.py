@@ -17,7 +17,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
-from tidegate.pipelines.sinks.protocol import TableSink, sink_of
+from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, OnUnmatched
@@ -137,7 +137,7 @@ class InsertOnLake:
         return self.lake.target_path(self.target)
 
     @property
-    def sink(self) -> TableSink:
+    def sink(self) -> Sink:
         return sink_of(self.target, self.target_path)
 
     @property

@@ -25,7 +25,7 @@ from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.sinks.print import CONNECTOR as PRINT
-from tidegate.pipelines.sinks.protocol import EpochListener, MakesSinks, TableSink, sink_of
+from tidegate.pipelines.sinks.protocol import EpochListener, MakesSinks, Sink, TableSink, sink_of
 
 NOTHING: Any = None
 
@@ -168,6 +168,7 @@ def test_the_sinks_of_the_house(tmp_path: Path) -> None:
     for name, table in {"print": shown, "scripted": target, "delta": None}.items():
         table = table or replace(target, options=Options({"connector": name, "path": str(tmp_path)}))
         made = sink_of(table, Location(tmp_path))
+        assert isinstance(made, Sink)
         assert isinstance(made, TableSink)
         assert isinstance(made, EpochListener) is (name == "print")
         assert made.committed("nobody") == -1
