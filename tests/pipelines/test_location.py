@@ -33,7 +33,6 @@ NO_LAKE = {
     "orchestration/commands/report.py": "the page",
     "orchestration/web_server.py": "Dagster's own folder",
     "orchestration/definitions.py": "a project of Dagster",
-    "orchestration/demo/journal.py": "a journal of the demo",
     "orchestration/demo/stage.py": "the demo's own files, a script",
     "orchestration/demo/writer.py": "a journal of the demo",
     "orchestration/report/page.py": "its style",
