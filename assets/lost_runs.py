@@ -113,10 +113,13 @@ def end_lost_runs(home: Path) -> list[Found]:
     with DagsterInstance.from_config(str(home)) as instance:
         if not _is_of_this_machine(instance):
             return []
-        runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-        found = list(_made_good(instance, runs, lambda named: not _any_lives(named)))
-        with_slots = [record.dagster_run for record in _ended_with_slots(instance)]
-        return [*found, *_made_good(instance, with_slots, lambda named: not _any_lives(named))]
+
+        def made_good(runs: Sequence[DagsterRun]) -> Iterator[Found]:
+            return _made_good(instance, runs, lambda named: not _any_lives(named))
+
+        found = list(made_good(instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))))
+        # Those that were ended just now are among them.
+        return [*found, *made_good([record.dagster_run for record in _ended_with_slots(instance)])]
 
 
 def end_runs_that_were_lost(instance: DagsterInstance, now: float, location: str) -> list[Found]:
