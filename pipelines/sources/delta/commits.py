@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +29,7 @@ PLAIN_READER = 1
 """The version of Delta's protocol whose readers know no column mapping, no deletion vectors, and no other feature."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]*")
-MOST_PLAIN = 50
+MOST_NAMED = 50
 """Files that a query names one by one, at most: each row looks its own up among them, for 7 µs where they are 500."""
 
 
@@ -44,20 +45,42 @@ class Commit:
     added: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
 
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """What the log says of the added files."""
+        return [json.loads(line)["add"] for line in self.added]
+
     @property
     def rows(self) -> int:
         """How many rows the added files have, as far as the log has counted them."""
-        stats = [json.loads(line)["add"].get("stats") for line in self.added]
-        return sum(int(json.loads(text).get("numRecords", 0)) for text in stats if text)
+        return sum(int(json.loads(file["stats"]).get("numRecords", 0)) for file in self.files if file.get("stats"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the added files, without their folders."""
+        return [file["path"].rpartition("/")[2] for file in self.files]
+
+    @property
+    def plain(self) -> bool:
+        """Whether it added a few files, each in the table's own folder under a plain name, and all their rows."""
+        paths = [file["path"] for file in self.files]
+        whole = not any(file.get("deletionVector") for file in self.files)
+        return whole and 0 < len(paths) <= MOST_NAMED and all(map(_PLAIN_NAME.fullmatch, paths))
 
 
-def files_of(commits: Sequence[Commit]) -> dict[str, Commit] | None:
-    """The commit that added each file, by the file's name; None if a file does not lie in the table's own folder under
-    a plain name, is not read whole, was added twice, or there are more than MOST_PLAIN files."""
-    found = [(json.loads(line)["add"], commit) for commit in commits for line in commit.added]
-    names = {str(file["path"]): commit for file, commit in found}
-    plain = len(names) == len(found) <= MOST_PLAIN and all(map(_PLAIN_NAME.fullmatch, names))
-    return names if plain and not any(file.get("deletionVector") for file, _ in found) else None
+def grouped(commits: Sequence[Commit]) -> list[list[Commit]]:
+    """Commits whose rows one query tells apart by the names of their files: of several commits no two files have one
+    name, each is spelled in one way, and there are up to MOST_NAMED."""
+    found, names = list[list[Commit]](), list[str]()
+    for commit in commits:
+        names += commit.names
+        apart = len(set(names)) == len(names) <= MOST_NAMED and all(map(_PLAIN_NAME.fullmatch, names))
+        if found and apart:
+            found[-1].append(commit)
+        else:
+            found.append([commit])
+            names = commit.names
+    return found
 
 
 class CommitLog:
@@ -87,14 +110,17 @@ class CommitLog:
 
     def plain_schema(self, version: int) -> dict[str, Any] | None:
         """The schema as of `version`, as Spark's JSON, if the rows are exactly those of the Parquet files; None if they
-        may not be, or if the table was last read as of another version."""
+        may not be."""
+        from deltalake.exceptions import DeltaError
+
         table = self._table
-        if table is None or table.version() != version or table.metadata().partition_columns:
+        try:
+            table = table if table is not None and table.version() == version else self._opened(version)
+        except DeltaError:  # Delta's reader says what is gone
             return None
         schema = json.loads(table.schema().to_json())
-        plain = table.protocol().min_reader_version == PLAIN_READER and _bare(schema)
-        hides = any(field["name"].lower() == "_metadata" for field in schema["fields"])  # what Spark says of a file
-        return schema if plain and not hides else None
+        plain = table.protocol().min_reader_version == PLAIN_READER and not table.metadata().partition_columns
+        return schema if plain and _bare(schema) else None
 
     def feeds_changes(self, version: int) -> bool:
         """Whether the change data feed was on at `version`."""
@@ -119,7 +145,7 @@ class CommitLog:
         from deltalake import DeltaTable
 
         if version is not None:
-            return DeltaTable(str(self.path), version=version)
+            return DeltaTable(str(self.path), version=version, without_files=True)
         if self._table is None:
             self._table = DeltaTable(str(self.path))
         else:

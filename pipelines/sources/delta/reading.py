@@ -3,7 +3,7 @@
 Goes through Delta's own DeltaLog, as its streaming source does: no public reader takes a list of files, and Parquet's
 knows nothing of partition values and column mapping; and the public ones refuse versions that are older than
 `delta.deletedFileRetentionDuration`, whether their files are there or not, or read them by the newest schema. Only what
-commits added to a plain table, without any of that, is read by its files (`added_plainly`).
+commits added to a plain table, without any of that, is read by its files.
 
 Every frame has the table's columns that the script names in the STRUCT `_row`, and `_version`, `_change` (Delta's word
 for what happened to the row) and `_at` (the commit's time).
@@ -11,7 +11,7 @@ for what happened to the row) and `_at` (the commit's time).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import given
-from tidegate.pipelines.sources.delta.commits import SPLIT, Commit
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, grouped
 from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.rows import op_or_poison, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
@@ -57,36 +57,61 @@ def snapshot(spark: SparkSession, path: str, table: Table, version: int, timesta
     return _described(rows, table, version, timestamp)
 
 
-def added(spark: SparkSession, path: str, table: Table, commits: Sequence[Commit]) -> DataFrame:
-    """The rows that `commits` added, by the table's schema as of the last of them."""
-    jvm: Any = spark._jvm
-    log, state, nothing = _at(spark, path, commits[-1].version)
-    frames = []
-    for commit in commits:
-        files = jvm.java.util.ArrayList()
-        for line in commit.added:
-            files.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line))
-        chosen = jvm.scala.jdk.javaapi.CollectionConverters.asScala(files).toSeq()
-        rows = DataFrame(log.createDataFrame(state, chosen, False, nothing), spark)
-        frames.append(_described(rows, table, commit.version, commit.timestamp))
-    return reduce(DataFrame.unionAll, frames)
-
-
-def added_plainly(
-    spark: SparkSession, path: str, table: Table, files: Mapping[str, Commit], schema: Mapping[str, Any]
+def added(
+    spark: SparkSession, path: str, table: Table, commits: Sequence[Commit], schema: Mapping[str, Any] | None
 ) -> DataFrame:
-    """The same for a table whose rows are exactly those of its Parquet files (`CommitLog.plain_schema`), by the commit
-    that added each file (`commits.files_of`). Delta's reader lists the table's log, which grows, and makes a state of
-    each version; this one reads only the files, in one scan."""
-    reader = spark.read.schema(StructType.fromJson(dict(schema)))
-    for name, value in _ALL_OF_EACH.items():
-        reader = reader.option(name, value)
-    rows = reader.parquet(*(f"{path}/{name}" for name in files))
-    if len(rows.inputFiles()) != len(files):  # a listing passes over a file that is not there any more
-        raise FileNotFoundError(f"File not found: one of {len(files)} files of {path}")
-    versions = ", ".join(f"{spark_string(name)}, {commit.version}L" for name, commit in files.items())
-    instants = {commit.version: commit.timestamp for commit in files.values()}
-    times = ", ".join(f"{version}L, timestamp_millis({timestamp}L)" for version, timestamp in instants.items())
+    """The rows that `commits` added, by the table's schema as of the last of them.
+
+    `schema`: that one, as Spark's JSON, of a table whose rows are exactly those of its Parquet files
+    (`CommitLog.plain_schema`). Delta's reader lists the table's log, which grows, and makes a state of each version; so
+    only the files are read of such a table. Commits are read together, since each query costs its planning.
+    """
+    if schema is None:
+        scan, columns = _by_delta(spark, path, commits[-1].version)
+    else:
+        scan, columns = _by_files(spark, path, schema)
+    hidden = "_metadata" in map(str.lower, columns)  # by which Spark says of which file a row is
+    groups = [[commit] for commit in commits] if hidden else grouped(commits)
+    return reduce(DataFrame.unionAll, [_added(scan(group), table, group) for group in groups])
+
+
+Scan = Callable[[Sequence[Commit]], DataFrame]
+"""The rows that some commits added."""
+
+
+def _by_files(spark: SparkSession, path: str, schema: Mapping[str, Any]) -> tuple[Scan, list[str]]:
+    columns = StructType.fromJson(dict(schema))
+
+    def scan(commits: Sequence[Commit]) -> DataFrame:
+        files = [f"{path}/{name}" for commit in commits for name in commit.names]
+        rows = spark.read.schema(columns).options(**_ALL_OF_EACH).parquet(*files)
+        if len(rows.inputFiles()) != len(files):  # a listing passes over a file that is not there any more
+            raise FileNotFoundError(f"File not found: one of {len(files)} files of {path}")
+        return rows
+
+    return scan, columns.names
+
+
+def _by_delta(spark: SparkSession, path: str, version: int) -> tuple[Scan, list[str]]:
+    jvm: Any = spark._jvm
+    log, state, nothing = _at(spark, path, version)
+
+    def scan(commits: Sequence[Commit]) -> DataFrame:
+        lines = jvm.java.util.ArrayList()
+        for commit in commits:
+            for line in commit.added:
+                lines.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line))
+        chosen = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines).toSeq()
+        return DataFrame(log.createDataFrame(state, chosen, False, nothing), spark)
+
+    return scan, list(state.schema().fieldNames())
+
+
+def _added(rows: DataFrame, table: Table, commits: Sequence[Commit]) -> DataFrame:
+    if len(commits) == 1:
+        return _described(rows, table, commits[0].version, commits[0].timestamp)
+    versions = ", ".join(f"{spark_string(name)}, {commit.version}L" for commit in commits for name in commit.names)
+    times = ", ".join(f"{commit.version}L, timestamp_millis({commit.timestamp}L)" for commit in commits)
     found = rows.selectExpr(
         f"{_row(rows, table)} AS _row", f"element_at(map({versions}), _metadata.file_name) AS _version"
     )

@@ -32,7 +32,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, files_of, identities
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
 from tidegate.pipelines.sources.rows import misfit, misfit_error, quarantines
 
 if TYPE_CHECKING:
@@ -200,11 +200,8 @@ class DeltaSource(Source):
         else:
             commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
             chosen = [commit for commit in commits if commit.added] or commits[-1:]
-            schema, files = self._log.plain_schema(stop), files_of(chosen)
-            if schema is not None and files:
-                rows = reading.added_plainly(spark, path, self._table, files, schema)
-            else:
-                rows = reading.added(spark, path, self._table, chosen)
+            schema = self._log.plain_schema(stop) if all(commit.plain for commit in chosen) else None
+            rows = reading.added(spark, path, self._table, chosen, schema)
         keeps = quarantines(self._context.options)
         return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=keeps)
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.delta.commits import MOST_PLAIN, Commit, CommitLog, files_of
+from tidegate.pipelines.sources.delta.commits import MOST_NAMED, Commit, CommitLog, grouped
 
 ROWS = pa.table({"k": [1, 2]})
 
@@ -86,10 +86,17 @@ def test_a_table_made_anew_has_another_identity(tmp_path, log):
 
 
 def test_rows_of_a_plain_table_are_what_its_files_hold(log):
-    assert log.plain_schema(1) is None, "nobody has looked at the table"
-    log.latest()
-    assert [field["name"] for field in log.plain_schema(1)["fields"]] == ["k"]
-    assert log.plain_schema(0) is None, "it may have been another then"
+    assert [field["name"] for field in log.plain_schema(1)["fields"]] == ["k"], "nobody has looked at the table"
+    write_deltalake(log.path, pa.table({"k": [2], "later": [1]}), mode="append", schema_mode="merge")
+    assert log.latest() > 1
+    assert [field["name"] for field in log.plain_schema(1)["fields"]] == ["k"], "more has been committed since"
+    assert [field["name"] for field in log.plain_schema(log.latest())["fields"]] == ["k", "later"]
+
+
+def test_what_is_gone_is_said_by_deltas_reader(log):
+    for file in (log.path / "_delta_log").glob("*0.json"):
+        file.unlink()
+    assert log.plain_schema(1) is None
 
 
 @pytest.mark.parametrize(
@@ -97,9 +104,6 @@ def test_rows_of_a_plain_table_are_what_its_files_hold(log):
     [
         pytest.param(
             lambda path: write_deltalake(path, pa.table({"k": [1], "p": [1]}), partition_by=["p"]), id="a partition"
-        ),
-        pytest.param(
-            lambda path: write_deltalake(path, pa.table({"_Metadata": [1]})), id="a column that hides what Spark says"
         ),
         pytest.param(
             lambda path: write_deltalake(path, ROWS.cast(pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"})]))),
@@ -126,29 +130,48 @@ def commit_of(*names, version=1):
     return Commit(version, "added", "WRITE", 0, lines)
 
 
-def test_files_of_commits_by_their_names():
-    first, second = commit_of("part-0.snappy.parquet"), commit_of("part-1.parquet", version=2)
-    assert files_of([first, second]) == {"part-0.snappy.parquet": first, "part-1.parquet": second}
+def test_commits_of_few_files_are_read_by_those():
+    assert commit_of("part-0.snappy.parquet", "part-1.parquet").plain
 
 
 @pytest.mark.parametrize(
     "names",
     [
+        [],
         ["/elsewhere/a.parquet"],
         ["k=1/a.parquet"],
         ["a%20b.parquet"],
         ["a*.parquet"],
         ["_a.parquet"],
         ["file:a.parquet"],
-        ["a.parquet", "a.parquet"],
-        [f"{number}.parquet" for number in range(MOST_PLAIN + 1)],
+        [f"{number}.parquet" for number in range(MOST_NAMED + 1)],
     ],
 )
-def test_files_that_are_not_named_one_by_one(names):
-    assert files_of([commit_of(*names)]) is None
+def test_files_that_are_not_read_one_by_one(names):
+    assert not commit_of(*names).plain
 
 
 def test_a_file_whose_rows_a_commit_left_out_is_not_read_as_it_is():
     """A table's protocol may have been made plain after the commit that added it."""
     line = json.dumps({"add": {"path": "a.parquet", "dataChange": True, "deletionVector": {"storageType": "u"}}})
-    assert files_of([Commit(1, "added", "RESTORE", 0, (line,))]) is None
+    assert not Commit(1, "added", "RESTORE", 0, (line,)).plain
+
+
+def test_one_query_reads_commits_whose_files_have_names_of_their_own():
+    found = [
+        commit_of(*names, version=number)
+        for number, names in enumerate(
+            [
+                ["k=1/a.parquet", "k=2/b.parquet"],
+                ["c.parquet"],
+                ["k=1/a.parquet"],  # once more
+                ["k=1/d.parquet", "k=2/d.parquet"],  # which is which?
+                ["e%20f.parquet"],  # Spark spells it in another way
+                ["f.parquet"],
+                [f"{number}.parquet" for number in range(MOST_NAMED)],
+                ["g.parquet"],
+                [],
+            ]
+        )
+    ]
+    assert [[commit.version for commit in each] for each in grouped(found)] == [[0, 1], [2], [3], [4], [5], [6], [7, 8]]

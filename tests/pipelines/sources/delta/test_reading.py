@@ -103,8 +103,9 @@ def test_a_plain_table_is_read_by_its_files(spark, tmp_path, monkeypatch):
         patch.setattr(CommitLog, "plain_schema", lambda *_: None)
         by_delta = read(spark, bench, 1)
     source = bench.source()
+    write_deltalake(path, rows(7, later=[1]), mode="append", schema_mode="merge")  # the reader is behind
     shutil.copytree(path, tmp_path / "a table of another")
-    monkeypatch.setattr("tidegate.pipelines.sources.delta.reading.added", None)
+    monkeypatch.setattr("tidegate.pipelines.sources.delta.reading._by_delta", None)
     by_files = source.read(spark, bench.steps[1])
     assert by_files.schema == by_delta.schema
     found, expected = (sorted(frame.drop("_offset", "_seq").collect()) for frame in (by_files, by_delta))
@@ -121,6 +122,40 @@ def test_a_plain_table_is_read_by_its_files(spark, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
         source.read(spark, bench.steps[1]).collect()
     assert "is gone" in source.explain(caught.value, bench.steps[1]).what
+
+
+def test_commits_of_any_table_are_read_together(spark, tmp_path, monkeypatch):
+    """Each query costs its planning: a table of many small commits would never be caught up with."""
+    path = tmp_path / "t"
+    write_deltalake(path, rows(1), partition_by=["p"])
+    bench = bench_of(path)
+    bench.plan()
+    for key in (2, 3, 4):
+        write_deltalake(path, rows(key, key + 10), mode="append")
+    bench.plan()
+    together = read(spark, bench, 1)
+    monkeypatch.setattr(
+        "tidegate.pipelines.sources.delta.reading.grouped", lambda commits: [[each] for each in commits]
+    )
+    one_by_one = read(spark, bench, 1)
+    assert together.schema == one_by_one.schema
+    found, expected = (sorted(frame.drop("_offset", "_seq").collect()) for frame in (together, one_by_one))
+    assert [row["k"] for row in found] == [2, 3, 4, 12, 13, 14]
+    assert found == expected
+    placed = together.select("k", "_offset", "_seq.file").collect()
+    assert {row["k"]: row["file"] for row in placed} == {2: 1, 12: 1, 3: 2, 13: 2, 4: 3, 14: 3}
+    assert len({row["_offset"] for row in placed}) == 6
+
+
+def test_a_column_may_hide_what_spark_says_of_a_file(spark, tmp_path):
+    path = tmp_path / "t"
+    write_deltalake(path, rows(1, _Metadata=["a"]))
+    bench = bench_of(path)
+    bench.plan()
+    for key in (2, 3):
+        write_deltalake(path, rows(key, _Metadata=["a"]), mode="append")
+    bench.plan()
+    assert sorted((row["k"], row["_seq"]["file"]) for row in read(spark, bench, 1).collect()) == [(2, 1), (3, 2)]
 
 
 def test_a_build_follows_the_change_data_feed(spark, tmp_path):
