@@ -2,9 +2,8 @@
 row meets.
 
 Rows are frames, name -> Arrow array, of one length. A column of a table travels as `_of_alias$column`; beside them are
-    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; its op as a number (`op_numbers`); the
-                                                             last three are left out where no row of the frame can be
-                                                             quarantined any more
+    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; the last three are left out where no row
+                                                             of the frame can be quarantined any more
     _probe                                                   its columns, a STRUCT, of a table whose files alone do not
                                                              tell its rows; else they are found when they are asked for
     _probe_time                                              in event time: us, UTC
@@ -135,7 +134,6 @@ class Landed:
 
             frame = {flat(self.alias, name): column(name, kind) for name, kind in self.types.items()}
             frame |= {name: rows[stored] for name, stored in OWN.items()}
-            frame["_probe_op"] = op_numbers(frame["_probe_op"])
             if self.event:
                 frame["_probe_time"] = rows["_rowtime"].cast(pa.int64())
             if self.carrying:
@@ -187,20 +185,6 @@ def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Express
     for each in groups:
         chosen = Location(each.path).row_groups(each.numbers, ("_op", "_split"))
         yield from chosen.to_batches(schema=schema, filter=releasable, batch_size=AT_ONCE, **_AHEAD)
-
-
-def op_numbers(ops: pa.Array) -> pa.Array:
-    """The two letters of an op as a number, which crosses to Spark and back in no time."""
-    ops = ops if isinstance(ops, pa.DictionaryArray) else ops.dictionary_encode()
-    letters = [int.from_bytes(op.encode().ljust(2, b"\0"), "big") for op in ops.dictionary.to_pylist()]
-    return masked(np.array(letters, np.int16).take(ops.indices.to_numpy()))
-
-
-def ops_of(numbers: pa.Array) -> pa.DictionaryArray:
-    """Ops by their numbers."""
-    found = numbers.dictionary_encode()
-    texts = [number.to_bytes(2, "big").rstrip(b"\0").decode() for number in found.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(found.indices, pa.array(texts, pa.string()))
 
 
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:

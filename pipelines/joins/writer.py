@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame, Landed, ops_of
+from tidegate.pipelines.joins.task import Frame, Landed
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
@@ -140,7 +140,7 @@ class Writer:
 
         types = {item.name: arrow_type(item.spark_type) for item in self.insert.projections}
         columns = {name: _as(own(source), types[name]) for name, source in self.columns.items()}
-        columns["_op"] = ops_of(own("_probe_op"))
+        columns["_op"] = own("_probe_op")
         columns["_generation"] = pa.repeat(pa.scalar(self.release.generation, pa.int32()), size)
         columns["_epoch"] = pa.repeat(pa.scalar(self.release.epoch, pa.int64()), size)
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):

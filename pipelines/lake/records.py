@@ -115,14 +115,14 @@ class Record:
     epoch: int
 
     def to_row(self) -> dict[str, Any]:
-        row = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return {name: canonical(value) if name in self._json() else value for name, value in row.items()}
+        row, texts = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}, _texts(type(self))
+        return {name: canonical(value) if name in texts else value for name, value in row.items()}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """A stored row, read back. A column that was added after the row was written is missing or null, and takes its
         default. Raises NewerRecord for a column that this Tidegate does not know."""
-        texts = cls._json()
+        texts = _texts(cls)
         given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
         values = {name: json.loads(value) if name in texts else value for name, value in given.items()}
         return restored(cls, values, _place(cls, row))
@@ -132,9 +132,11 @@ class Record:
         """Which row it is, for error messages."""
         return _place(type(self), {name: getattr(self, name) for name in _KEY})
 
-    @classmethod
-    def _json(cls) -> set[str]:
-        return {item.name for item in dataclasses.fields(cls) if item.metadata.get("json")}
+
+@cache
+def _texts(kind: type[Record]) -> frozenset[str]:
+    """The fields that are stored as JSON."""
+    return frozenset(item.name for item in dataclasses.fields(kind) if item.metadata.get("json"))
 
 
 def _place(kind: type[Record], row: Mapping[str, Any]) -> str:
