@@ -26,6 +26,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.sources.mysql_cdc.connection import Client
 from tidegate.pipelines.sources.mysql_cdc.server_install import (
     Installation,
     ServerUnavailable,
@@ -259,11 +260,11 @@ class EmbeddedMariaDb:
         """
         chosen: dict[str, Any] = {"charset": "utf8mb4", "autocommit": True, **settings}
         if "host" not in chosen and chosen.get("user", "root") == "root":
-            chosen.update(user="root", unix_socket=self.socket)
+            chosen.update(user="root", unix_socket=self.socket, ssl_disabled=True)
         else:
             chosen.setdefault("host", self.host)
             chosen.setdefault("port", self.port)
-        return pymysql.connect(**chosen)
+        return Client(**chosen)
 
     def execute(self, *statements: str, database: str | None = None) -> tuple[tuple[Any, ...], ...]:
         """Run statements as root, each in autocommit, and return the rows of the last one."""
