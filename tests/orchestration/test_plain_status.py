@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -90,10 +91,17 @@ def test_a_script_that_the_lake_does_not_take_as_it_is_is_left_to_the_app(
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_goes_to_a_pipe_is_written_without_the_libraries_of_other_commands(made: HandmadeLake) -> None:
+@pytest.mark.parametrize("grown", [False, True])
+def test_what_goes_to_a_pipe_is_written_without_the_libraries_of_other_commands(
+    made: HandmadeLake, grown: bool
+) -> None:
+    """Also of a lake whose tables have had a hundred commits, so that their logs have a checkpoint."""
+    for table in made.lake.control_tables if grown else ():
+        if DeltaTable.is_deltatable(str(table.path)):
+            DeltaTable(str(table.path)).create_checkpoint()
     script = made.root.parent / "p.sql"
     script.write_text(SCRIPT)
-    others = ("rich", "typer", "pydantic", "numpy", "pyspark", "pandas")
+    others = ("rich", "typer", "pydantic", "numpy", "pyarrow.compute", "pyspark", "pandas")
     code = f"""
 import sys
 from tidegate.orchestration.cli import plain_status
