@@ -272,11 +272,8 @@ class _Reading:
         self.seen = seen(log, checkpoint)
         columns = [f"add.{name}" for name in ("path", "size", "modificationTime", "partitionValues", "stats")]
         stored = path.parquet().read([*columns, "metaData", "protocol", "txn"])
-        for name in ("metaData", "protocol", "txn", "add"):
-            found = stored[
-                name
-            ].to_pylist()  # Arrow's `drop_null` would import NumPy, which takes longer than all of this
-            self._take({name: action} for action in found if action is not None)
+        for name in ("metaData", "protocol", "txn", "add"):  # `drop_null` imports NumPy, longer than a status takes
+            self._take({name: action} for action in stored[name].to_pylist() if action is not None)
 
     def _go_on(self, known: TableState) -> None:
         self.at, self.seen = known.at, known.seen

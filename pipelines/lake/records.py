@@ -115,7 +115,8 @@ class Record:
     epoch: int
 
     def to_row(self) -> dict[str, Any]:
-        row, texts = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}, _texts(type(self))
+        row = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        texts = _texts(type(self))
         return {name: canonical(value) if name in texts else value for name, value in row.items()}
 
     @classmethod

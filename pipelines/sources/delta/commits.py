@@ -62,9 +62,9 @@ class Commit:
 
     @property
     def plain(self) -> bool:
-        """Whether it added a few files, each in the table's own folder under a plain name, and all their rows."""
-        paths = [file["path"] for file in self.files]
-        whole = not any(file.get("deletionVector") for file in self.files)
+        """Whether it added a few files, each once, in the table's own folder under a plain name, and all their rows."""
+        paths = {file["path"] for file in self.files}
+        whole = len(paths) == len(self.files) and not any(file.get("deletionVector") for file in self.files)
         return whole and 0 < len(paths) <= MOST_NAMED and all(map(_PLAIN_NAME.fullmatch, paths))
 
 

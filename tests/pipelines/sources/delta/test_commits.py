@@ -144,6 +144,7 @@ def test_commits_of_few_files_are_read_by_those():
         ["a*.parquet"],
         ["_a.parquet"],
         ["file:a.parquet"],
+        ["a.parquet", "a.parquet"],
         [f"{number}.parquet" for number in range(MOST_NAMED + 1)],
     ],
 )
