@@ -6,6 +6,7 @@ Peers get the very files that the lake holds, and every answer is compared with 
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -55,6 +56,7 @@ class Case:
 
     name: str
     aim: str
+    aim_made: str = "at most 1.8"
     key: Mapping[str, str] = field(default_factory=lambda: NUMBER)
     skew: float = 0.0
     rate: str = "r.rate"
@@ -70,7 +72,9 @@ class Case:
 
 PLAIN = Case("plain", "at most 1.3")
 SKEWED = Case("skewed", "", skew=0.2)
-ASKED = Case("with an expression and WHERE", "at most 2.1", rate="o.amount * r.rate", where="WHERE o.amount > 5")
+ASKED = Case(
+    "with an expression and WHERE", "at most 2.1", "at most 2.8", rate="o.amount * r.rate", where="WHERE o.amount > 5"
+)
 TEXT = Case("text keys", "", key={"currency STRING": "concat('customer-', key)"})
 TWO = Case("keys of two columns", "", key={"currency BIGINT": "key DIV 8", "kind INT": "CAST(key % 8 AS INT)"})
 
@@ -100,8 +104,8 @@ def measure(scale: float = 1.0) -> list[Figure]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A release that was staged, again and again: seconds of the first, which makes the index, and the least of those
-    that keep it, beside DuckDB's."""
+    """A release that was staged, again and again: the least seconds of those that make the index and of those that
+    keep it, beside DuckDB's. The first one, of a process that may be cold, counts for none."""
 
     case: Case
     scale: float
@@ -134,13 +138,15 @@ def _staged(spark: SparkSession, scale: float, case: Case, times: int = 3) -> It
             releasing = runner.releasing("converted")
             plan = releasing.plan()
             assert not isinstance(plan, Waiting), plan
-            made = seconds(lambda: releasing.write(plan))
-            query, own, duck = case.filled(ASOF, out=folder / "duck.parquet", **files), list[float](), list[float]()
+            query, made, own, duck = case.filled(ASOF, out=folder / "duck.parquet", **files), [], [], list[float]()
+            releasing.write(plan)
             for stage in [releasing.write] * (times - 1) + [releasing.stage]:
+                shutil.rmtree(runner.lake.scratch("_versions"))
+                made.append(seconds(lambda: releasing.write(plan)))
                 own.append(seconds(lambda stage=stage: stage(plan)))
                 duck.append(seconds(lambda: _duckdb(query)))
             _same(f"{folder}/duck.parquet", _published(releasing), _releasable(files["orders"], plan, case))
-            yield _Measured(case, scale, folder, files, made, min(own), min(duck))
+            yield _Measured(case, scale, folder, files, min(made), min(own), min(duck))
 
 
 def _beside_duckdb(staged: _Measured) -> list[Figure]:
@@ -148,7 +154,8 @@ def _beside_duckdb(staged: _Measured) -> list[Figure]:
     return [
         Figure(f"{staged.name}: stage {size}, the index kept", staged.own, peer=staged.duck,
                peer_name="DuckDB ASOF JOIN, the same", aim=staged.case.aim),
-        Figure(f"{staged.name}, the index made", staged.made, peer=staged.own, peer_name="the index kept"),
+        Figure(f"{staged.name}: the index made in the release", staged.made, peer=staged.duck,
+               peer_name="DuckDB ASOF JOIN, the same", aim=staged.case.aim_made),
     ]  # fmt: skip
 
 

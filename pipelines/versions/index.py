@@ -39,11 +39,13 @@ MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
 @dataclass(frozen=True)
 class IndexOf:
     """An index for a task to open: the runs of a build's generation, as of the pin `epoch`. `rows`: how many rows they
-    hold in all; None where nobody knows (retention has removed some)."""
+    hold in all; None where nobody knows (retention has removed some). `horizon`: retention has removed versions that
+    ended at or before it (us, UTC), so a row before it finds nothing."""
 
     runs: tuple[Made, ...]
     epoch: int
     rows: int | None = None
+    horizon: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -72,6 +73,10 @@ DEALT_BYTES, DEALT_ROWS = 16 << 20, 1 << 20
 """So many rows, of about so many bytes, are dealt to shards at once, at most."""
 BATCH = 1 << 14
 """Rows of a file that are read at once: wide ones are not much more than are dealt at once."""
+THREADS = min(os.cpu_count() or 1, 4)
+"""A run is made by so many: the tasks that need it too wait, so their processors are free."""
+_APART = 1 << 16
+"""From so many rows on, a quarter of the hashes is ordered apart from the others."""
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
@@ -103,11 +108,12 @@ def make(made: Made, dealt: Sequence[Path] = ()) -> None:
     folder = Path(made.folder)
     if made.shards > 1 and not dealt:
         raise ValueError(f"{folder} is a shard, and nothing was dealt to it")
-    rows = pa.Table.from_batches(_dealt(made, dealt) if made.shards > 1 else _batches(made, made.files), _schema(made))
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
     unfinished.mkdir(parents=True)
     try:
-        _write(unfinished, made, rows)
+        with ThreadPoolExecutor(THREADS) as pool:
+            batches = _dealt(made, dealt) if made.shards > 1 else _read(made, pool)
+            _write(unfinished, made, pa.Table.from_batches(batches, _schema(made)), pool)
         shutil.rmtree(folder, ignore_errors=True)  # one that was not whole
         os.replace(unfinished, folder)
     finally:
@@ -172,7 +178,15 @@ def _batches(made: Made, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, schema=of_run)
 
 
-def _write(folder: Path, made: Made, rows: pa.Table) -> None:
+def _read(made: Made, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
+    """The run's rows, in the order of its files."""
+    some = -(-len(made.files) // (2 * THREADS)) or 1
+    parts = [made.files[first : first + some] for first in range(0, len(made.files), some)]
+    for batches in pool.map(lambda files: list(_batches(made, files)), parts):
+        yield from batches
+
+
+def _write(folder: Path, made: Made, rows: pa.Table, pool: ThreadPoolExecutor) -> None:
     count = rows.num_rows
     truncates = rows.filter(pc.equal(rows["_op"], TRUNCATE)).select(["_rowtime", "_epoch", "_seq"])  # type: ignore[attr-defined]
     _save(folder / "truncates.arrow", truncates)
@@ -186,7 +200,7 @@ def _write(folder: Path, made: Made, rows: pa.Table) -> None:
     rank, salt = _rank(seq_parts(_whole(rows["_seq"]))), SALT
     while True:
         hashes = hashed(parts, salt)
-        order = _ordered(hashes, times, rank)
+        order = _ordered(hashes, times, rank, pool)
         ordered = hashes[order]
         alike = ordered[1:] == ordered[:-1]
         if one_to_one(parts) or _keys_alike(parts, order, alike):
@@ -210,12 +224,10 @@ def _write(folder: Path, made: Made, rows: pa.Table) -> None:
         np.save(folder / f"{name}.npy", arrays[name])
     if not one_to_one(parts):
         _save(folder / "keys.arrow", pa.table(stored([taken(part, order[starts]) for part in parts])))
-    places = pa.array(order)
-    payload = {}
-    for name in [*made.types, "_seq"]:
-        payload[name] = _repeated(_whole(rows[name]).take(places))
-        rows = rows.drop_columns([name]) if name != "_seq" else rows
-    _save(folder / "rows.arrow", pa.table(payload))
+    places, columns = pa.array(order), {name: rows[name] for name in ["_seq", *made.types]}
+    del rows  # so that a column goes as soon as it is taken
+    payload = pool.map(lambda name: _repeated(_whole(columns.pop(name)).take(places)), list(columns))
+    _save(folder / "rows.arrow", pa.table(dict(zip(["_seq", *made.types], payload, strict=True))))
     facts = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
     facts["compared"] = not one_to_one(parts)
     facts |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
@@ -267,8 +279,19 @@ def _rank_by_sorting(parts: Sequence[Numbers]) -> Numbers:
     return found
 
 
-def _ordered(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
+def _ordered(hashes: Hashes, times: Numbers, rank: Numbers, pool: ThreadPoolExecutor) -> Numbers:
     """The rows by hash, time and seq."""
+    if len(hashes) < _APART:
+        return _sorted(hashes, times, rank)
+
+    def quarter(top: int) -> Numbers:
+        rows = np.flatnonzero(hashes >> np.uint64(62) == top)
+        return rows.take(_sorted(hashes.take(rows), times.take(rows), rank.take(rows)))
+
+    return np.concatenate(list(pool.map(quarter, range(4))))
+
+
+def _sorted(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
     order = _by_hash_and_time(hashes, times)
     tied = (np.diff(hashes.take(order)) == 0) & (np.diff(times.take(order)) == 0)
     if tied.any():

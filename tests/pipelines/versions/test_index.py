@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -165,6 +166,7 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
                 patch.setattr(f"tidegate.pipelines.versions.{module}.hashed", hashes)
             patch.setattr("tidegate.pipelines.versions.run.SALT", hashing.SALT)
             patch.setattr("tidegate.pipelines.versions.run._REPEATED", 0)  # all text is a dictionary
+            patch.setattr("tidegate.pipelines.versions.run._APART", 1)
             patch.setattr("tidegate.pipelines.versions.run.HOT_VERSIONS", 1)
             patch.setattr("tidegate.pipelines.versions.run.FEW_ABSENT", 1)  # the others are looked for as well
             patch.setattr("tidegate.pipelines.versions.index.BLOCK", 2)
@@ -184,6 +186,15 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
             assert of_keys.taken(["place"], again, met)[0].to_pylist() == places
             epochs = index.numbers("epochs", found)
             assert all(epochs[n] == rows[places[n]].epoch for n in np.flatnonzero(met))
+
+
+def test_versions_that_are_ordered_by_several_threads_are_in_the_order_of_one_sort() -> None:
+    numbers = np.random.default_rng(1)
+    hashes = numbers.choice(numbers.integers(0, 1 << 64, 30_000, np.uint64), 2 * run._APART)
+    times, rank = numbers.integers(-9, 9, len(hashes)), numbers.permutation(len(hashes))
+    with ThreadPoolExecutor(2) as pool:
+        order = run._ordered(hashes, times, rank, pool)
+    assert np.array_equal(order, np.lexsort((rank, times, hashes)))
 
 
 def test_two_keys_of_one_hash_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
