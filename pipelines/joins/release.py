@@ -40,7 +40,6 @@ from tidegate.pipelines.joins.task import (
     PACKED,
     ROW,
     UNMEASURED,
-    Build,
     Columns,
     Frame,
     Groups,
@@ -57,6 +56,7 @@ from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Condition, Insert
 from tidegate.pipelines.syntax.types import quoted, spark_string
+from tidegate.pipelines.versions import IndexOf
 
 _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
@@ -190,7 +190,7 @@ class Joining:
     # --- the job -------------------------------------------------------------------------------------------------
 
     def staged(
-        self, spark: SparkSession, probe: Probe, builds: Mapping[str, Build], folders: Mapping[str, str]
+        self, spark: SparkSession, probe: Probe, builds: Mapping[str, IndexOf], folders: Mapping[str, str]
     ) -> Staged:
         """Write what comes of the probe's rows below `folders`, by disposition. A task's error comes as Spark's, with
         its whole text."""
@@ -234,7 +234,7 @@ class Joining:
             and len(self._plain) == len(insert.projections)
         )
 
-    def _pass(self, group: int, builds: Mapping[str, Build]) -> Pass:
+    def _pass(self, group: int, builds: Mapping[str, IndexOf]) -> Pass:
         """The look-up of a group of joins. What Spark then changes is not packed, nor what nobody asks for once it has
         seen it, nor what each pass makes anew."""
         insert, numbers, meetings = self.insert, self._groups[group], list[Meeting]()
@@ -253,13 +253,16 @@ class Joining:
         for alias in (insert.probe_alias, *(insert.joins[number].alias for number in met)):
             flats = {flat(alias, name): kind for name, kind in self._types[alias].items()}
             shown |= {name: kind for name, kind in flats.items() if name in self._asked or name in tested}
-            gone |= flats.keys() - plain if group == len(self._groups) - 1 else set()
+            gone |= {*(flats.keys() - plain), "_probe_time"} if group == len(self._groups) - 1 else set()
         instant = self.release.instant if self._asks_instant else None
         shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
         missed = None if open_after or len(numbers) < len(insert.joins) else missed
-        return Pass(tuple(meetings), frozenset(gone), shown, instant, missed, None if self.wide else BYTES_BACK)
+        timed = insert.probe_alias if insert.time == "event" and not group else None
+        at_once = None if self.wide else BYTES_BACK
+        late = self.release.late_upto
+        return Pass(tuple(meetings), frozenset(gone), shown, instant, missed, at_once, group, timed, late)
 
     def _landed(self, probe: Probe) -> Landed:
         alias, event = self.insert.probe_alias, self.insert.time == "event"

@@ -8,12 +8,15 @@ Rows are frames, name -> Arrow array, of one length. A column of a table travels
                                                              tell its rows; else they are found when they are asked for
     _probe_time                                              in event time: us, UTC
     _instant                                                 what PROCTIME() is in this release
-    _why<n>, _build<n>_epoch, _build<n>_seq, _outside<n>     of the n-th join: why it gave no version (NULL: it gave
-                                                             one), which it was, and whether its pin forbids that one
+    _why<n>, _build<n>_epoch, _build<n>_seq                  of the n-th join: why it gave no version (NULL: it gave
+                                                             one), and, with 'gate.proof', which it was
+    _counted<n>                                              what the n-th pass has counted of some rows (JSON), with
+                                                             the first of them; NULL with the others
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,8 +45,12 @@ from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Join
 from tidegate.pipelines.versions import Index, IndexOf, opened
 from tidegate.pipelines.versions.hashing import flags, masked
+from tidegate.pipelines.versions.run import NONE
 
 Frame = dict[str, pa.Array]
+
+Counts = dict[str, int | None]
+"""What the gate wants to know of rows, by name."""
 
 Columns = Mapping[str, str]
 """Name -> Spark type."""
@@ -86,15 +93,6 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 def flat(alias: str, column: str) -> str:
     """The name under which a column of `alias` travels: no column of the target has it, as none begins with `_`."""
     return f"{RESERVED_PREFIX}of_{alias}${column}"
-
-
-@dataclass(frozen=True)
-class Build:
-    """A build side at its pin. `horizon`: retention has removed versions that ended at or before it (us, UTC), so a row
-    before it finds nothing."""
-
-    index: IndexOf
-    horizon: int | None = None
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,7 @@ class Meeting:
 
     number: int
     join: Join
-    build: Build
+    build: IndexOf
     keys: tuple[str, ...]
     other: str | None
     columns: tuple[str, ...]
@@ -258,20 +256,21 @@ class Meeting:
 
     @cached_property
     def _index(self) -> Index:
-        return opened(self.build.index)
+        return opened(self.build)
 
     @property
     def width(self) -> float:
         """The bytes that are found for one row, on the average."""
         return self._index.width(self.columns)
 
-    def meet(self, frame: Frame) -> None:
-        """Add what each row meets. Raises OSError, LakeError."""
+    def meet(self, frame: Frame) -> Counts:
+        """Add what each row meets; how many versions the pin does not allow (or are younger than the row), and the
+        greatest epoch of all, whatever the rest of ON says of them. Raises OSError, LakeError."""
         keys = [frame[name] for name in self.keys]
         at = frame["_probe_time"].fill_null(0).to_numpy() if self.join.time == "event" else None
         found = self._index.find(keys, at)
         why, epochs = _WHY.take(found.what), self._index.numbers("epochs", found)
-        outside = epochs > self.build.index.epoch
+        outside = epochs > self.build.epoch
         if at is not None:
             outside |= self._index.numbers("times", found) > at
             if self.build.horizon is not None:
@@ -290,17 +289,23 @@ class Meeting:
         values = dict(zip(columns, self._index.taken(columns, found, met), strict=True))
         frame |= {flat(self.join.alias, name): values[name] for name in self.columns}
         frame[f"_why{self.number}"] = masked(why, ~met)
-        frame[f"_build{self.number}_epoch"] = masked(epochs, met)
-        frame[f"_outside{self.number}"] = masked(met & outside)
         if self.proof:
+            frame[f"_build{self.number}_epoch"] = masked(epochs, met)
             frame[f"_build{self.number}_seq"] = values["_seq"]
+        alias, greatest = self.join.alias, int(epochs.max(where=met, initial=NONE))
+        return {
+            f"outside-pin@{alias}": int(np.count_nonzero(met & outside)),
+            f"greatest-epoch@{alias}": None if greatest == NONE else greatest,
+        }
 
 
 @dataclass(frozen=True)
 class Pass:
     """What is done to each frame: the joins. Then Spark is handed it: the columns that are `shown`, and packed what is
-    not `gone`.
+    not `gone`. So nothing that only counts ask for is handed on with each row.
 
+    `number`: of the pass. `timed`: the alias of the probe where its times are counted; one at or below `late_upto` is
+    late (us, UTC).
     `instant`: ms, UTC; None where nobody asks. `missed`: the columns that say of which rows a version is missing that
     they are quarantined for, where no other row can be quarantined but one without a time; else None. `at_once`: of
     so many bytes ROWS_BACK rows may be that Spark is handed; None: of any.
@@ -312,19 +317,37 @@ class Pass:
     instant: int | None = None
     missed: tuple[str, ...] | None = None
     at_once: int | None = None
+    number: int = 0
+    timed: str | None = None
+    late_upto: int | None = None
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         width = max(sum(meeting.width for meeting in self.meetings), 1.0)
         size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 1)
         for frame in _pieces(frames, size):
+            counts = self._times(frame)
             for meeting in self.meetings:
-                meeting.meet(frame)
+                counts |= meeting.meet(frame)
             rows = len(next(iter(frame.values())))
+            first = pa.array(np.zeros(rows, np.int32), mask=np.arange(rows) > 0)
+            frame[f"_counted{self.number}"] = pa.DictionaryArray.from_arrays(first, [json.dumps(counts)])
             if self.instant is not None:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)
             nameless = PLACE if self._all_leave(frame) else ()
             yield {name: column for name, column in frame.items() if name not in nameless}
+
+    def _times(self, frame: Frame) -> Counts:
+        """How many rows came late, the least and the greatest time (us)."""
+        if self.timed is None:
+            return {}
+        times, bounds = frame["_probe_time"], pc.min_max(frame["_probe_time"]).as_py()  # type: ignore[attr-defined]
+        late = 0 if self.late_upto is None else int(np.count_nonzero(times.drop_null().to_numpy() <= self.late_upto))
+        return {
+            f"late@{self.timed}": late,
+            f"least-time@{self.timed}": bounds["min"],
+            f"greatest-time@{self.timed}": bounds["max"],
+        }
 
     def _all_leave(self, frame: Frame) -> bool:
         """Whether no row can be quarantined, so that nobody asks for its place."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,10 +20,9 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Frame, Landed
+from tidegate.pipelines.joins.task import Counts, Frame, Landed
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
@@ -35,9 +33,6 @@ from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 LOOKED_UP = 100_000
 """Of so many quarantined rows at once a task holds the probe's columns, which may be much larger than the target's."""
-
-Found = dict[str, int | None]
-"""The counts of a release, by name."""
 
 
 @dataclass(frozen=True)
@@ -186,37 +181,32 @@ def _nulls(size: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(size, kind)
 
 
-def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], outcome: Numbers) -> Found:
+def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], outcome: Numbers) -> Counts:
     """What the gate wants to know of released rows: how many there are; one count an outcome and a disposition; per
-    join, its matches, how many of them its pin does not allow (or of a version that is younger than the row), and the
-    greatest epoch of theirs; in event time, how many rows came late, the least and the greatest time (us)."""
+    join, its matches; and what was counted of them before."""
     known = Outcomes(insert)
     numbers = np.bincount(outcome, minlength=len(known.names))
     last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
     published, dropped = int(numbers[: last + 1].sum()), int(numbers[known.number(WHERE) :].sum())
-    found: Found = {"rows": len(outcome)}
+    found: Counts = {"rows": len(outcome)}
     found |= {name: int(numbers[known.number(name)]) for name in outcomes(insert, retained=release.retained)}
     found |= {"to:publish": published, "to:quarantine": len(outcome) - published - dropped, "to:drop": dropped}
-    if insert.time == "event":
-        probe, times, late = insert.probe_alias, frame["_probe_time"], release.late_upto
-        found[f"late@{probe}"] = 0 if late is None else int((times.drop_null().to_numpy() <= late).sum())
-        bounds = pc.min_max(times).as_py()  # type: ignore[attr-defined]
-        found[f"least-time@{probe}"], found[f"greatest-time@{probe}"] = bounds["min"], bounds["max"]
-    for number, join in enumerate(insert.joins):
-        why, epochs, outside = (frame[name] for name in (f"_why{number}", f"_build{number}_epoch", f"_outside{number}"))
-        matches = why.null_count
-        if matches != len(epochs) - epochs.null_count:  # the rest of ON has refused some
-            epochs, outside = epochs.filter(why.is_null()), outside.filter(why.is_null())
-        found[f"matches@{join.alias}"] = matches
-        found[f"outside-pin@{join.alias}"] = pc.sum(outside, min_count=0).as_py()  # type: ignore[attr-defined]
-        found[f"greatest-epoch@{join.alias}"] = pc.max(epochs).as_py()  # type: ignore[attr-defined]
-    return found
+    found |= {f"matches@{join.alias}": frame[f"_why{number}"].null_count for number, join in enumerate(insert.joins)}
+    before = [column.drop_null().to_pylist() for name, column in frame.items() if name.startswith("_counted")]
+    return _added([found, *(json.loads(text) for texts in before for text in texts)])
 
 
-def nothing(insert: Insert, release: Release) -> Found:
+def nothing(insert: Insert, release: Release) -> Counts:
     """What is counted of no row."""
-    frame = defaultdict[str, pa.Array](lambda: pa.array([], pa.int64()))
-    return _added([counted(insert, release, frame, np.empty(0, np.int64))])
+    frame = {f"_why{number}": pa.array([], pa.int8()) for number in range(len(insert.joins))}
+    found = counted(insert, release, frame, np.empty(0, np.int64))
+    found |= {
+        f"{name}@{join.alias}": of
+        for join in insert.joins
+        for name, of in (("outside-pin", 0), ("greatest-epoch", None))
+    }
+    times = {"late": 0, "least-time": MAX_TIMESTAMP, "greatest-time": MIN_TIMESTAMP} if insert.time == "event" else {}
+    return found | {f"{name}@{insert.probe_alias}": of for name, of in times.items()}
 
 
 @dataclass(frozen=True)
@@ -225,7 +215,7 @@ class Staged:
     `unclear`: quarantined rows of which the probe's table has several in one place, or none."""
 
     files: list[str]
-    counts: Found
+    counts: Counts
     unclear: int = 0
 
 
@@ -239,8 +229,9 @@ def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
     )
 
 
-def _added(found: Sequence[Found]) -> Found:
-    return {name: _together(name, [each[name] for each in found]) for name in found[0]}
+def _added(found: Sequence[Counts]) -> Counts:
+    names = dict.fromkeys(name for each in found for name in each)
+    return {name: _together(name, [each[name] for each in found if name in each]) for name in names}
 
 
 def _together(name: str, values: Sequence[int | None]) -> int | None:

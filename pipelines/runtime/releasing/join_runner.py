@@ -23,7 +23,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Joining, Probe
-from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, Build, RowsTooWide, dealt, row_groups
+from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, dealt, row_groups
 from tidegate.pipelines.joins.writer import Release, Staged
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
@@ -43,6 +43,7 @@ from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, 
 from tidegate.pipelines.runtime.releasing.violations import counted
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted as count
+from tidegate.pipelines.versions import IndexOf
 
 
 def proof_columns(insert: Insert) -> dict[str, str]:
@@ -196,11 +197,11 @@ class JoinRunner(InsertRunner):
         tasks = max(self.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
-    def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> Build:
+    def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> IndexOf:
         """A build at its pin. What a person gives up may be joined to a build that has lost rows."""
         table = self.pipeline.table(pin.table)
         index = Indexed.of(self.lake, table, pin.generation, spark).upto(pin.epoch)
-        return Build(replace(index, rows=None) if plan.discards else index, pin.horizon_us)
+        return replace(index, rows=None if plan.discards else index.rows, horizon=pin.horizon_us)
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """The quarantine's commit, then the target's. A backfill takes rows out of both, whether it brings any or

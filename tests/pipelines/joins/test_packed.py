@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,6 +18,7 @@ from tidegate.pipelines.joins.task import (
     ROW,
     ROWS_BACK,
     Frame,
+    Meeting,
     Pass,
     RowsTooWide,
     fixed_width,
@@ -21,6 +26,8 @@ from tidegate.pipelines.joins.task import (
     frames_of,
     packed,
 )
+from tidegate.pipelines.sql.model import Join
+from tidegate.pipelines.versions import ABSENT, MATCH, IndexOf
 
 ROWS = 10
 
@@ -88,6 +95,33 @@ def test_batches_are_of_few_rows_where_rows_are_large() -> None:
     assert [batch.num_rows for batch in batches[:2]] == [27, 27]
     assert sum(batch.num_rows for batch in batches) == 2_000
     assert max(batch[PACKED].nbytes for batch in batches) < PACKED_BYTES + 20_000
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_what_was_counted_of_rows_comes_once_with_them(size: int) -> None:
+    """In two frames, of which one row is late (at or below 2), and one has no time."""
+    work = Pass(gone=frozenset({"_probe_time"}), timed="o", late_upto=2)
+    times = [pa.array(some, pa.int64()) for some in ([2, None, 9], [3, 4])]
+    rows = pa.Table.from_batches(work.batches([{"_probe_time": each, "id": each} for each in times]))
+    (frame,) = frames_of(rows.combine_chunks().to_batches(size))
+    assert list(frame) == ["id", "_counted0"]
+    names = ("late@o", "least-time@o", "greatest-time@o")
+    wanted = [dict(zip(names, counts, strict=True)) for counts in ((1, 2, 9), (0, 3, 4))]
+    assert [json.loads(text) for text in frame["_counted0"].drop_null().to_pylist()] == wanted
+
+
+def test_a_version_that_the_pin_does_not_allow_is_counted() -> None:
+    """As if the index had found one of a later epoch, one that is younger than the row, and one that is neither."""
+    join = Join("rates", "r", "LEFT", (), None, "event", "at")
+    meeting = Meeting(0, join, IndexOf((), 5), ("key",), None, (), proof=False)
+    meeting.__dict__["_index"] = SimpleNamespace(
+        find=lambda *_: SimpleNamespace(what=np.array([MATCH, MATCH, MATCH, ABSENT], np.int8)),
+        numbers=lambda array, _: np.array([6, 4, 5, 9] if array == "epochs" else [1, 3, 2, 9]),
+        taken=lambda *_: [],
+    )
+    frame = {"key": pa.array([1, 2, 3, 4]), "_probe_time": pa.array([2, 2, 2, 2])}
+    assert meeting.meet(frame) == {"outside-pin@r": 2, "greatest-epoch@r": 6}
+    assert frame["_why0"].null_count == 3
 
 
 SIZE = 1 << 20
