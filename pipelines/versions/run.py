@@ -206,6 +206,10 @@ def _write(folder: Path, made: Made, rows: pa.Table, pool: ThreadPoolExecutor) -
         if one_to_one(parts) or _keys_alike(parts, order, alike):
             break
         salt = secrets.randbits(64)  # two keys have one hash: with another salt they have two
+    places, columns = pa.array(order), {name: rows[name] for name in ["_seq", *made.types]}
+    epochs, ops = rows["_epoch"].to_numpy(), rows["_op"].to_numpy()
+    del rows  # so that a column goes as soon as it is taken
+    payload = pool.map(lambda name: _repeated(_whole(columns.pop(name)).take(places)), list(columns))
     starts = np.flatnonzero(np.append(True, ~alike)) if len(order) else np.zeros(0, np.int64)
     distinct, start = ordered[starts], np.append(starts if len(order) else 0, len(order))
     bits = len(distinct).bit_length() + 1
@@ -215,18 +219,15 @@ def _write(folder: Path, made: Made, rows: pa.Table, pool: ThreadPoolExecutor) -
         "hashes": distinct,
         "first": first.astype(np.int32 if len(distinct) < 1 << 31 else np.int64),
         "start": start.astype(np.int64),
-        "times": times[order],
-        "epochs": rows["_epoch"].to_numpy()[order],
-        "ops": rows["_op"].to_numpy()[order],
-        "latest": _latest(rank[order], start),
+        "times": times.take(order),
+        "epochs": epochs.take(order),
+        "ops": ops.take(order),
+        "latest": _latest(rank.take(order), start),
     }
     for name in ARRAYS:
         np.save(folder / f"{name}.npy", arrays[name])
     if not one_to_one(parts):
         _save(folder / "keys.arrow", pa.table(stored([taken(part, order[starts]) for part in parts])))
-    places, columns = pa.array(order), {name: rows[name] for name in ["_seq", *made.types]}
-    del rows  # so that a column goes as soon as it is taken
-    payload = pool.map(lambda name: _repeated(_whole(columns.pop(name)).take(places)), list(columns))
     _save(folder / "rows.arrow", pa.table(dict(zip(["_seq", *made.types], payload, strict=True))))
     facts = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
     facts["compared"] = not one_to_one(parts)
