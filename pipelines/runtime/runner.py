@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -113,6 +114,7 @@ class Runner:
         self._ready: set[Location] = set()
         self.notes: list[str] = []
         self._moved: set[str] = set()
+        self._will_judge = False
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self.pipeline = self.definitions.pipeline
 
@@ -140,7 +142,11 @@ class Runner:
         self.leases.hand_on(insert_owner(insert))
 
     def session(self) -> SparkSession:
-        """The Spark session, started when it is first needed."""
+        """The Spark session, started when it is first needed; meanwhile the gate of a run gets ready."""
+        if self._will_judge:
+            self._will_judge = False
+            with suppress(TidegateError, ImportError, AttributeError):  # the step that asks a gate says what it lacks
+                prepare(self._gate)
         return self.spark() if self.spark else start_session(progress=self.progress)
 
     def stuck(self, owner: str, error: TidegateError) -> None:
@@ -467,7 +473,7 @@ class Runner:
         chosen = [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts)
         if wait:
             self.leases.wait_for([*names, *map(insert_owner, chosen)], wait, self.progress)
-        failed = Failed()
+        failed, self._will_judge = Failed(), bool(chosen)
         advances = self.advance_all(names, resnapshot=resnapshot, failed=failed)
         releases: list[Released] = []
         held: GateHeld | None = None

@@ -1,4 +1,4 @@
-"""A gate gets ready while the join runs, once a process; whatever becomes of that, it is asked as ever."""
+"""A gate gets ready once a process, while Spark starts or a join runs; it is asked as ever, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.test_dry_run import SCRIPT
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.judging import NoVerdict, ask, prepare
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.sql import compile_script
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -36,6 +41,38 @@ def test_a_gate_gets_ready_once_and_in_the_background(monkeypatch: pytest.Monkey
             thread.join(10)
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_gate_of_a_run_gets_ready_while_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: bool
+) -> None:
+    """What lands a source alone asks no gate; that none is installed is said by the step that asks it."""
+    steps: list[str] = []
+
+    class Started(Exception):
+        pass
+
+    def spark() -> SparkSession:
+        steps.append("spark")
+        raise Started
+
+    def installed() -> Any:
+        if missing:
+            raise ImportError("no such library")
+        return "a gate"
+
+    monkeypatch.setattr("tidegate.pipelines.runtime.runner.prepare", steps.append)
+    monkeypatch.setattr("tidegate.pipelines.runtime.runner.installed_gate", installed)
+    pipeline = compile_script(SCRIPT.format(options="'connector' = 'datagen', 'number-of-rows' = '5'"))
+    with Runner(pipeline, Lake(tmp_path / "lake"), spark=spark) as runner:
+        with pytest.raises(Started):
+            runner.advance("item")
+        assert steps == ["spark"]
+        steps.clear()
+        with pytest.raises(Started):
+            runner.run()
+    assert steps == (["spark"] if missing else ["a gate", "spark"])
 
 
 def test_what_dagster_reads_its_history_with_is_whole_before_a_gate_gets_ready_beside_it() -> None:
