@@ -110,3 +110,6 @@ echo "$wanted" >"$stamp"
 # What tests need holds what the demo needs.
 [ -z "$extra" ] || echo "$wanted" >"$venv/.installed"
 echo "Installed in $(($(date +%s) - begin)) s."
+[ -n "$extra" ] ||
+    echo "Runs start some seconds sooner with an archive of Spark's classes, made once, in a minute or more:
+  $venv/bin/python -m tidegate.pipelines.runtime.class_archive"
