@@ -77,6 +77,9 @@ UNMEASURED = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
 """With a limit in bytes Spark looks how large a batch is after each row that it adds to it, which is a quarter of its
 time. In its place a task looks at what it hands to Spark, once a batch: see `Pass.batches`."""
 
+COUNTED = "_counted"
+"""With the number of a pass: the column of what it has counted, and how many rows those counts are of."""
+
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A fact of a landed row, and the lake's column that it is."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
@@ -214,13 +217,13 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     seen, missing, rest = 0, 0, pa.RecordBatch.from_pydict({})
     for batch in batches:
         if not batch[ROW].equals(_numbers(seen, batch.num_rows)):
-            raise _lost()
+            raise lost()
         seen += batch.num_rows
         packs, shown, start = batch[PACKED], batch.drop_columns([ROW, PACKED]), 0
         while start < batch.num_rows:
             if not missing:
                 if (pack := packs[start].as_buffer()) is None:
-                    raise _lost()
+                    raise lost()
                 rest = pa.ipc.open_stream(pack).read_next_batch()
                 missing = rest.num_rows
             rows = min(missing, batch.num_rows - start)
@@ -229,10 +232,10 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, [*shown.schema.names, *own.schema.names])
             start, missing = start + rows, missing - rows
     if missing:
-        raise _lost()
+        raise lost()
 
 
-def _lost() -> LakeError:
+def lost() -> LakeError:
     return LakeError(
         "Spark has given back other rows than it was handed",
         where="between the two tasks of a release",
@@ -325,12 +328,12 @@ class Pass:
         width = max(sum(meeting.width for meeting in self.meetings), 1.0)
         size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 1)
         for frame in _pieces(frames, size):
-            counts = self._times(frame)
+            rows = len(next(iter(frame.values())))
+            counts = {f"{COUNTED}{self.number}": rows, **self._times(frame)}
             for meeting in self.meetings:
                 counts |= meeting.meet(frame)
-            rows = len(next(iter(frame.values())))
             first = pa.array(np.zeros(rows, np.int32), mask=np.arange(rows) > 0)
-            frame[f"_counted{self.number}"] = pa.DictionaryArray.from_arrays(first, [json.dumps(counts)])
+            frame[f"{COUNTED}{self.number}"] = pa.DictionaryArray.from_arrays(first, [json.dumps(counts)])
             if self.instant is not None:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)

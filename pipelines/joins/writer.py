@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
-from tidegate.pipelines.joins.task import Counts, Frame, Landed
+from tidegate.pipelines.joins.task import COUNTED, Counts, Frame, Landed, lost
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
@@ -64,7 +64,8 @@ class Writer:
 
     def write(self, frames: Iterable[Frame]) -> str:
         """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
-        other files, so that what a task has reported stays as it is. Raises OSError."""
+        other files, so that what a task has reported stays as it is. Raises OSError, and LakeError where counts are
+        missing of some rows."""
         known, name = Outcomes(self.insert), f"part-{uuid.uuid4().hex}.parquet"
         last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
         waiting, counts, unclear = list[pa.RecordBatch](), nothing(self.insert, self.release), 0
@@ -85,6 +86,9 @@ class Writer:
                     unclear += self._quarantine(files["quarantine"], waiting)
                     waiting.clear()
             unclear += self._quarantine(files["quarantine"], waiting)
+        of = {counts.pop(name) for name in [name for name in counts if name.startswith(COUNTED)]}
+        if of - {counts["rows"]} or (counts["rows"] and not of):
+            raise lost()  # what was counted of some rows, or of rows that are none of these
         written = [f"_disposition={kind}/{name}" for kind, file in files.items() if file.rows]
         return json.dumps({"files": written, "counts": counts, "unclear": unclear})
 
@@ -192,7 +196,7 @@ def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], out
     found |= {name: int(numbers[known.number(name)]) for name in outcomes(insert, retained=release.retained)}
     found |= {"to:publish": published, "to:quarantine": len(outcome) - published - dropped, "to:drop": dropped}
     found |= {f"matches@{join.alias}": frame[f"_why{number}"].null_count for number, join in enumerate(insert.joins)}
-    before = [column.drop_null().to_pylist() for name, column in frame.items() if name.startswith("_counted")]
+    before = [column.drop_null().to_pylist() for name, column in frame.items() if name.startswith(COUNTED)]
     return _added([found, *(json.loads(text) for texts in before for text in texts)])
 
 

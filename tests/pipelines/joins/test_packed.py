@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.pipelines.runtime.test_dry_run import SCRIPT
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.joins.task import (
@@ -26,6 +28,8 @@ from tidegate.pipelines.joins.task import (
     frames_of,
     packed,
 )
+from tidegate.pipelines.joins.writer import Release, Writer
+from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Join
 from tidegate.pipelines.versions import ABSENT, MATCH, IndexOf
 
@@ -105,9 +109,27 @@ def test_what_was_counted_of_rows_comes_once_with_them(size: int) -> None:
     rows = pa.Table.from_batches(work.batches([{"_probe_time": each, "id": each} for each in times]))
     (frame,) = frames_of(rows.combine_chunks().to_batches(size))
     assert list(frame) == ["id", "_counted0"]
-    names = ("late@o", "least-time@o", "greatest-time@o")
-    wanted = [dict(zip(names, counts, strict=True)) for counts in ((1, 2, 9), (0, 3, 4))]
+    names = ("_counted0", "late@o", "least-time@o", "greatest-time@o")
+    wanted = [dict(zip(names, counts, strict=True)) for counts in ((3, 1, 2, 9), (2, 0, 3, 4))]
     assert [json.loads(text) for text in frame["_counted0"].drop_null().to_pylist()] == wanted
+
+
+@pytest.mark.parametrize("of", [1, 2, None])
+def test_rows_of_which_nothing_was_counted_are_not_staged(tmp_path: Path, of: int | None) -> None:
+    """Without counts, none would lie outside of its pin."""
+    insert = compile_script(SCRIPT.format(options="'connector' = 'datagen', 'number-of-rows' = '5'")).inserts[0]
+    folders = {kind: str(tmp_path / kind) for kind in ("publish", "quarantine")}
+    columns = {item.name: item.name for item in insert.projections}
+    frame = {"id": pa.array([1], pa.int32()), "name": pa.array(["a"]), "_probe_op": pa.array(["c"])}
+    frame |= {"_why0": pa.nulls(1, pa.int8())} | {name: pa.nulls(1) for name in PLACE}
+    frame |= {} if of is None else {"_counted0": pa.array([json.dumps({"_counted0": of, "outside-pin@item": 0})])}
+    writer = Writer(insert, Release(1, 1, 0, "publish"), columns, folders)
+    if of == 1:
+        counts = json.loads(writer.write([frame]))["counts"]
+        assert (counts["rows"], counts["outside-pin@item"], "_counted0" in counts) == (1, 0, False)
+    else:
+        with pytest.raises(LakeError, match="Spark has given back other rows"):
+            writer.write([frame])
 
 
 def test_a_version_that_the_pin_does_not_allow_is_counted() -> None:
