@@ -239,7 +239,8 @@ class Joining:
         seen it, nor what each pass makes anew."""
         insert, numbers, meetings = self.insert, self._groups[group], list[Meeting]()
         tested, plain = self._tested(numbers), set(self._plain.values())
-        gone = {*tested, "_instant"}
+        last = group == len(self._groups) - 1
+        gone = {*tested, "_instant", *(["_probe_time"] if last else [])}
         for number in numbers:
             join = insert.joins[number]
             keys, other = self._plain_keys(number) or [], None
@@ -253,16 +254,23 @@ class Joining:
         for alias in (insert.probe_alias, *(insert.joins[number].alias for number in met)):
             flats = {flat(alias, name): kind for name, kind in self._types[alias].items()}
             shown |= {name: kind for name, kind in flats.items() if name in self._asked or name in tested}
-            gone |= {*(flats.keys() - plain), "_probe_time"} if group == len(self._groups) - 1 else set()
+            gone |= flats.keys() - plain if last else set()
         instant = self.release.instant if self._asks_instant else None
         shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
         missed = None if open_after or len(numbers) < len(insert.joins) else missed
-        timed = insert.probe_alias if insert.time == "event" and not group else None
-        at_once = None if self.wide else BYTES_BACK
-        late = self.release.late_upto
-        return Pass(tuple(meetings), frozenset(gone), shown, instant, missed, at_once, group, timed, late)
+        return Pass(
+            tuple(meetings),
+            frozenset(gone),
+            shown,
+            instant,
+            missed,
+            at_once=None if self.wide else BYTES_BACK,
+            number=group,
+            timed=insert.probe_alias if insert.time == "event" and not group else None,
+            late_upto=self.release.late_upto,
+        )
 
     def _landed(self, probe: Probe) -> Landed:
         alias, event = self.insert.probe_alias, self.insert.time == "event"

@@ -236,6 +236,7 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def lost() -> LakeError:
+    """The error where rows, or what was counted of them, are not those that a task has handed to Spark."""
     return LakeError(
         "Spark has given back other rows than it was handed",
         where="between the two tasks of a release",
