@@ -25,6 +25,7 @@ BENCHMARKS = {
     "tick": release.tick,
     "cold-tick": release.cold_tick,
     "event-tick": release.event_tick,
+    "whole-tick": release.whole_tick,
     "large": release.large,
     "checks": checks.measure,
     "mysql": mysql.measure,
