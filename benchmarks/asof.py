@@ -22,6 +22,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.indexes import INDEXES
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
@@ -141,7 +142,7 @@ def _staged(spark: SparkSession, scale: float, case: Case, times: int = 3) -> It
             query, made, own, duck = case.filled(ASOF, out=folder / "duck.parquet", **files), [], [], list[float]()
             releasing.write(plan)
             for stage in [releasing.write] * (times - 1) + [releasing.stage]:
-                shutil.rmtree(runner.lake.scratch("_versions"))
+                shutil.rmtree(runner.lake.scratch(INDEXES))
                 made.append(seconds(lambda: releasing.write(plan)))
                 own.append(seconds(lambda stage=stage: stage(plan)))
                 duck.append(seconds(lambda: _duckdb(query)))

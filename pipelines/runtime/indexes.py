@@ -18,6 +18,9 @@ from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.versions import IndexOf, Made, Span, chained, folder_of, merged, runs_in, shards_of, tidy
 
+INDEXES = "_versions"
+"""The folder of all indexes, in the scratch of a lake: one for each build in it."""
+
 
 @dataclass(frozen=True)
 class Indexed:
@@ -98,7 +101,7 @@ class Indexed:
     @cached_property
     def _folder(self) -> Path:
         marks = [self._removed, *([] if self.plain else [self._opened.version()])]
-        scratch = self.lake.scratch("_versions") / self.table
+        scratch = self.lake.scratch(INDEXES) / self.table
         return folder_of(scratch, str(self._opened.metadata().id), marks, self._run)
 
     @cached_property

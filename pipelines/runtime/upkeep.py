@@ -43,7 +43,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
-from tidegate.pipelines.runtime.indexes import Indexed
+from tidegate.pipelines.runtime.indexes import INDEXES, Indexed
 from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
@@ -172,7 +172,7 @@ class Upkeep:
         for insert in self.pipeline.inserts:
             row = self.lake.epochs.last(insert_owner(insert.id)) if insert.process is None else None
             for pin in stored_plan(row).pins if row and self.leases.holds(row.owner) else ():
-                if not (self.lake.scratch("_versions") / pin.table).exists() or pin.table not in self.pipeline.tables:
+                if not (self.lake.scratch(INDEXES) / pin.table).exists() or pin.table not in self.pipeline.tables:
                     continue
                 runs = Indexed.of(self.lake, self.pipeline.table(pin.table), pin.generation).merged(pin.epoch)
                 yield
