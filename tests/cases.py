@@ -1,13 +1,17 @@
-"""What runs in `make test-all` alone: most cases of a parametrised test, most examples of a search."""
+"""Which cases a test looks at: what runs in `make test-all` alone, and the seed of what is made at random."""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
+"""Of the stories that are made at random; a test prints it, and $TIDEGATE_SEED repeats it."""
 AT_LENGTH = True
 """False in a run without thorough tests (tests/conftest.py says so before tests are read)."""
 

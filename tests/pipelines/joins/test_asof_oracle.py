@@ -6,7 +6,6 @@ in time or late, with null keys and null times. The seed is printed; $TIDEGATE_S
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tidegate.pipelines.joins.release import Joining
 from tidegate.pipelines.runtime.epochs import FromQuarantine
 from tidegate.pipelines.testing import Harness
@@ -173,9 +172,6 @@ def check(spark: SparkSession, directory: Path, size: Size, seed: int) -> Worklo
     workload.play(harness)
     assert workload.differences(harness) == []
     return workload
-
-
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 
 
 @pytest.fixture(params=["sql", "columns"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tidegate.pipelines.joins import release
 from tidegate.pipelines.joins.release import Joining
 from tidegate.pipelines.joins.task import UNMEASURED
@@ -46,7 +45,6 @@ INSERT INTO converted SELECT o.id, o.ok, o.at, r.rate, r.weight, r.note, r.day, 
 {first} JOIN rates FOR SYSTEM_TIME AS OF o.{time} AS r ON o.currency = r.currency AND o.kind = r.kind
 {second} JOIN regions FOR SYSTEM_TIME AS OF o.{time} AS g ON r.region = g.region
 """
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 START = datetime(2026, 1, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.plays import clicks
@@ -20,7 +19,6 @@ from tidegate.pipelines.testing import Harness
 
 pytestmark = pytest.mark.long
 
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 ABORTS = 60
 PLACES = [
     (point, owner)

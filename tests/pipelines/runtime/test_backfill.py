@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from datetime import timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
@@ -21,8 +20,6 @@ from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Released
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
-
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 
 
 def fill(play: Play, low: int, high: int, *more: tuple[int, int]) -> Released:

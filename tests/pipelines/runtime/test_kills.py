@@ -7,13 +7,13 @@ soak 200 times at random. The seed is printed, and $TIDEGATE_SEED repeats it.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cases import SEED
 from tests.oracle.pins import Event, scripted_state
 from tests.pipelines.runtime.killing import Play
 from tests.pipelines.runtime.plays import clicks
@@ -22,7 +22,6 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("jvm")]
 
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 RANDOM_KILLS = 200 if os.environ.get("TIDEGATE_SOAK") else 5
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import Play, clicks, epochs_of, places_of, taken_up
 from tests.pipelines.runtime.plays import prove as prove_epochs
@@ -26,8 +26,6 @@ from tidegate.pipelines.testing import Harness
 from tidegate.quality_checks.reconcile import reconcile_all
 
 pytestmark = pytest.mark.long
-
-SEED = random.SystemRandom().randrange(10**9)
 
 KNOWN = ", CONSTRAINT known EXPECT (gender IN ({})) ON VIOLATION {}"
 RELEASE, DISCARD = FromQuarantine(discards=False), FromQuarantine(discards=True, by="ada", because="a test")

@@ -6,7 +6,6 @@ In a soak also at random moments, of table after table; the seed is printed, and
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import SEED
 from tests.conftest import Database
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.killing import Play, advance
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 RANDOM_TABLES = 10 if os.environ.get("TIDEGATE_SOAK") else 0
 """Each with ten kills."""
 KEYS = 60

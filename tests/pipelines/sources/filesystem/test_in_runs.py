@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import SEED
 from tests.pipelines.runtime.crashing import may_die
 from tests.pipelines.sources.filesystem.folders import Files
 from tidegate.pipelines.errors import PlanningError, SourceError
@@ -22,7 +23,6 @@ from tidegate.pipelines.testing import Harness
 AT = 1_767_225_600_000
 """2026-01-01, in ms."""
 
-SEED = random.SystemRandom().randrange(10**9)
 SCRIPT = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING) WITH (
     'connector' = 'filesystem', 'path' = '{root}/users', 'format' = 'csv');

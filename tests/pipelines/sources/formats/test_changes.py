@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tests.pipelines.sources.formats.format_tables import (
     ONE_BY_ONE,
     cases,
@@ -129,7 +129,6 @@ def test_a_long_string_is_no_deep_recursion(spark) -> None:
     assert len(row["_fields"]["s"]) == 5 * 100_000
 
 
-SEED = random.SystemRandom().randrange(10**9)
 COUNT = 400
 EPOCH = datetime.datetime(1970, 1, 1)
 

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
+from tests.cases import SEED, at_length
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tests.pipelines.sources.mysql_cdc.replay import Place, Replay, number
@@ -20,7 +19,6 @@ from tests.pipelines.sources.mysql_cdc.writers import Writers
 
 pytestmark = pytest.mark.long
 
-SEED = int(os.environ.get("TIDEGATE_SEED") or random.SystemRandom().randrange(10**9))
 SNAPSHOTS = int(os.environ.get("TIDEGATE_SNAPSHOTS") or ("100" if os.environ.get("TIDEGATE_SOAK") else "20"))
 KEYS = 3000
 CHUNK_ROWS = 60
