@@ -23,7 +23,7 @@ from tidegate.assets.text import facts_of, in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.docs import QUALITY
@@ -134,10 +134,10 @@ def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterat
     """Those of an epoch's results that are worse than what the run has shown so far: in Dagster they replace it.
     `ranks` (0 passed, 1 with a warning, 2 failed) stores the worst by check; an unknown check is new."""
     for result in found:
-        assert result.check_name is not None
+        name = _check(result).name
         rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
-        if rank > ranks.get(result.check_name, -1):
-            ranks[result.check_name] = rank
+        if rank > ranks.get(name, -1):
+            ranks[name] = rank
             yield result
 
 
@@ -320,7 +320,7 @@ def _outcome(check: CheckResult) -> str:
 def adds_up_specs(insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     """The check that the rows of an INSERT add up."""
     of = "rows of the probe = published + quarantined + dropped + waiting"
-    if insert.process is not None:
+    if isinstance(insert, ProcessInsert):
         of = (
             "rows of the inputs = handled + left out + waiting, and of each output, rows given = published + "
             "quarantined + left out by HAVING"
@@ -340,7 +340,7 @@ def adds_up(
     tables = [(place, count, found.tables[place]) for place, count in found.expected.items()]
     metadata = in_short(
         f"every row of {insert.probe} is in exactly one place, and the tables hold as many"
-        if insert.process is None and found.passed
+        if found.passed and not isinstance(insert, ProcessInsert)
         else found.problems[0]
         if found.problems
         else "the rows of inputs and outputs add up, and the tables hold as many",
@@ -351,7 +351,7 @@ def adds_up(
         },
     )
     if found.problems:
-        verb = "verify" if insert.process is None else "status"  # what functions gave is not computed anew
+        verb = "status" if isinstance(insert, ProcessInsert) else "verify"  # what functions gave is not computed anew
         metadata |= {"problems": "\n".join(found.problems), "next": commands.shown(NextCommand(verb))}
     return [_result(dg.AssetCheckSpec(ADDS_UP, asset=published), found.passed, metadata)]
 

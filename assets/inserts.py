@@ -57,13 +57,13 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
             releasing = runner.releasing(insert.id)
             _decide(releasing, config)
             position = releasing.position()
-            if position.state == "held":
-                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_held(releasing, commands))
-                assert position.verdict is not None
-                _show(context, results(checks, GateVerdict.of(position.verdict), "held", commands))
+            if held := position.held:
+                waiting = releasing.waiting(position)
+                yield dg.MaterializeResult(asset_key=spec.key, metadata=of_held(insert, held, waiting, commands))
+                _show(context, results(checks, GateVerdict.of(held.verdict), "held", commands))
                 return
             staged = runner.stage(insert.id)
-            metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing)
+            metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing, *staged)
             if not isinstance(staged, Waiting):
                 runner.hand_on(insert.id)
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata)
@@ -109,7 +109,7 @@ def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(specs=specs, can_subset=True, **on.step(name, None, insert.id))
     @on.executed("gate")
     def judge(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from tidegate.pipelines.runtime.epochs.position import held
+        from tidegate.pipelines.runtime.epochs.position import gate_held
 
         with on.runner(context) as runner:
             verdict = runner.judge(insert.id)
@@ -121,8 +121,8 @@ def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:
             yield from found
             _show(context, found)
             if verdict is not None and not verdict.passed:
-                if any(spec.name == GATE for spec in asked):
-                    raise held(insert, position)
+                if position.plan and any(spec.name == GATE for spec in asked):
+                    raise gate_held(insert, position.plan, position.verdict)
                 never_again(context)
 
     return judge

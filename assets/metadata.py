@@ -30,8 +30,9 @@ from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.outcome_counts import asked
 
 if TYPE_CHECKING:  # with Spark, which a look at a lake does without
-    from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+    from tidegate.pipelines.runtime.epochs.position import HeldEpoch, Position, Waiting
     from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
+    from tidegate.pipelines.sql.model import Insert
 
 
 def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
@@ -187,12 +188,9 @@ def _chunks(lake: Lake, table: Table, generation: int) -> dict[str, Any]:
     }
 
 
-def of_staged(releasing: InsertRunner) -> dict[str, Any]:
+def of_staged(releasing: InsertRunner, plan: ReleasePlan, staged: StagedRow) -> dict[str, Any]:
     """The epoch that is staged now."""
     position = releasing.position()
-    plan, staged = position.plan, position.staged
-    assert plan is not None
-    assert staged is not None
     waiting = releasing.waiting(position)
     return in_short(
         f"{_staged(plan, staged)}; {_wait(waiting)}; next: the gate's verdict",
@@ -260,20 +258,16 @@ def of_waiting(releasing: InsertRunner, waiting: Waiting) -> dict[str, Any]:
     )
 
 
-def of_held(releasing: InsertRunner, commands: Commands) -> dict[str, Any]:
-    """The newest epoch is held, so nothing new can be staged."""
-    position = releasing.position()
-    plan, staged = position.plan, position.staged
-    assert plan is not None
-    assert staged is not None
-    assert position.verdict is not None
-    waiting, ways_out = releasing.waiting(position), commands.shown(either(*resolving(releasing.insert.id)))
+def of_held(insert: Insert, held: HeldEpoch, waiting: int, commands: Commands) -> dict[str, Any]:
+    """The newest epoch is held, so nothing new can be staged; `waiting` rows are not released."""
+    plan, staged = held.plan, held.staged
+    ways_out = commands.shown(either(*resolving(insert.id)))
     return in_short(
         f"the gate holds epoch {plan.epoch}; {_wait(waiting)}; next: {ways_out}",
         {
             "gate passed": 0,
             "waiting rows": waiting,
-            "reasons": "\n".join(position.verdict.reasons),
+            "reasons": "\n".join(held.verdict.reasons),
             "next": ways_out,
             "next in Dagster": IN_DAGSTER,
         },

@@ -300,13 +300,13 @@ def _matched(patterns: Iterable[str], known: Sequence[str], option: str) -> set[
 
 def _with_inputs(pipeline: Pipeline, names: set[str]) -> set[str]:
     """The same, with all that the INSERTs among them read, down to the source tables."""
-    makes = {name: insert for insert in pipeline.inserts if insert.process for name in insert.process.outputs}
     open_, found = list(names), set(names)
     inserts = {insert.id: insert for insert in pipeline.inserts}
     while open_:
         insert = inserts.get(open_.pop())
         for name in insert.inputs if insert else ():
-            read = makes[name].id if name in makes else name
+            process = pipeline.process_of(name)
+            read = process.id if process else name
             if read not in found:
                 found.add(read)
                 open_.append(read)

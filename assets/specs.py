@@ -176,8 +176,8 @@ def upkeep_spec(
 
 def _read(on: OnLake, insert: Insert) -> list[dg.AssetKey]:
     """What an INSERT reads: source tables, and what processes publish."""
-    given = {name: item for item in on.pipeline.inserts if item.process for name in item.process.outputs}
-    return [on.names.published(given[name]) if name in given else on.names.source(name) for name in insert.inputs]
+    tables = {name: on.pipeline.process_of(name) for name in insert.inputs}
+    return [on.names.published(process) if process else on.names.source(name) for name, process in tables.items()]
 
 
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:

@@ -42,6 +42,15 @@ def by_number(
     return spark.range(0, tasks, 1, tasks).mapInArrow(number_by_number, schema)
 
 
+def task_number() -> int:
+    """The number of the Spark task that asks, of those of its stage."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    assert task is not None, "no Spark task asks"
+    return task.partitionId()
+
+
 def given(value: str) -> str:
     """SQL of a constant (`value`, SQL) that differs from epoch to epoch. Spark would write a number or a time into the
     code that it generates, and compile it anew each time; elements of an array are passed to that code instead."""

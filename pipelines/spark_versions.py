@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -108,10 +109,10 @@ def _version(pyspark: Path, home: Path) -> str:
 
 
 def pyspark_home() -> Path:
-    """The folder of the package pyspark, which is not imported for it."""
+    """The folder of the package pyspark, which is not imported for it. Raises SparkNotSupported."""
     found = find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
+    if found is None or found.origin is None:
+        raise SparkNotSupported("pyspark is not installed", sys.prefix)
     return Path(found.origin).parent
 
 

@@ -17,6 +17,7 @@ from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
+from tidegate.pipelines.sql.model import ProcessInsert
 
 _PLAIN = {
     pa.bool_(): "boolean",
@@ -120,9 +121,9 @@ class Check:
 
     def __call__(self, evidence: Evidence) -> CheckResult:
         """The result for the evidence's epoch."""
-        if self.of_process is None or evidence.staged.insert.process is None:
-            return self.of_join(evidence)
-        return self.of_process(evidence)
+        if self.of_process is not None and isinstance(evidence.staged.insert, ProcessInsert):
+            return self.of_process(evidence)
+        return self.of_join(evidence)
 
 
 def gather(staged: StagedEpoch) -> Evidence:

@@ -12,7 +12,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT
 from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
 from tidegate.pipelines.runtime.releasing.violations import fact
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 if TYPE_CHECKING:
     from tidegate.quality_checks.evidence import Evidence
@@ -82,7 +82,7 @@ class OutcomeCounts:
 def expected_names(insert: Insert, *, retained: bool = False) -> set[str]:
     """Every count that a staged epoch of this INSERT must have, and no other. `retained`: retention had removed
     versions when it was planned."""
-    if insert.process is not None:
+    if isinstance(insert, ProcessInsert):
         quarantined = {VIOLATED + each.name for each in insert.constraints if each.action != "warn"}
         left_out = LEFT_OUT if insert.windowed else ()
         return {"rows", PROCESSED, DISCARDED, *quarantined, *left_out, *(f"to:{place}" for place in PLACES)}
@@ -95,8 +95,8 @@ def expected_facts(insert: Insert) -> set[str]:
         f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
     }
     of_joins |= {fact(each) for each in insert.constraints}
-    if insert.process is not None:
-        second = {"second"} if len(insert.process.outputs) > 1 else set[str]()
+    if isinstance(insert, ProcessInsert):
+        second = {"second"} if len(insert.outputs) > 1 else set[str]()
         of_joins |= {NOT_HAVING} if insert.windowed else set()
         return of_joins | second | {*OF_PROCESSES, f"late@{insert.probe_alias}"}
     if insert.time == "processing":

@@ -19,7 +19,7 @@ from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.text import counted
 
@@ -76,11 +76,12 @@ def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
 def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     """Compare both counts for one INSERT or process. What it reads may go on landing meanwhile: rows of an epoch that
     has not landed yet are not counted. An epoch that is being published right now may show as a difference."""
-    return (_of_join if insert.process is None else _of_process)(lake, pipeline, insert)
+    if isinstance(insert, ProcessInsert):
+        return _of_process(lake, pipeline, insert)
+    return _of_join(lake, pipeline, insert)
 
 
-def _of_process(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
-    assert insert.process is not None
+def _of_process(lake: Lake, pipeline: Pipeline, insert: ProcessInsert) -> Reconciliation:
     done = all_done(lake, insert.id, lake.target_path(pipeline.table(insert.target)))
     rows = process_rows(lake, insert.id, insert.process, done.processed)
     problems: list[str] = []

@@ -196,8 +196,7 @@ def _aggregated(evidence: Evidence, keys: tuple[str, ...], spark: SparkSession) 
     rows = evidence.staged.rows(spark)
     assert rows is not None
     counts = [f"count_if({quoted(key)} IS NULL) AS {quoted(nulls(key))}" for key in keys]
-    found = rows.selectExpr(f"count(1) AS {quoted(ROWS)}", *counts).first()
-    assert found is not None
+    (found,) = rows.selectExpr(f"count(1) AS {quoted(ROWS)}", *counts).collect()
     return {**{name: int(value) for name, value in found.asDict().items()}, READ_BY: "Spark"}
 
 

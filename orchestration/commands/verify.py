@@ -59,8 +59,8 @@ def verify(
         for name in inserts or []:
             insert_of(pipeline, name)
         folder = Lake(lake, create=False)
-        processes = [insert.id for insert in pipeline.inserts if insert.process is not None]
-        wanted = inserts or [insert.id for insert in pipeline.inserts if insert.process is None] or processes
+        processes = [insert.id for insert in pipeline.processes]
+        wanted = inserts or [insert.id for insert in pipeline.inserts if insert.id not in processes] or processes
         left_out = [name for name in processes if name not in wanted]
         with Bars(screen.err) as bars:
             spark = session(lake, master, bars)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.orchestration.report.facts import Facts, InsertFacts
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
+from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.text import counted
 
 _WIDE, _TALL, _GAP = 240, 72, 20
@@ -97,7 +98,7 @@ def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
 
 def _join_lines(found: InsertFacts) -> list[str]:
     insert = found.insert
-    if insert.process is not None:
+    if isinstance(insert, ProcessInsert):
         shown = insert.windowed.table.kind if insert.windowed else insert.process.shape.name
         return [insert.id, shown, f"{counted(found.planned, 'epoch')} planned"]
     if not insert.joins:

@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.frames import task_number
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
 from tidegate.pipelines.joins.task import COUNTED, Counts, Frame, Landed, lost
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
@@ -98,16 +99,12 @@ class Writer:
             for batch in batches:
                 file.write(batch)
             return 0
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        assert task is not None
         rows, unclear = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks(), 0
         for first in range(0, rows.num_rows, LOOKED_UP):
             some = rows.slice(first, LOOKED_UP)
             places = {"_epoch": some["_probe_epoch"], "_offset": some["_offset"]}
             places |= {name: some[name].cast(pa.string()) for name in ("_op", "_split")}
-            columns, missed = self.probe.at(task.partitionId(), pa.table(places))
+            columns, missed = self.probe.at(task_number(), pa.table(places))
             unclear += missed
             for batch in some.append_column("_probe", columns).to_batches():
                 file.write(batch)

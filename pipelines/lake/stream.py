@@ -43,7 +43,7 @@ class Stream:
     @classmethod
     def of(cls, lake: Lake, pipeline: Pipeline, name: str) -> Self:
         """A table that a statement of a script reads."""
-        own = pipeline.process_output(name)
+        own = pipeline.process_of(name)
         return cls(lake, name, lake.target_path(pipeline.table(name)) if own else None)
 
     @property

@@ -298,8 +298,7 @@ class Continuous:
 
     def _waits_for_stuck(self, insert: Insert) -> bool:
         """Whether rows of an INSERT in processing time would meet a table that is stuck, and so behind."""
-        beside = insert.builds if insert.process is None else insert.inputs if len(insert.inputs) > 1 else ()
-        return insert.time != "event" and any(table in self.stuck for table in beside)
+        return insert.time != "event" and any(table in self.stuck for table in insert.beside)
 
 
 def _given(found: Advance | TidegateError) -> Advance:

@@ -27,7 +27,7 @@ from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -629,7 +629,7 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
     epoch was planned over, or in the other kind of time."""
     owner = insert_owner(insert.id)
     process = isinstance(plan, ProcessPlan)
-    if process != (insert.process is not None):
+    if process != isinstance(insert, ProcessInsert):
         kinds = ("an INSERT", "a process")
         yield Difference(owner, "kind", kinds[process], kinds[not process], True)
     if plan.probe != insert.probe and not isinstance(plan, RequeuePlan):

@@ -97,10 +97,9 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
 def _drafted(releasing: InsertRunner) -> InsertDraft:
     releasing.refuse_lost()
     insert, position = releasing.insert.id, releasing.position()
-    if position.state == "held":
-        assert position.verdict is not None
+    if held := position.held:
         waiting = releasing.waiting(position)
-        return InsertDraft(insert, "held", position.plan, waiting, "; ".join(position.verdict.reasons))
+        return InsertDraft(insert, "held", held.plan, waiting, "; ".join(held.verdict.reasons))
     if position.unfinished is not None:
         return InsertDraft(insert, "unfinished", position.unfinished, releasing.released(position.unfinished))
     found = releasing.planner.next(position.plan)

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 """Errors of what a step works with, and not of the step itself."""
@@ -47,8 +47,8 @@ class Failed(dict[str, TidegateError]):
     def stops(self, insert: Insert) -> bool:
         """Whether an INSERT reads a table that stopped. If so, its outputs count as stopped too."""
         found = next((self[name] for name in insert.inputs if name in self), None)
-        if found is not None and insert.process is not None:
-            self.update(dict.fromkeys(insert.process.outputs, found))
+        if found is not None and isinstance(insert, ProcessInsert):
+            self.update(dict.fromkeys(insert.outputs, found))
         return found is not None
 
     def error(self) -> TidegateError:

@@ -39,7 +39,7 @@ from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.runtime.retention import QuarantineRetention, Retained, Retention
 from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL, LARGE = 64 << 20, 128 << 20
@@ -203,9 +203,7 @@ class Maintenance:
     def _source(self, table: Table) -> Maintained:
         together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
-        while retained is not None and retained.more:
-            again = self._retained(table)
-            assert again is not None
+        while retained is not None and retained.more and (again := self._retained(table)) is not None:
             retained = replace(
                 again, examined=again.examined + retained.examined, removed=again.removed + retained.removed
             )
@@ -235,10 +233,10 @@ class Maintenance:
             return retention.nothing(table.name, 0, f"{error.owner} is being worked on by {error.holder}")
 
     def _target(self, name: str, inserts: Sequence[Insert]) -> Maintained:
-        retained = [self._quarantine(insert) for insert in inserts if insert.process is None]
+        retained = [self._quarantine(insert) for insert in inserts if not isinstance(insert, ProcessInsert)]
         found = self._published(name, inserts)
         for insert in inserts:
-            if insert.process is not None:
+            if isinstance(insert, ProcessInsert):
                 for second in insert.outputs[1:]:
                     found += self._published(second, [insert])
                 path, state = self.lake.target_path(self.pipeline.table(name)), self.lake.state_path(insert)

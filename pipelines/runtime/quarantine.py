@@ -231,7 +231,9 @@ def first_landed(epoch: ReleasedEpoch) -> int:
 def refuse_process(insert: Insert) -> None:
     """Raise PlanningError for a process: what it quarantines are rows that its function gave, not landed rows, so there
     is nothing to join again."""
-    if insert.process is not None:
+    from tidegate.pipelines.sql.model import ProcessInsert  # status, which asks nobody, imports nothing of SQL
+
+    if isinstance(insert, ProcessInsert):
         raise PlanningError(
             f"{insert.id} is a process: the rows that it quarantines are its function's own, and cannot be taken again",
             state="nothing was changed; they stay in quarantine",

@@ -219,8 +219,8 @@ class Retention(OldRows):
                     if span.generation != generation and span.upto:
                         return f"{plan.insert} still reads generation {span.generation}"
                     found[plan.insert] = span.after
-        for insert in self.pipeline.inserts:
-            if insert.process and insert.id not in found and table in insert.inputs:
+        for insert in self.pipeline.processes:
+            if insert.id not in found and table in insert.inputs:
                 return f"{insert.id} has not read anything yet"
         return found
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
-from tidegate.pipelines.runtime.epochs.position import End, Waiting, held
+from tidegate.pipelines.runtime.epochs.position import End, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
 from tidegate.pipelines.runtime.judging import prepare
@@ -43,7 +43,7 @@ from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.model import OnUnmatched, ProcessInsert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)
@@ -259,7 +259,7 @@ class Runner:
     def releasing(self, insert: str, until: int | None = None) -> InsertRunner:
         """The runner of one INSERT, or of a process; its timers follow the clock no further than `until` (ms, UTC)."""
         found = self.pipeline.insert(insert)
-        kind = JoinRunner if found.process is None else partial(ProcessRunner, until=until)
+        kind = partial(ProcessRunner, until=until) if isinstance(found, ProcessInsert) else JoinRunner
         return kind(
             lake=self.lake,
             pipeline=self.pipeline,
@@ -275,8 +275,8 @@ class Runner:
 
     def held(self, insert: str) -> GateHeld | None:
         """What the gate holds of an INSERT; looked up without its lease."""
-        position = self.releasing(insert).position()
-        return held(self.pipeline.insert(insert), position) if position.state == "held" else None
+        held = self.releasing(insert).position().held
+        return gate_held(self.pipeline.insert(insert), held.plan, held.verdict) if held else None
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""

@@ -170,7 +170,7 @@ class Upkeep:
             done, self._merging = self._merging, None
             done.result()
         for insert in self.pipeline.inserts:
-            row = self.lake.epochs.last(insert_owner(insert.id)) if insert.process is None else None
+            row = self.lake.epochs.last(insert_owner(insert.id)) if insert.builds else None
             for pin in stored_plan(row).pins if row and self.leases.holds(row.owner) else ():
                 if not (self.lake.scratch(INDEXES) / pin.table).exists() or pin.table not in self.pipeline.tables:
                     continue

@@ -22,9 +22,10 @@ from tidegate.pipelines.functions import UserFunction, load, used_in
 from tidegate.pipelines.paths import placed, problem
 from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.identity import definition_of
+from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import column_type
 from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
-from tidegate.pipelines.sql.model import CompiledScript, Insert
+from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
 from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
 from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
@@ -54,7 +55,7 @@ def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
 def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
     """The statements that an INSERT needs, and the INSERT itself: a script by which its epochs can be recomputed.
     Nothing secret is in it. Empty for a process."""
-    if insert.process is not None:
+    if isinstance(insert, ProcessInsert):
         return ""
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
@@ -224,7 +225,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     """The form of an INSERT or a process: what it reads, how it joins, and what it writes where."""
     target = pipeline.table(insert.target)
     form: Form = {
-        "kind": "insert" if insert.process is None else "process",
+        "kind": "process" if isinstance(insert, ProcessInsert) else "insert",
         "target": insert.target,
         "target columns": {column.name: _column(column) for column in target.stored_columns},
         "probe": insert.probe,
@@ -253,10 +254,10 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
             }
             for join in insert.joins
         ]
-    if insert.process is None:
-        form["where"] = sorted(item.expression for item in insert.conditions)
+    if isinstance(insert, ProcessInsert):
+        form |= _process(pipeline, insert.process)
     else:
-        form |= _process(pipeline, insert)
+        form["where"] = sorted(item.expression for item in insert.conditions)
     called = used_in(pipeline.functions.values(), json.dumps(form))
     if called:
         form["functions"] = {function.name: function_digest(function) for function in called}
@@ -268,9 +269,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     return json.loads(named.sub(lambda found: places[found.group()], text))
 
 
-def _process(pipeline: CompiledScript, insert: Insert) -> Form:
-    spec = insert.process
-    assert spec is not None
+def _process(pipeline: CompiledScript, spec: ProcessSpec) -> Form:
     form: Form = {
         "inputs": [{"table": item.table, "key": list(item.key), "broadcast": item.broadcast} for item in spec.inputs],
         "buckets": spec.buckets,

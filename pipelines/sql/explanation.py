@@ -10,7 +10,7 @@ from tidegate.pipelines.connectors.table import Column, Constraint, Table, Water
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.syntax.durations import format_duration
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
@@ -190,8 +190,8 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     if insert.windowed is not None:
         lines = [f"windows {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
         lines += _windows(insert.windowed)
-    elif insert.process is not None:
-        lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.process.outputs)}"]
+    elif isinstance(insert, ProcessInsert):
+        lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     for join in insert.joins:
         lines += _join(join)
@@ -251,8 +251,7 @@ def _named(table: str, alias: str) -> str:
     return table if table == alias else f"{table} AS {alias}"
 
 
-def _by_key(insert: Insert) -> str:
-    assert insert.process is not None
+def _by_key(insert: ProcessInsert) -> str:
     keys = [f"{item.table} by {_and(item.key)}" for item in insert.process.inputs if item.key]
     whole = [f"{item.table} broadcast" for item in insert.process.inputs if item.broadcast]
     return f": {', '.join([*keys, *whole])}" if keys or whole else ""
@@ -264,7 +263,7 @@ def _waits(insert: Insert) -> str:
         if insert.windowed.event_time:
             return f"{emitted} the watermark of {insert.probe} has come to its end"
         return f"{emitted} the clock has come to its end"
-    if insert.process is not None:
+    if isinstance(insert, ProcessInsert):
         return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
     if not insert.joins:
         return "for nothing: rows are released as they land"

@@ -81,8 +81,7 @@ class Insert:
 
     `where` is the whole WHERE, `conditions` the same term by term, so that terms about the probe's row alone can be
     tested before any build is read. `constraints` are the target's, the severest first. `proof`: the target stores each
-    row's match proof ('gate.proof' = 'columns'). `process`: its rows come from a process function, not from joins
-    (`Pipeline.process`).
+    row's match proof ('gate.proof' = 'columns').
     """
 
     id: str
@@ -97,28 +96,32 @@ class Insert:
     conditions: tuple[Condition, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     proof: bool = False
-    process: ProcessSpec | None = None
 
     @property
     def windowed(self) -> WindowedQuery | None:
         """What it asks of windows, where it is an INSERT over SQL's window table functions."""
-        return self.process.windowed if self.process else None
+        return None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tables that it reads, each once, the probe first."""
-        read = [item.table for item in self.process.inputs] if self.process else [self.probe, *self.builds]
-        return tuple(dict.fromkeys(read))
+        return tuple(dict.fromkeys([self.probe, *self.builds]))
 
     @property
     def probes(self) -> tuple[str, ...]:
         """The names of the tables whose rows it takes one by one: the probe; of a process, all inputs."""
-        return self.inputs if self.process else (self.probe,)
+        return (self.probe,)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The names of the tables whose state a row of another one meets: the builds; of a process, its inputs where it
+        has several."""
+        return self.builds
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the tables that it writes: the target; of a process, one or two."""
-        return tuple(self.process.outputs) if self.process else (self.target,)
+        return (self.target,)
 
     @property
     def proofs(self) -> tuple[tuple[str, str], ...]:
@@ -137,6 +140,33 @@ class Insert:
     @property
     def time(self) -> TimeAttribute:
         return self.joins[0].time if self.joins else "processing"
+
+
+@dataclass(frozen=True)
+class ProcessInsert(Insert):
+    """One whose rows come from a process function (`Pipeline.process`, or windows of SQL), not from joins."""
+
+    process: ProcessSpec = field(kw_only=True)
+
+    @property
+    def windowed(self) -> WindowedQuery | None:
+        return self.process.windowed
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(item.table for item in self.process.inputs))
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        return self.inputs
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        return self.inputs if len(self.inputs) > 1 else ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.process.outputs)
 
 
 @dataclass(frozen=True)
@@ -171,13 +201,18 @@ class CompiledScript:
         used = [table for table in self.tables.values() if table.role in ("build", "probe")]
         return tuple(sorted(used, key=lambda table: table.role != "build"))
 
-    def process_output(self, table: str) -> bool:
-        """Whether a process gives this table."""
-        return any(insert.process is not None and table in insert.process.outputs for insert in self.inserts)
+    @property
+    def processes(self) -> tuple[ProcessInsert, ...]:
+        """The INSERTs whose rows a process gives."""
+        return tuple(insert for insert in self.inserts if isinstance(insert, ProcessInsert))
+
+    def process_of(self, table: str) -> ProcessInsert | None:
+        """The one whose process gives this table."""
+        return next((insert for insert in self.processes if table in insert.outputs), None)
 
     def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
         """How the generators that processes were given for this table find its event time; they all agree."""
-        inputs = [item for insert in self.inserts if insert.process for item in insert.process.inputs]
+        inputs = [item for insert in self.processes for item in insert.process.inputs]
         return [item.time for item in inputs if item.table == table and item.time is not None]
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
@@ -210,7 +245,7 @@ class CompiledScript:
         """Identifies an INSERT by its text, as plans in lakes without definitions do. Newer plans use
         `tidegate.pipelines.sql.canonical`. 16 hex digits."""
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
-        if insert.process is not None:
+        if isinstance(insert, ProcessInsert):
             text += insert.process.identity
         if insert.proof:
             text += "proof"

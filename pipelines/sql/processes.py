@@ -21,7 +21,7 @@ from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import CompiledScript, Insert, Projection
+from tidegate.pipelines.sql.model import CompiledScript, ProcessInsert, Projection
 from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
@@ -148,7 +148,7 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
         known = ", ".join(pipeline.tables)
         raise _error(where, f"there is no table {name}", f"the script declares {known}")
     table = pipeline.table(name)
-    if any(name in (insert.process.outputs if insert.process else ()) for insert in pipeline.inserts):
+    if pipeline.process_of(name) is not None:
         if generator is not None:
             raise _error(where, f"{name} is another process's, which gives its time", "leave the generator out")
         return pipeline
@@ -174,7 +174,7 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
 def _brought(pipeline: CompiledScript, tables: Sequence[str], shape: Shape) -> tuple[WatermarkDeclaration, ...]:
     """The declarations of what the processes before this one emit. Raises InvalidDeclaration if one of them, or of the
     function's own, has the name of another."""
-    before = [insert.process for insert in pipeline.inserts if insert.process]
+    before = [insert.process for insert in pipeline.processes]
     sent = [item for spec in before if set(spec.outputs) & set(tables) for item in spec.sends]
     by_identifier([*sent, *shape.watermarks])
     return tuple(by_identifier(sent).values())
@@ -232,7 +232,7 @@ def _added(pipeline: Script, spec: ProcessSpec, targets: Sequence[Table]) -> Scr
     first = targets[0]
     key = ", ".join(spec.inputs[0].key)
     inputs = ", ".join(f"{item.table}{' BROADCAST' if item.broadcast else ''}" for item in spec.inputs)
-    insert = Insert(
+    insert = ProcessInsert(
         id=first.name,
         target=first.name,
         probe=spec.inputs[0].table,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.sql.inserts.statement import Declared
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.options import (
     CHANGELOG_RETENTION,
     LANDED_RETENTION,
@@ -55,7 +55,7 @@ def roles(
             hint = "write it in the table that this one is a part of"
             _refuse(source, declared[part.name], LANDED_RETENTION, _ROLE_NAMES["part"], hint)
     for _, insert in inserts:
-        if insert.process is not None:
+        if isinstance(insert, ProcessInsert):
             _refuse(source, declared[insert.target], QUARANTINE_RETENTION, PROCESS_TARGET, OF_A_PROCESS)
     return found
 

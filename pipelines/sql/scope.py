@@ -134,15 +134,15 @@ class InsertScope:
             column = _column(relation.table, path[1].text)
             if column is not None:
                 return fields(value_of(column, relation.alias), path[2:], self.source)
-        owners = [found for found in self.relations if _column(found.table, first.text) is not None]
+        found = [(each, _column(each.table, first.text)) for each in self.relations]
+        owners = [(each, column) for each, column in found if column is not None]
         if not owners:
             raise self._unknown(path, relation)
         if len(owners) > 1:
-            choices = " or ".join(f"`{owner.alias}.{first.text}`" for owner in owners)
+            choices = " or ".join(f"`{owner.alias}.{first.text}`" for owner, _ in owners)
             raise self.source.error(first.span, f"column `{first.text}` is ambiguous", f"write {choices}")
-        column = _column(owners[0].table, first.text)
-        assert column is not None
-        return fields(value_of(column, owners[0].alias), path[1:], self.source)
+        ((owner, column),) = owners
+        return fields(value_of(column, owner.alias), path[1:], self.source)
 
     def _unknown(self, path: Sequence[Name], relation: Relation | None):
         first = path[0]

@@ -27,10 +27,10 @@ SECOND = "second"
 def second_output(evidence: Evidence) -> Evidence | None:
     """The same epoch with its second output in place of the first; None if it has only one."""
     staged = evidence.staged
-    process, stored = staged.insert.process, staged.staged.facts.get(SECOND)
-    if process is None or len(process.outputs) < 2 or stored is None:
+    outputs, stored = staged.insert.outputs, staged.staged.facts.get(SECOND)
+    if len(outputs) < 2 or stored is None:
         return None
-    target = staged.pipeline.table(process.outputs[1])
+    target = staged.pipeline.table(outputs[1])
     counts = {name: number for name, number in stored.items() if name != "files"}
     emitted = stored.get("emitted", stored["to:publish"] + stored["to:quarantine"])  # rows from before it was stored
     insert = replace(staged.insert, constraints=severest_first(target.constraints))

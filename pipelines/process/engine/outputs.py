@@ -56,11 +56,11 @@ class OutputColumns:
 
     def _taken(self, record: Any) -> tuple[Any, ...]:
         row = as_tuple(record, self._names)
-        if not self._own:
+        if not self._own or self._types is None:
             return row
         values = list(row)
         for place in self._own:
-            values[place] = self._converted(place, values[place])
+            values[place] = self._converted(self._types[place], place, values[place])
         return tuple(values)
 
     def arrays(self, records: Sequence[Any]) -> list[pa.Array]:
@@ -74,19 +74,19 @@ class OutputColumns:
         if self._types is not None and place not in self._own:
             known = _AS_THEY_ARE.get(self._types[place].kind, frozenset())
             if not {*map(type, values)} <= {*known, type(None)}:
-                values = [self._converted(place, value) for value in values]
+                values = [self._converted(self._types[place], place, value) for value in values]
         try:
             return pa.array(values, self.schema.field(place).type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            for value in values if self._types is not None else ():
-                self._converted(place, value)
+            if self._types is not None:
+                for value in values:
+                    self._converted(self._types[place], place, value)
             raise WrongValue(f"column {self._names[place]}: {error}") from error
 
-    def _converted(self, place: int, value: Any) -> Any:
-        assert self._types is not None
+    def _converted(self, kind: FlinkType, place: int, value: Any) -> Any:
         try:
             # NULL in a column that is NOT NULL is a matter of the gate.
-            return exact(self._types[place].null())(value)
+            return exact(kind.null())(value)
         except WrongValue as error:
             raise WrongValue(f"column {self._names[place]}: {error.what}") from error
 

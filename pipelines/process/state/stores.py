@@ -33,6 +33,10 @@ class Stored(Protocol):
         ...
 
 
+def _read(base: Stored | None) -> Any:
+    return None if base is None else base.read()
+
+
 class ValueCell:
     """A value; None is no value."""
 
@@ -42,8 +46,7 @@ class ValueCell:
         self.base, self.decoded, self.value = base, base is None, None
 
     def get(self) -> Any:
-        if not self.decoded:
-            assert self.base is not None
+        if self.base is not None and not self.decoded:
             self.value, self.decoded = self.base.read(), True
         return self.value
 
@@ -70,8 +73,7 @@ class ListCell:
 
     def get(self) -> list[Any]:
         if self.items is None:
-            assert self.base is not None
-            self.items = [*(self.base.read() or ()), *self.added]
+            self.items = [*(_read(self.base) or ()), *self.added]
         return self.items
 
     def set(self, values: list[Any]) -> None:
@@ -94,8 +96,7 @@ class MapCell:
 
     def get(self) -> dict[Any, Any]:
         if self.entries is None:
-            assert self.base is not None
-            self.entries = dict(self.base.read() or ())
+            self.entries = dict(_read(self.base) or ())
         return self.entries
 
     def put(self, key: Any, value: Any) -> None:

@@ -20,7 +20,7 @@ from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert, OnUnmatched
+from tidegate.pipelines.sql.model import Insert, OnUnmatched, ProcessInsert
 from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -57,6 +57,15 @@ class End:
 
 
 @dataclass(frozen=True)
+class HeldEpoch:
+    """An epoch that the gate holds."""
+
+    plan: ReleasePlan
+    staged: StagedRow
+    verdict: VerdictRow
+
+
+@dataclass(frozen=True)
 class Position:
     """How far the newest epoch of an INSERT is. All None before the first plan."""
 
@@ -75,6 +84,13 @@ class Position:
     def unfinished(self) -> ReleasePlan | None:
         """The newest plan, if its epoch is not published."""
         return None if self.state == "published" else self.plan
+
+    @property
+    def held(self) -> HeldEpoch | None:
+        """The newest epoch, if the gate holds it."""
+        if self.state != "held" or self.plan is None or self.staged is None or self.verdict is None:
+            return None
+        return HeldEpoch(self.plan, self.staged, self.verdict)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class InsertOnLake:
     @property
     def process(self) -> ProcessSpec:
         """Its process: the function, its inputs and outputs. Raises PlanningError if the INSERT is no process."""
-        if self.insert.process is None:
+        if not isinstance(self.insert, ProcessInsert):
             raise PlanningError(
                 f"{self.insert.id} is an INSERT of the script, and no process",
                 where=f"line {self.insert.location.line} of the script",
@@ -203,11 +219,9 @@ def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bo
     return rows(0, landed.epoch) if plan is None else plan.rows_left(rows, landed.epoch, published=published)
 
 
-def held(insert: Insert, position: Position) -> GateHeld:
-    """Why the newest epoch may not be published, and the two ways out."""
-    plan = position.plan
-    assert plan is not None
-    if position.verdict is None:
+def gate_held(insert: Insert, plan: ReleasePlan, verdict: VerdictRow | None) -> GateHeld:
+    """Why an epoch may not be published, and the two ways out."""
+    if verdict is None:
         return GateHeld(
             f"epoch {plan.epoch} of {insert.id} has no verdict, so it is not published",
             state="it is staged; the target is unchanged",
@@ -215,7 +229,7 @@ def held(insert: Insert, position: Position) -> GateHeld:
         )
     again = isinstance(plan, RequeuePlan)
     return GateHeld(
-        f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(position.verdict.reasons)}",
+        f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",
         state="its rows are in quarantine, as they were; the target is unchanged"
         if again

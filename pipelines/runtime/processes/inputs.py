@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.frames import empty_frame
+from tidegate.pipelines.frames import empty_frame, task_number
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import ddl
@@ -116,11 +116,7 @@ def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]
 
 def _worker(plan: TaskPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches):  # without annotations: Spark would read them
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        return run_task(plan, context.partitionId(), batches)
+        return run_task(plan, task_number(), batches)
 
     return run
 

@@ -140,7 +140,7 @@ class ProcessPlanner(ReleasePlanner):
         flip."""
         spec, pipeline = self.spec, self.on_lake.pipeline
         table = pipeline.table(item.table)
-        own = pipeline.process_output(item.table)
+        own = pipeline.process_of(item.table)
         phases = not own and connector(table.connector).spec.phases(table.options)
         if len(spec.inputs) == 1 or not (item.broadcast or phases):
             return 0

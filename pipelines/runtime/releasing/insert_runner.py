@@ -30,7 +30,7 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit, NotifyCommit, notified_by
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
-from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, held
+from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
@@ -278,8 +278,8 @@ class InsertRunner(InsertOnLake, ABC):
         """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
         self._own()
         position = self.position()
-        if position.state == "held":
-            raise held(self.insert, position)
+        if held := position.held:
+            raise gate_held(self.insert, held.plan, held.verdict)
         return position
 
     def refuse_lost(self) -> list[tuple[ReleasePlan, FileCommit]]:
@@ -489,7 +489,7 @@ class InsertRunner(InsertOnLake, ABC):
         if plan is None or staged is None:
             return None
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
-            raise held(self.insert, position)
+            raise gate_held(self.insert, plan, position.verdict)
         commits = self.commits(plan, staged)
         publishing = self._publishing(commits)
         if position.state != "published":  # before anything of the epoch is committed

@@ -43,7 +43,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
 )
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.text import counted
 
@@ -153,7 +153,7 @@ def verify(
 
     Raises PlanningError for a process: what its function gave depends on all that came before.
     """
-    if pipeline.insert(insert).process is not None:
+    if isinstance(pipeline.insert(insert), ProcessInsert):
         raise PlanningError(
             f"{insert} is a process: its epochs cannot be recomputed one by one",
             where=f"process {insert}",

@@ -7,7 +7,7 @@ that, which the function emits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -22,7 +22,7 @@ from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.scope import InsertScope, unused
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
@@ -116,7 +116,7 @@ class WindowedCompiler:
             having=having,
         )
         insert = self.insert.compiled(target.table, relation, outputs, where)
-        return replace(insert, process=_process(query, probe.table.name, target.table.name))
+        return ProcessInsert(**vars(insert), process=_process(query, probe.table.name, target.table.name))
 
     # --- over rows -----------------------------------------------------------------------------------------------
 

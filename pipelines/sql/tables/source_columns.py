@@ -73,8 +73,6 @@ def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedel
     if value is None and (micros is None or micros < _LONGEST):
         raise source.error(span, "the interval's value does not fit its unit", hint)
     if micros is None:
-        assert value is not None
-        assert value.type.kind is Kind.MONTH_INTERVAL
         raise source.error(span, "a delay is of days, hours, minutes or seconds: months are not all as long", hint)
     if micros < 0:
         raise source.error(span, f"the delay of {name}() is negative: it would be ahead of the source", hint)

@@ -68,7 +68,7 @@ def test_every_block_of_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     names["tables"] = names["tables"].read_text(encoding="utf-8").partition("CREATE TABLE click_numbers")[0]
     exec(first, names)
     (made,) = names["pipeline"].inserts
-    assert (made.target, made.process.inputs[0].key) == ("click_numbers", ("news_id",))
+    assert (made.target, made.process.inputs[0].key, made.beside) == ("click_numbers", ("news_id",), ())
     names["pipeline"] = compile_script(SCRIPT)
     for block in (of_windows, of_joins):
         exec(block, names)

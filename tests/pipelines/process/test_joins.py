@@ -258,8 +258,9 @@ def test_the_join_of_the_docs() -> None:
     names: dict[str, Any] = {"pipeline": compile_script(script), "Side": Side, "IntervalJoin": IntervalJoin}
     names |= {"timedelta": timedelta, "EventTimeExtension": EventTimeExtension}
     exec(snippet, names)
-    spec = names["pipeline"].insert("paid_orders").process
-    run = LocalRun(spec.function, lambda row: row.order_id)
+    (insert,) = names["pipeline"].processes
+    assert (insert.id, insert.inputs, insert.beside) == ("paid_orders", *[("orders", "payments")] * 2)
+    run = LocalRun(insert.process.function, lambda row: row.order_id)
     assert run.epoch([Arrived([Order(1, "tea", 0), Order(2, "cup", 0)]), Arrived([Payment(1, 9, 900_000)], None, 1)])[
         0
     ] == [(1, "tea", 9)]

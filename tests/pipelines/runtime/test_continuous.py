@@ -40,7 +40,7 @@ from tidegate.pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers
 
 
 def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace:
-    return SimpleNamespace(id=name, builds=builds, inputs=("click_event", *builds), time=time, process=None)
+    return SimpleNamespace(id=name, inputs=("click_event", *builds), time=time, beside=builds)
 
 
 class ScriptedRunner:
@@ -290,8 +290,9 @@ def test_an_insert_waits_for_a_stuck_build_in_processing_time_and_for_none_in_ev
 
 def test_a_process_of_several_inputs_waits_for_one_that_is_stuck_and_a_lone_one_for_none() -> None:
     runner = ScriptedRunner(click_event=GONE)
-    several = SimpleNamespace(id="p", builds=(), inputs=("user_info", "click_event"), time="processing", process=True)
-    lone = SimpleNamespace(id="q", builds=(), inputs=("click_event",), time="processing", process=True)
+    inputs = ("user_info", "click_event")
+    several = SimpleNamespace(id="p", inputs=inputs, time="processing", beside=inputs)
+    lone = SimpleNamespace(id="q", inputs=("click_event",), time="processing", beside=())
     runner.pipeline.inserts[:] = [several, lone]
     loop(runner).run(max_ticks=1)
     assert runner.asked == ["user_info", "click_event", "q"]

@@ -55,8 +55,8 @@ def test_the_windows_of_the_example_compile() -> None:
     CREATE TABLE clicks_5min (item STRING, window_start TIMESTAMP(3), window_end TIMESTAMP(3), clicks BIGINT,
         total DECIMAL(38, 2)) WITH ('connector' = 'scripted');
     """
-    process = compile_script(tables + script, connectors=CONNECTORS).insert("clicks_5min").process
-    assert str(process.windowed and process.windowed.table) == "TUMBLE of 0:05:00"
+    (insert,) = compile_script(tables + script, connectors=CONNECTORS).processes
+    assert (insert.id, str(insert.windowed and insert.windowed.table)) == ("clicks_5min", "TUMBLE of 0:05:00")
 
 
 def test_the_constraints_of_the_page_on_quality_compile() -> None:

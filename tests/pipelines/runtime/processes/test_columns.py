@@ -70,9 +70,7 @@ def test_the_tasks_know_the_types_as_they_are_declared() -> None:
 
 def key_of(*key: str) -> tuple[tuple[str, str], ...]:
     pipeline = compile_script(SCRIPT).process("timed", "events", key, wrapped(fn.Timed()), fn.TIMED_COLUMNS)
-    spec = pipeline.insert("timed").process
-    assert spec is not None
-    return key_columns(state_columns(pipeline, spec))
+    return key_columns(state_columns(pipeline, pipeline.processes[0].process))
 
 
 def before(key: Any, buckets: int = 4) -> StateBefore:

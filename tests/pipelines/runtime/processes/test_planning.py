@@ -66,9 +66,7 @@ class Log:
 
     @property
     def spec(self) -> ProcessSpec:
-        spec = self.on_lake.insert.process
-        assert spec is not None
-        return spec
+        return self.on_lake.process
 
     def next(
         self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None
