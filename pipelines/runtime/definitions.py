@@ -436,10 +436,14 @@ def _compiled(row: DefinitionRow, name: str) -> Pipeline | None:
 
 
 def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
-    """Whether a script changes a table that an INSERT reads in a way that the lake would refuse."""
+    """Whether a script changes a table that an INSERT reads in a way that the lake would refuse. Options whose values
+    come from variables may differ, as for `declares`."""
     definitions = Definitions(lake, pipeline, os.environ, system_clock)
-    reads = {insert.probe, *insert.builds}
-    return any(item.refused and item.owner in reads for item in definitions.differences())
+    variable = {name: _variable(pipeline.table(name)) for name in (insert.probe, *insert.builds)}
+    return any(
+        item.refused and item.owner in variable and not item.what.endswith(variable[item.owner])
+        for item in definitions.differences()
+    )
 
 
 def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
@@ -532,12 +536,17 @@ def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
     if table is None:
         return False
     found = _compared(table.name, _with_parts(stored.form), _with_parts(_read_back(table_form(pipeline, table))))
-    given = [item for part in (table, *table.parts) for item in part.options.items()]
-    variable = tuple(f" {name}" for name, value in given if needs_variables(value))
+    variable = _variable(table)
     return all(
         item.what.endswith(variable) or (item.what.startswith("columns ") and item.script == NOT_THERE)
         for item in found
     )
+
+
+def _variable(table: Table) -> tuple[str, ...]:
+    """How differences end that are of an option whose value comes from a variable."""
+    given = [item for part in (table, *table.parts) for item in part.options.items()]
+    return tuple(f" {name}" for name, value in given if needs_variables(value))
 
 
 def _with_parts(form: Mapping[str, Any]) -> dict[str, Any]:

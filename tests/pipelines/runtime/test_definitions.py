@@ -25,7 +25,14 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeErro
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
-from tidegate.pipelines.runtime.definitions import Definitions, declares, defined_at, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.definitions import (
+    Definitions,
+    as_defined,
+    declares,
+    defined_at,
+    left_behind,
+    mixed_definitions,
+)
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -181,6 +188,20 @@ def test_who_only_looks_compares_a_table_though_it_has_other_variables(stored: s
     form = json.loads(json.dumps(table_form(found, found.table("orders"), {"FOLDER": "/srv", "BROKER": "b:9092"})))
     row = DefinitionRow("orders", 1, 1, 1, 0, digest_of(form), form)
     assert declares(compile_script(script), row) is same
+
+
+def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(tmp_path: Path) -> None:
+    script = f"""{ALONE}
+        CREATE TABLE copied (id BIGINT, cents DOUBLE) WITH ('connector' = 'delta');
+        INSERT INTO copied SELECT id, cents FROM orders;"""
+    pipeline = compile_script(script)
+    lake = Lake(tmp_path)
+    landed = Definitions(lake, pipeline, {"BROKER": "b:9092"}, lambda: 0)
+    store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
+    landed.number("insert copied")
+    assert as_defined(lake, pipeline, "copied") is pipeline
+    other = compile_script(script.replace("'paying'", "'orders'"))
+    assert as_defined(lake, other, "copied") is not other
 
 
 def test_an_epoch_has_the_definition_that_held_when_it_was_planned(tmp_path: Path) -> None:
