@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from deltalake import DeltaTable
 
 from tidegate.assets.checks import IN_DAGSTER, data_docs
 from tidegate.assets.text import in_short, records, watermark
@@ -14,6 +13,7 @@ from tidegate.pipelines import pictures
 from tidegate.pipelines.commands import Commands, either, resolving
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -284,7 +284,7 @@ def of_published(releasing: InsertRunner, before: Position, done: Sequence[Publi
     waiting, rows = releasing.waiting(after), sum(epoch.rows for epoch in done)
     quarantined = sum(epoch.quarantined for epoch in done)
     facts: dict[str, Any] = {
-        "dagster/row_count": table_rows(str(lake.target_path(target))),
+        "dagster/row_count": logged_rows(lake.target_path(target)),
         "rows published": rows,
         "rows quarantined": quarantined,
         "waiting rows": waiting,
@@ -318,7 +318,7 @@ def of_epochs(
     return in_short(
         f"{_published(len(staged), plan, rows, quarantined, waiting)}, outside of Dagster",
         {
-            "dagster/row_count": table_rows(str(places.target)),
+            "dagster/row_count": logged_rows(places.target),
             "rows published": rows,
             "rows quarantined": quarantined,
             "waiting rows": waiting,
@@ -335,7 +335,7 @@ def _details(
     """Of so many published epochs: the last one at length."""
     return {
         "epochs published": epochs,
-        "quarantine rows": table_rows(str(quarantine)),
+        "quarantine rows": logged_rows(quarantine),
         **_of_plan(plan),
         **_of_counts(staged),
         "verdict": "passed",
@@ -346,14 +346,6 @@ def _details(
 def _published(epochs: int, plan: ReleasePlan, rows: int, quarantined: int, waiting: int) -> str:
     number = f"epoch {plan.epoch} is" if epochs == 1 else f"{epochs:,} epochs up to {plan.epoch} are"
     return f"{number} published: {counted(rows, 'row')}, {quarantined:,} more to quarantine; {_wait(waiting)}"
-
-
-def table_rows(path: str) -> int:
-    """Rows of a Delta table, by the statistics of its log; no data is read."""
-    if not DeltaTable.is_deltatable(path):
-        return 0
-    counts = DeltaTable(path).get_add_actions(flatten=True).column("num_records").to_pylist()
-    return sum(count or 0 for count in counts)
 
 
 def _of_plan(plan: ReleasePlan) -> dict[str, Any]:

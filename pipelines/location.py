@@ -180,10 +180,11 @@ class Location:
 
     # --- a Parquet file ------------------------------------------------------------------------------------------
 
-    def parquet(self) -> pq.ParquetFile:
+    def parquet(self, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """The file, opened; with its `footer` where that is known."""
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self._at)
+        return pq.ParquetFile(self._at, metadata=footer)
 
     def footer(self) -> pq.FileMetaData:
         import pyarrow.parquet as pq

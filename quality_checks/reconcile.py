@@ -12,9 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.delta_log import files_of, opened
+from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
@@ -193,14 +192,3 @@ def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAr
             return rows, upto
         newest = Stream(lake, insert.probe).generation(rows.generation).last
         upto = newest.epoch if newest else 0
-
-
-def logged_rows(path: Location) -> int | None:
-    """Rows of a Delta table by its log; 0 where there is no table, None where the log does not say."""
-    table = opened(path)
-    if table is None:
-        return 0
-    if "deletionVectors" in set(table.protocol().reader_features or ()):
-        return None
-    numbers = [file["num_records"] for file in files_of(table, "num_records")]
-    return None if None in numbers else sum(numbers)

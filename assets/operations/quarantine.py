@@ -110,7 +110,7 @@ def _taken(
     started: Started, config: QuarantineConfig, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
 ) -> Sequence[Published]:
     """Do it, and report it in the metadata of the op's output."""
-    from tidegate.assets.metadata import table_rows
+    from tidegate.pipelines.lake.delta_log import logged_rows
     from tidegate.pipelines.runtime.quarantine import as_shown, chosen, quarantined_by_epoch
 
     runner, pipeline, context = started.runner, started.runner.pipeline, started.context
@@ -120,12 +120,15 @@ def _taken(
     after = quarantined_by_epoch(runner.lake, pipeline, pipeline.insert(insert))
     context.add_output_metadata(of_taken(insert, wanted, done, after, config.dry_run))
     if any(item.rows for item in done):
-        path = str(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
+        rows = logged_rows(runner.lake.target_path(pipeline.table(pipeline.insert(insert).target)))
         context.log_event(
             dg.AssetMaterialization(
                 started.on.names.published(pipeline.insert(insert)),
                 description="Quarantined rows were released again.",
-                metadata={"dagster/row_count": table_rows(path), "rows published": sum(d.rows for d in done)},
+                metadata={
+                    "rows published": sum(item.rows for item in done),
+                    **({} if rows is None else {"dagster/row_count": rows}),
+                },
             )
         )
     return done

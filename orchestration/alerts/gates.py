@@ -103,7 +103,9 @@ def _said(verdict: VerdictRow, keys: int) -> list[str]:
         return list(verdict.reasons)
     failed = [check for check in verdict.checks if not check["passed"]]
     reasons = [
-        f"the check {check['name']} failed: see tidegate status" if check["name"] in _SHOW_ROWS else check["detail"]
+        f"the check {check['name']} failed; what it shows of rows is left out"
+        if check["name"] in _SHOW_ROWS
+        else check["detail"]
         for check in failed
     ]
     return reasons or list(verdict.reasons)

@@ -46,6 +46,7 @@ def explain(
 
     from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
     from tidegate.pipelines.clock import system_clock
+    from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.definitions import Definitions
     from tidegate.pipelines.runtime.scripts import load_script
@@ -63,7 +64,9 @@ def explain(
             of_pipeline(pipeline) | compared | {"missing": missing_variables(pipeline, os.environ)},
             Text(show_statements(pipeline) if statements else explained(pipeline)),
             *([] if lake is None else definition_lines(found, lake)),
-            *verdict_lines(pipeline, os.environ, script, None if lake is None else found),
+            *verdict_lines(
+                pipeline, os.environ, commands_of(script, lake or DEFAULT_LAKE), None if lake is None else found
+            ),
         )
     if any(item.refused for item in found):
         raise typer.Exit(FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
+from tidegate.pipelines.commands import Commands, NextCommand
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
@@ -58,7 +58,7 @@ def missing_variables(pipeline: Pipeline, environment: Mapping[str, str]) -> lis
 
 
 def verdict_lines(
-    pipeline: Pipeline, environment: Mapping[str, str], script: Path, differences: Sequence[Difference] | None
+    pipeline: Pipeline, environment: Mapping[str, str], commands: Commands, differences: Sequence[Difference] | None
 ) -> Iterator[str]:
     """Whether the script can be run, and the next command. `differences`: from a lake; None without one."""
     refused = [item for item in differences or () if item.refused]
@@ -70,7 +70,7 @@ def verdict_lines(
     yield f"[green]The script is right:[/] {size}{goes_on}. Nothing was run."
     if missing := missing_variables(pipeline, environment):
         yield escape(f"  first: export {' '.join(f'{name}=…' for name in missing)}")
-    yield escape(f"  next:  tidegate run {shlex.quote(str(script))}")
+    yield escape(f"  next:  {commands.shown(NextCommand('run'))}")
 
 
 def _of_function(function: UserFunction) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _places(insert: InsertStatus) -> list[str]:
     rows = insert.rows
     if rows is None:
         return [""] * 5
-    counts = (rows.landed, rows.published, sum(rows.quarantined.values()), sum(rows.dropped.values()), rows.waiting)
+    counts = (rows.landed, rows.published, rows.rows_quarantined, sum(rows.dropped.values()), rows.waiting)
     return [number(count) for count in counts]
 
 

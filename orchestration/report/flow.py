@@ -118,8 +118,9 @@ def _gate(status: InsertStatus) -> tuple[list[str], str]:
 
 def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
     rows = status.rows
-    published = rows.published if rows else 0
-    quarantined = sum(rows.quarantined.values()) if rows else 0
+    given = rows.outputs[0] if rows and rows.outputs else None
+    published = given.published if given else rows.published if rows else 0
+    quarantined = given.quarantined if given else rows.rows_quarantined if rows else 0
     return [
         _Box(_COLUMNS[3], top, _WIDE, [target, f"{published:,} rows published"], "good"),
         _Box(

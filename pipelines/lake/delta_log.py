@@ -177,6 +177,17 @@ def size_of(path: Address) -> int:
     return 0 if table is None else sum(file["size_bytes"] for file in files_of(table, "size_bytes"))
 
 
+def logged_rows(path: Address) -> int | None:
+    """The rows of the table at `path`, by its log; 0 where there is none, None where the log does not say."""
+    table = opened(path)
+    if table is None:
+        return 0
+    if "deletionVectors" in set(table.protocol().reader_features or ()):
+        return None
+    numbers = [file["num_records"] for file in files_of(table, "num_records")]
+    return None if None in numbers else sum(numbers)
+
+
 def paths_of(table: Table, names: Sequence[str]) -> list[str]:
     """The absolute paths of files as the table's log names them."""
     return [str(file_of(table, name)) for name in names]

@@ -1,6 +1,8 @@
 """Where the rows are: of every landed probe row, which one of four places it is in, counted from control tables alone.
 
 landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
+
+Of a process: landed = handled + left out + waiting, over all inputs; the rows that it gives are other ones.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
-from tidegate.pipelines.runtime.epochs.processed import Processed, processed_by
+from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, input_rows, processed_by
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
 
 if TYPE_CHECKING:
@@ -27,17 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WhereRowsAre:
-    """The landed rows of one INSERT's probe.
+    """The landed rows of one INSERT's probe; of a process, those of all its inputs.
 
     Attributes:
         landed: rows of the probe's generation that the INSERT reads, by the watermark log.
-        matched: published rows that every build had a version for.
+        matched: published rows that every build had a version for; of a process, rows that it has handled.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
         quarantined: rows that were quarantined, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
         released_again: rows that were quarantined once, by the same reasons, until later epochs joined them again: they
             are counted where those have put them.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
+        outputs: of a process, the rows that it has given to each output, and where they went.
     """
 
     insert: str
@@ -51,9 +54,20 @@ class WhereRowsAre:
     waiting: int = 0
     held: int = 0
     released_again: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[Given, ...] = ()
 
     @property
     def published(self) -> int:
+        """Rows in the target; of a process, in all its outputs."""
+        return sum(each.published for each in self.outputs) if self.outputs else self._done
+
+    @property
+    def rows_quarantined(self) -> int:
+        """Rows that count as quarantined; of a process, rows that it gave."""
+        return sum(self.quarantined.values()) + sum(each.quarantined for each in self.outputs)
+
+    @property
+    def _done(self) -> int:
         return self.matched + sum(self.null_extended.values())
 
     @property
@@ -64,7 +78,7 @@ class WhereRowsAre:
     @property
     def accounted(self) -> int:
         """Rows that are in one of the places."""
-        return self.published + sum(self.quarantined.values()) + sum(self.dropped.values()) + self.waiting
+        return self._done + sum(self.quarantined.values()) + sum(self.dropped.values()) + self.waiting
 
     @property
     def balanced(self) -> bool:
@@ -248,8 +262,9 @@ def newest_of(lake: Lake, insert: str, target: Location | None) -> tuple[Release
     newest = next(iter(epochs[-1:] or newest_epochs(lake, insert, target)), None)
     if newest is None:
         return None, None
-    probe, generation = newest.plan.probe, newest.plan.probe_generation
-    return newest, where_rows_are(lake, insert, probe, epochs, generation, before)
+    plan = newest.plan
+    others = [item.table for item in plan.inputs[1:]] if isinstance(plan, ProcessPlan) else []
+    return newest, where_rows_are(lake, insert, plan.probe, epochs, plan.probe_generation, before, others)
 
 
 def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
@@ -274,8 +289,10 @@ def where_rows_are(
     epochs: Sequence[ReleasedEpoch],
     generation: int | None = None,
     before: Done = Done(),
+    others: Sequence[str] = (),
 ) -> WhereRowsAre:
-    """Count the rows of `probe` for one INSERT, from its `epochs` and what earlier ones have done (`before`).
+    """Count the rows of `probe` for one INSERT, from its `epochs` and what earlier ones have done (`before`); of a
+    process also those of its `others`, the inputs after the first.
 
     `generation` of the probe is that of the newest plan; without a plan the given or the newest one.
     """
@@ -293,6 +310,9 @@ def where_rows_are(
         waiting = landed - (own.sums(done.released).rows if done.released else 0)
     else:
         waiting = landed - done.in_time
+    taken = done.processed.taken
+    for rows in (input_rows(lake, table, taken.get(table, Taken())) for table in others):
+        landed, waiting = landed + rows.landed, waiting + rows.waiting
     return WhereRowsAre(
         insert=insert,
         probe=probe,
@@ -305,6 +325,7 @@ def where_rows_are(
         waiting=waiting,
         held=held,
         released_again=done.released_again,
+        outputs=done.processed.given if taken else (),
     )
 
 

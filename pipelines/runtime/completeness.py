@@ -30,6 +30,7 @@ from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
+from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
@@ -70,8 +71,9 @@ class Complete:
         complete_until_now: it has all that its source had when it was last asked: its time is the clock's.
         epoch: the last landed one of a table; the last one of an INSERT, whatever its verdict.
         verdict: of that epoch: `passed` or `held`; None before there is one, and of a table.
-        waiting, quarantined: rows of the INSERT's probe that are not released, and that were quarantined; of a table,
-            rows that its source could not read are `quarantined`.
+        waiting, quarantined: rows of the INSERT's probe that are not released, and that were quarantined; of a process,
+            rows of all its inputs, and rows that it gave to this output; of a table, rows that its source could not
+            read are `quarantined`.
     """
 
     name: str
@@ -182,8 +184,13 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
         epoch=insert.epoch,
         verdict={"held": "held", "passed": "passed", "published": "passed"}.get(insert.state or ""),
         waiting=rows.waiting if rows else 0,
-        quarantined=sum(rows.quarantined.values()) if rows else 0,
+        quarantined=_quarantined(rows, pipeline.insert(insert.insert).outputs.index(target)) if rows else 0,
     )
+
+
+def _quarantined(rows: WhereRowsAre, output: int) -> int:
+    """The rows that count as quarantined; of a process, those of one of its outputs."""
+    return rows.outputs[output].quarantined if rows.outputs else rows.rows_quarantined
 
 
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:

@@ -306,7 +306,7 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
         waits_for=tuple(build for build in spec.builds if not any(Stream(lake, build).flipped)) if spec else (),
-        rows=rows or (where_rows_are(lake, name, probe, ()) if probe else None),
+        rows=rows or (where_rows_are(lake, name, probe, (), others=spec.probes[1:] if spec else ()) if probe else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and isinstance(last.plan, ProcessPlan),
@@ -318,7 +318,7 @@ def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]
     return Totals(
         landed=sum(source.rows for source in sources),
         published=sum(row.published for row in rows),
-        quarantined=sum(sum(row.quarantined.values()) for row in rows),
+        quarantined=sum(row.rows_quarantined for row in rows),
         dropped=sum(sum(row.dropped.values()) for row in rows),
         waiting=sum(row.waiting for row in rows),
     )

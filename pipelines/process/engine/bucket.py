@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.epoch import KeyState
 from tidegate.pipelines.process.engine.rows import conformed, list_values, python_values
 from tidegate.pipelines.process.errors import WrongValue
@@ -71,7 +72,7 @@ class Stored(NamedTuple):
 @lru_cache(maxsize=128)
 def _footer(path: str) -> tuple[pq.FileMetaData, frozenset[str]]:
     """A file's footer: its row groups and columns."""
-    found = pq.read_metadata(path)
+    found = Location(path).footer()
     return found, frozenset(found.schema.to_arrow_schema().names)
 
 
@@ -81,7 +82,7 @@ def _read(group: RowGroup, schema: pa.Schema) -> pa.Table:
     footer, columns = _footer(path)
     there = [name for name in schema.names if name in columns]
     # Opened for this one group: a file that stays open keeps what was read of it last.
-    with pq.ParquetFile(path, metadata=footer) as file:
+    with Location(path).parquet(footer) as file:
         found = file.read_row_group(number, columns=there, use_threads=False)
     return pa.table([_column(found, field) for field in schema], schema=schema)
 

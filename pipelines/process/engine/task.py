@@ -17,13 +17,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.binding import shape_of, unwrapped
 from tidegate.pipelines.process.engine.bucket import (
     BROADCAST_BUCKET,
@@ -224,7 +224,8 @@ class Task:
         if not len(table):
             return
         if self._writer is None:
-            self._writer = pq.ParquetWriter(Path(self._plan.folder) / self._file, self._plan.columns.schema)
+            file = Location(self._plan.folder) / self._file
+            self._writer = file.parquet_writer(self._plan.columns.schema)
         self._writer.write_table(table.combine_chunks(), row_group_size=max(len(table), 1))
         self._written.append(number)
 

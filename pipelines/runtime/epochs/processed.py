@@ -148,7 +148,7 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) ->
     given = [*done.given, *[Given()] * len(spec.outputs)][: len(spec.outputs)]
     return ProcessRows(
         insert=insert,
-        inputs=tuple(_input(lake, item.table, done.taken.get(item.table, Taken())) for item in spec.inputs),
+        inputs=tuple(input_rows(lake, item.table, done.taken.get(item.table, Taken())) for item in spec.inputs),
         outputs=tuple(OutputRows(name, **vars(each)) for name, each in zip(spec.outputs, given, strict=True)),
         read=done.read,
         handled=done.handled if spec.windowed else done.read,
@@ -156,7 +156,8 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) ->
     )
 
 
-def _input(lake: Lake, table: str, taken: Taken) -> InputRows:
+def input_rows(lake: Lake, table: str, taken: Taken) -> InputRows:
+    """Count the rows of one input, of which published epochs have `taken` so many."""
     newest = Stream(lake, table).newest
     generation = taken.generation or (newest.generation if newest else 1)
     own = Stream(lake, table).generation(generation)

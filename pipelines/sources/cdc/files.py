@@ -138,7 +138,7 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
         parsed = urlparse(name)
         if parsed.scheme not in ("", "file"):
             return None
-        footer = pq.read_metadata(unquote(parsed.path))
+        footer = Location(unquote(parsed.path)).footer()
         split, bounds = _one(footer, "_split"), [column_bounds(footer, f"_seq.{part}") for part in ("file", "position")]
         own = _one(footer, "_generation") == generation and _one(footer, "_epoch") == epoch
         if not own or not isinstance(split, str) or split in found or None in bounds:
@@ -153,7 +153,7 @@ def newest_rowtime(files: Iterable[str]) -> int | None:
     parsed = [urlparse(name) for name in files]
     if any(name.scheme not in ("", "file") for name in parsed):
         return None
-    found = bounds_of_files((pq.read_metadata(unquote(name.path)) for name in parsed), "_rowtime")
+    found = bounds_of_files((Location(unquote(name.path)).footer() for name in parsed), "_rowtime")
     if found is None or found[1] is None:
         return None
     newest: datetime = found[1]

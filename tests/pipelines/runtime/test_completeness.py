@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,19 @@ import pytest
 
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.epochs.test_plans import PROCESS
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, store, verdict_of
+from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.test_growth import upkeep_of
 from tests.stories.story import blocks
-from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import Lake, StagedRow
+from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import completeness
+from tidegate.pipelines.runtime.epochs.kinds import InputSpan, ProcessSpan
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import Watermark
+
+BOTH = ["events", "rules"]
 
 
 @pytest.fixture
@@ -140,6 +148,30 @@ def test_a_step_shows_what_it_has_moved_and_what_reads_it(made: HandmadeLake) ->
     assert completeness.publish(made.lake, made.pipeline, lambda: 2_000_000, {"users"})
     rows = shown(made.lake)
     assert (rows["users"]["epoch"], rows["clicks"]["epoch"], rows["enriched"]["waiting"]) == (2, 1, 12)
+
+
+def test_a_process_counts_the_rows_of_all_its_inputs_and_those_that_it_gave(tmp_path: Path) -> None:
+    tables = "".join(f"CREATE TABLE {name} (k STRING, n BIGINT) WITH ('connector' = 'scripted');" for name in BOTH)
+    function = EventTimeExtension.wrap_process_function(fn.Paired())
+    pipeline = compile_script(tables).process("paired", BOTH, "k", function, "k STRING, number BIGINT, rule BIGINT")
+    made = HandmadeLake(tmp_path / "lake", pipeline)
+    for name, rows in zip(BOTH, [(7, 2), (3, 4)], strict=True):
+        for epoch, landed in enumerate(rows, 1):
+            made.landed(name, epoch, landed)
+    span = ProcessSpan(
+        (InputSpan("events", 1, 0, 1, 7), InputSpan("rules", 1, 0, 1, 3)), 0, 5, (0, False), (5, False), 0
+    )
+    plan = replace(PROCESS, insert="paired", epoch=1, probe="events", after=0, upto=1, process=span)
+    counts = {"rows": 10, "processed": 10, "to:publish": 6, "to:quarantine": 2, "violated:real": 2}
+    staged = StagedRow(made.owner, 1, 1, plan.digest, 0, "f", [], counts, {"emitted": 8})
+    store(made.lake, plan.row(), staged, verdict_of(plan))
+    made.published(plan)
+    (found,) = status(made.lake, pipeline).inserts
+    assert found.rows is not None
+    assert (found.rows.landed, found.rows.matched, found.rows.waiting, found.rows.balanced) == (16, 10, 6, True)
+    assert (found.rows.published, found.rows.rows_quarantined, found.rows.quarantined) == (6, 2, {})
+    publish(made)
+    assert (shown(made.lake)["paired"]["waiting"], shown(made.lake)["paired"]["quarantined"]) == (6, 2)
 
 
 def test_a_process_whose_inputs_lost_their_last_log_rows_is_as_far_as_its_plan() -> None:
