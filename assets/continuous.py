@@ -179,10 +179,10 @@ def look(
             lake = lakes[item.lake]
             if lake is not None:
                 if isinstance(item, WatchedTable):
-                    news, known = _LookAtSource(lake, versions, now, pipeline, item).news(known)
+                    fresh, known = _SourceReporter(lake, versions, now, pipeline, item).unreported(known)
                 else:
-                    news, known = _LookAtInsert(lake, versions, now, pipeline, item).news(known)
-                events += news
+                    fresh, known = _InsertReporter(lake, versions, now, pipeline, item).unreported(known)
+                events += fresh
         except TidegateError as error:
             context.log.warning("%s is not looked at: %s", key, error.what)
             failures = [*failures, f"{key} is not looked at: {error.what}"]
@@ -192,8 +192,8 @@ def look(
 
 
 @dataclass(frozen=True)
-class _Look:
-    """One look at one table or INSERT of a pipeline. `now`: s, UTC."""
+class _Reporter:
+    """Reports what is new of one table or INSERT of a pipeline. `now`: s, UTC."""
 
     lake: Lake
     versions: Versions
@@ -235,11 +235,11 @@ class _Look:
 
 
 @dataclass(frozen=True)
-class _LookAtSource(_Look):
+class _SourceReporter(_Reporter):
     source: WatchedTable
 
-    def news(self, known: Reported) -> tuple[list[Event], Reported]:
-        """What to report beyond what is `known`, and what is known then."""
+    def unreported(self, known: Reported) -> tuple[list[Event], Reported]:
+        """The events that are not reported yet, given those that are (`known`), and what is reported with them."""
         if not self._may_be_reported(known):
             return [], known
         stream, key = Stream(self.lake, self.source.table), self.source.key
@@ -263,10 +263,10 @@ class _LookAtSource(_Look):
 
 
 @dataclass(frozen=True)
-class _LookAtInsert(_Look):
+class _InsertReporter(_Reporter):
     target: WatchedInsert
 
-    def news(self, known: Reported) -> tuple[list[Event], Reported]:
+    def unreported(self, known: Reported) -> tuple[list[Event], Reported]:
         """What to report beyond what is `known`, and what is known then."""
         row = self.lake.epochs.last(self.target.owner)
         if row is None:

@@ -263,7 +263,7 @@ def newest_of(lake: Lake, insert: str, target: Location | None) -> tuple[Release
     if newest is None:
         return None, None
     plan = newest.plan
-    others = [item.table for item in plan.inputs[1:]] if isinstance(plan, ProcessPlan) else []
+    others = [item.table for item in plan.inputs[1:]]
     return newest, where_rows_are(lake, insert, plan.probe, epochs, plan.probe_generation, before, others)
 
 

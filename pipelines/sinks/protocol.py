@@ -24,7 +24,10 @@ if TYPE_CHECKING:  # a script with a target is compiled without Arrow and Spark
 
 @runtime_checkable
 class Sink(Protocol):
-    """One target. `path`: the folder of its table, in which its epochs are staged."""
+    """One target. `path`: the folder of its table, in which its epochs are staged.
+
+    What it has committed is what the log of that Delta table says: status, retention and alerts read it there.
+    """
 
     @property
     def path(self) -> Location: ...

@@ -314,7 +314,7 @@ class HybridSource(Source):
         return self._part(step.step.ranges["part"])
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
-        """What the part's own source makes of an error."""
+        """The error as the part's own source explains it; None where it does not."""
         part = self._of(step)
         return part.source.explain(error, part.stored(step)) if isinstance(part.source, ExplainsFailures) else None
 

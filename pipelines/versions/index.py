@@ -149,8 +149,8 @@ class Index:
                 yield run, own, run.key_of(hashes(run.salt).take(own), [taken(part, own) for part in parts])
 
     def of(self, keys: Sequence[pa.Array], *, timed: bool) -> Index:
-        """An index of all versions of these keys, or of those that have a time, and of no other: cheap to look at as
-        other pins see it."""
+        """A small index of the versions of these keys alone; where `timed`, only of those that have a time. To look at
+        several pins in it (`at`) costs little."""
         runs: list[tuple[Run, int]] = []
         for number, (run, _, key) in enumerate(self._keys(keys)):
             ranges = zip(*run.range(np.unique(key[key != NONE])), strict=True)

@@ -274,7 +274,7 @@ class ReleasePlan(ABC):
 
     @property
     def attempts(self) -> str:
-        """How the names of the folders begin that attempts at it are staged in; what follows has no "-"."""
+        """The prefix of the names of the folders in which attempts at it are staged; the rest has no "-"."""
         return f"g{self.generation}-e{self.epoch}-"
 
     def new_attempt(self) -> str:

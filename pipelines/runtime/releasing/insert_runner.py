@@ -275,7 +275,7 @@ class InsertRunner(InsertOnLake, ABC):
                 part.make(self.lake, plan)
 
     def _own_position(self) -> Position:
-        """Where the newest epoch stands, from now on this runner's to move. Raises GateHeld when it is held."""
+        """The position, once this runner has taken the lease of the INSERT. Raises GateHeld where the epoch is held."""
         self._own()
         position = self.position()
         if held := position.held:

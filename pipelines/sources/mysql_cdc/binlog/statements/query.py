@@ -159,7 +159,7 @@ class TokenReader:
                 raise Unparsed
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Raises Unparsed unless the statement ends here."""
         if not self.done:
             raise Unparsed
 
