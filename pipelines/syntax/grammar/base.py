@@ -27,7 +27,11 @@ class TokenReader(parser.Parser):
     _source: Source | None = None
 
     def begin(self, source: Source, tokens: Sequence[Token]) -> None:
-        """Start at the first of `tokens`, which `source` gave."""
+        """Start at the first of `tokens`, which `source` gave.
+
+        sqlglot's own way in parses a whole script, statement by statement, before anything can be asked of it. So this
+        sets what that sets: the tokens of one statement after another.
+        """
         self.reset()
         self._source = source
         self.sql = source.text
