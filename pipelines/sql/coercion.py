@@ -11,7 +11,7 @@ is an error of the run, as in Spark, never a wrong number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from tidegate.pipelines.sql.values import Value
@@ -86,24 +86,58 @@ def _parts_match(source: FlinkType, target: FlinkType) -> bool:
 
 
 def comparable(left: FlinkType, right: FlinkType) -> bool:
-    """Whether `=`, `<` and their kind make sense between two types."""
+    """Whether `=`, `<` and their kind make sense between two types, and are exact where both are: of two DECIMALs that
+    no DECIMAL holds, Spark would round one before it compares."""
     kinds = {left.kind, right.kind}
     if Kind.MAP in kinds or kinds & INTERVALS:
         return False
     if Kind.NULL in kinds:
         return True
-    for family in (NUMERIC, STRINGS, BINARIES, TIMESTAMPS):
+    if kinds <= NUMERIC:
+        return bool(kinds & APPROXIMATE) or _held_by_one(left, right)
+    for family in (STRINGS, BINARIES, TIMESTAMPS):
         if kinds <= family:
             return True
     return left.kind is right.kind and (left.kind not in NESTED or left.null() == right.null())
 
 
+def _held_by_one(left: FlinkType, right: FlinkType) -> bool:
+    """Whether one DECIMAL holds the values of two exact types. Spark takes a BIGINT for one of 20 digits."""
+    whole, scale = (max(pair) for pair in zip(digits(left), digits(right), strict=True))
+    return whole + (Kind.BIGINT in (left.kind, right.kind) and whole == INTEGERS[Kind.BIGINT]) + scale <= MAX_PRECISION
+
+
+def narrowed(value: Value) -> FlinkType:
+    """The type of a value that is compared: a whole constant has as many digits as it is written with."""
+    if value.literal and isinstance(value.constant, int) and not isinstance(value.constant, bool):
+        return decimal(min(len(str(abs(value.constant))), MAX_PRECISION), 0)
+    return value.type
+
+
+def looked_up_as(value: Value, key: FlinkType) -> bool:
+    """Whether a value can be cast to the type of what it is looked up among (elements, keys of a MAP) before it is
+    compared: a cast that rounds would find what is not equal."""
+    numbers = {value.type.kind, key.kind} <= NUMERIC
+    return not numbers or assignable(value.type, key) or (value.literal and isinstance(value.constant, int))
+
+
 def common(types: Iterable[FlinkType]) -> FlinkType | None:
-    """The narrowest type that all of `types` fit into (CASE, COALESCE, IN); None when there is none."""
+    """The narrowest type that all of `types` fit into, DECIMALs by the rule of `bounded_decimal`; None when there is
+    none."""
     known = [found.null() for found in types if found.kind is not Kind.NULL]
     if not known:
         return FlinkType(Kind.NULL)
     return reduce(_wider, known[1:], known[0])
+
+
+def common_exact(values: Sequence[Value]) -> FlinkType | None:
+    """The type of values that are handed on or compared (CASE, COALESCE, IN); None too where a DECIMAL of 38 digits
+    would cut some of them."""
+    for types in ([value.type for value in values], [narrowed(value) for value in values]):
+        found = common(types)
+        if found is None or found.kind is not Kind.DECIMAL or all(assignable(of, found) for of in types):
+            return found
+    return None
 
 
 def _wider(left: FlinkType | None, right: FlinkType) -> FlinkType | None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.sql.coercion import cast_to_one, castable, common, comparable, converted
+from tidegate.pipelines.sql.coercion import (
+    cast_to_one,
+    castable,
+    common_exact,
+    comparable,
+    converted,
+    looked_up_as,
+    narrowed,
+)
 from tidegate.pipelines.sql.functions.function import ANY, COLLECTION, DICTIONARY, LIST, TRUTH, Call, Function
 from tidegate.pipelines.syntax.types import BOOLEAN, INT, Field, FlinkType, Kind, spark_string
 
@@ -19,7 +27,7 @@ def _row(call: Call) -> str:
 def _map_types(call: Call) -> tuple[FlinkType, FlinkType]:
     if not call.arguments or len(call.arguments) % 2:
         call.refuse("a MAP has pairs of a key and a value", "MAP['a', 1, 'b', 2]")
-    key, value = common(call.types[::2]), common(call.types[1::2])
+    key, value = common_exact(call.arguments[::2]), common_exact(call.arguments[1::2])
     if key is None or value is None:
         hint = "CAST them to one type" if all(cast_to_one(call.types[first::2]) for first in (0, 1)) else None
         call.refuse("type clash: the keys, or the values, of the MAP have different types", hint)
@@ -37,7 +45,7 @@ def _map(call: Call) -> str:
 
 def _contains(call: Call) -> str:
     array, wanted = call.types
-    if not comparable(array.element, wanted):
+    if not comparable(array.element, wanted) or not looked_up_as(call.arguments[1], array.element):
         hint = "CAST the value" if castable(wanted, array.element) else None
         call.refuse(f"type clash: an {array} holds no {wanted}", hint, 1)
     return f"array_contains({call.sqls[0]}, {converted(call.sqls[1], wanted, array.element)})"
@@ -45,7 +53,7 @@ def _contains(call: Call) -> str:
 
 def one_type(call: Call, first: int = 0) -> FlinkType:
     """The type that all arguments from `first` on fit into. Raises SqlError when there is none."""
-    found = common(call.types[first:])
+    found = common_exact(call.arguments[first:])
     if found is None:
         types = " and ".join(dict.fromkeys(map(str, call.types[first:])))
         hint = "CAST them to one type" if cast_to_one(call.types[first:]) else None
@@ -76,7 +84,7 @@ def _extreme(function: str):
 
 def _nullif(call: Call) -> str:
     left, right = call.arguments
-    if not comparable(left.type, right.type):
+    if not comparable(narrowed(left), narrowed(right)):
         hint = "CAST one of them" if cast_to_one((left.type, right.type), compared=True) else None
         call.refuse(f"type clash: {left.type} and {right.type} cannot be compared", hint)
     return f"nullif({left.sql}, {right.sql})"

@@ -20,8 +20,8 @@ from tidegate.pipelines.sql.translate.operands import column_path
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
 from tidegate.pipelines.syntax.source import Span
-from tidegate.pipelines.syntax.statements import SelectItem, TemporalJoin
-from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
+from tidegate.pipelines.syntax.statements import SelectItem, TemporalJoin, place
+from tidegate.pipelines.syntax.types import APPROXIMATE, TIMESTAMPS, FlinkType, Kind
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class JoinCompiler:
         for tree, value in translator.conjuncts(condition):
             sides = self._sides(translator, tree, condition.span)
             equal = equal or sides is not None
-            key = self._key(*sides) if sides is not None else None
+            key = self._key(*sides, place(tree) or condition.span) if sides is not None else None
             if key is not None and key.column not in keys:
                 keys[key.column] = key
             else:
@@ -169,11 +169,14 @@ class JoinCompiler:
             left, right = right, left
         return (left, right) if alias in right.aliases and alias not in left.aliases else None
 
-    def _key(self, left: Value, right: Value) -> Key | None:
+    def _key(self, left: Value, right: Value, span: Span) -> Key | None:
         if right.column is None or right.column[1] not in self.build.table.primary_key or left.type.kind is Kind.NULL:
             return None
         name = right.column[1]
         wanted: FlinkType = type_of(self.build.table.column(name))
+        if left.type.kind in APPROXIMATE and wanted.kind in (Kind.BIGINT, Kind.DECIMAL):
+            what = f"type clash: a {left.type} may equal several keys of type {wanted}, so it is none of them"
+            raise self.insert.error(span, what, f"CAST it AS {wanted}")
         sql = converted(left.sql, left.type, wanted) if assignable(left.type, wanted) else left.sql
         return Key(sql, name)
 

@@ -13,10 +13,11 @@ from tidegate.pipelines.sql.coercion import (
     cast,
     cast_to_one,
     castable,
-    common,
+    common_exact,
     comparable,
     compared,
     converted,
+    narrowed,
 )
 from tidegate.pipelines.sql.functions import FUNCTIONS, Call
 from tidegate.pipelines.sql.functions.refused import (
@@ -57,8 +58,8 @@ COMPARISONS: dict[type[exp.Expr], str] = {
 
 
 def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span) -> None:
-    """Raise SqlError when two values have no order between them."""
-    if comparable(left.type, right.type):
+    """Raise SqlError when two values have no order between them, or none that is exact."""
+    if comparable(narrowed(left), narrowed(right)):
         return
     hint = "CAST one of them" if cast_to_one((left.type, right.type), compared=True) else None
     for value, other in ((left, right), (right, left)):
@@ -128,7 +129,11 @@ def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     items = [walker.of(item, span) for item in tree.expressions]
     for item, item_tree in zip(items, tree.expressions, strict=True):
         comparable_or_refused(walker, operand, item, place(item_tree) or span)
-    wide = common([operand.type, *(item.type for item in items)]) or operand.type
+    wide = common_exact([operand, *items])
+    if wide is None and {operand.type.kind, *(item.type.kind for item in items)} <= NUMERIC:
+        types = " and ".join(dict.fromkeys(str(value.type) for value in (operand, *items)))
+        walker.refuse(span, f"type clash: no DECIMAL holds the values of {types}", "CAST them to one type")
+    wide = wide or operand.type
     sqls = [converted(item.sql, item.type, wide) for item in items]
     aliases = operand.aliases.union(*(item.aliases for item in items))
     return Value(f"({converted(operand.sql, operand.type, wide)} IN ({', '.join(sqls)}))", BOOLEAN, aliases=aliases)
@@ -225,7 +230,7 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     results = [walker.of(branch.args["true"], span) for branch in tree.args["ifs"]]
     default = tree.args.get("default")
     results.append(walker.of(default, span) if default is not None else null_value())
-    wide = common(result.type for result in results)
+    wide = common_exact(results)
     if wide is None:
         types = " and ".join(dict.fromkeys(str(result.type) for result in results))
         hint = "CAST the results to one type" if cast_to_one(result.type for result in results) else None
@@ -251,7 +256,7 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     items = [walker.of(item, span) for item in tree.expressions]
-    wide = common(item.type for item in items)
+    wide = common_exact(items)
     if not items or wide is None or wide.kind is Kind.NULL:
         what = "has elements of different types" if wide is None else "has no element to know its type by"
         hint = "CAST them to one type" if wide is None and cast_to_one(item.type for item in items) else None

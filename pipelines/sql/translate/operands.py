@@ -10,7 +10,7 @@ from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.coercion import comparable, converted
+from tidegate.pipelines.sql.coercion import comparable, converted, looked_up_as
 from tidegate.pipelines.sql.scope import Scope, fields
 from tidegate.pipelines.sql.values import Value, interval_value, null_value, number_value, string_value
 from tidegate.pipelines.syntax.source import Source, Span
@@ -167,7 +167,7 @@ def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         return Value(sql, of.type.element.null(), aliases=aliases)
     if of.type.kind is Kind.MAP:
         key = of.type.arguments[0]
-        if not comparable(key, index.type):
+        if not comparable(key, index.type) or not looked_up_as(index, key):
             walker.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
         sql = f"try_element_at({of.sql}, {converted(index.sql, index.type, key)})"
         return Value(sql, of.type.element.null(), aliases=aliases)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.sql import SqlError
+from tidegate.pipelines.sql import SqlError, compile_script
 from tidegate.pipelines.sql.coercion import assignable, castable, common, comparable
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.syntax.dialect import parse_type
 
 
@@ -138,6 +139,60 @@ def test_two_types_meet_in_the_narrowest_that_holds_both(left: str, right: str, 
     found = common([parse_type(left), parse_type(right)])
     assert found == common([parse_type(right), parse_type(left)])
     assert (None if found is None else str(found)) == wanted
+
+
+TABLES = """
+CREATE TABLE keyed (k DECIMAL(38, 0) PRIMARY KEY NOT ENFORCED, v STRING) WITH ('connector' = 'scripted');
+CREATE TABLE whole (k BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('connector' = 'scripted');
+CREATE TABLE probe (i INT, n BIGINT, d DOUBLE, whole DECIMAL(38, 0), fine DECIMAL(38, 18), finer DECIMAL(38, 30),
+    cents DECIMAL(12, 4), many ARRAY<DECIMAL(10, 0)>, by_number MAP<INT, STRING>, p AS PROCTIME())
+    WITH ('connector' = 'scripted');
+CREATE TABLE found (i INT) WITH ('connector' = 'scripted');
+"""
+
+
+def where(condition: str) -> Pipeline:
+    return compile_script(f"{TABLES} INSERT INTO found SELECT i FROM probe WHERE {condition};")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("fine = whole", "fine < whole", "fine IN (whole)", "fine BETWEEN whole AND whole", "whole <> cents"),
+        *("fine IS DISTINCT FROM whole", "NULLIF(fine, whole) IS NULL", "COALESCE(fine, whole) > 0"),
+        *("CASE WHEN i = 1 THEN fine ELSE whole END > 0", "CASE fine WHEN whole THEN true END"),
+        *("ARRAY_CONTAINS(many, cents)", "by_number[cents] = 'x'", "GREATEST(fine, whole) > 1", "n = finer"),
+    ],
+)
+def test_what_would_be_rounded_before_it_is_compared_is_a_type_clash(condition: str) -> None:
+    with pytest.raises(SqlError, match="type clash"):
+        where(condition)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *(
+            "fine = n",
+            "cents = n",
+            "finer > 0",
+            "finer = 1.5",
+            "finer IN (0, 1)",
+            "finer BETWEEN -1 AND 1",
+            "whole = 7",
+        ),
+        *("COALESCE(finer, 0) = 0", "ARRAY_CONTAINS(many, 5)", "by_number[5] = 'x'", "fine = d", "fine + whole > 1"),
+    ],
+)
+def test_what_is_compared_exactly_needs_no_cast(condition: str) -> None:
+    assert where(condition).inserts
+
+
+@pytest.mark.parametrize(("build", "probe"), [("keyed", "fine"), ("keyed", "d"), ("whole", "d")])
+def test_no_key_is_found_by_a_number_that_is_not_equal_to_it(build: str, probe: str) -> None:
+    join = f"INNER JOIN {build} FOR SYSTEM_TIME AS OF probe.p AS b ON probe.{probe} = b.k"
+    with pytest.raises(SqlError, match="type clash"):
+        compile_script(f"{TABLES} INSERT INTO found SELECT probe.i FROM probe {join};")
 
 
 def test_maps_are_not_compared() -> None:
