@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
@@ -169,6 +170,7 @@ class Definitions:
         for item in found:
             moved = item.what == "target path" and self._moved(insert, plan)
             yield replace(item, refused=not (moved or _may_change(item, form, failed)))
+        yield from _mistaken(insert, _aliases(stored, insert))
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
         """For an INSERT that is older than the lake's definitions: the difference if what it has published is not in
@@ -235,14 +237,19 @@ class Definitions:
         if plan is None:
             return
         form = self._form(owner)
-        if stored is not None and stored.digest == digest_of(form) and not stored.left_out:
+        insert = self._insert(owner)
+        # Reasons name builds by their aliases: an epoch keeps those that it was made with.
+        same = stored is not None and (
+            insert is None or _aliases(stored, insert) == [item.alias for item in insert.joins]
+        )
+        if stored is not None and same and stored.digest == digest_of(form) and not stored.left_out:
             self._numbers[owner] = stored.epoch
             return
         self.require([owner] if resnapshot else ())
         if resnapshot and stored is not None:
             self._anew[owner] = plan.generation + 1
             return
-        landing = self._insert(owner) is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
+        landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
         self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
 
     def _take_up(self, owner: str, generation: int, since: int) -> None:
@@ -420,11 +427,35 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     if row is None:
         return None
     same = row.digest == digest_of(_read_back(insert_form(pipeline, found)))
+    same = same and _aliases(row, found) == [join.alias for join in found.joins]
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
     made = _compiled(row, pipeline.name)
     form = _read_back(insert_form(made, made.insert(insert))) if made is not None else {}
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:
+    """The aliases of the builds by a stored definition; those of `insert` where it does not say them."""
+    found = None if insert.sql in row.script else _aliases_in(row.script, insert.id)
+    return [join.alias for join in insert.joins] if found is None else found
+
+
+@lru_cache(maxsize=256)
+def _aliases_in(script: str, insert: str) -> list[str] | None:
+    try:
+        return [join.alias for join in compile_script(script).insert(insert).joins] if script else None
+    except (TidegateError, KeyError):
+        return None
+
+
+def _mistaken(insert: Insert, stored: Sequence[str]) -> Iterator[Difference]:
+    """The aliases that would come to mean another build than in the rows that are there; and, where the target has
+    columns that are called by them, those that differ at all."""
+    there, named = {alias: place for place, alias in enumerate(stored)}, insert.proof and len(insert.joins) > 1
+    for place, join in enumerate(insert.joins[: len(stored)]):
+        if join.alias != stored[place] and (named or there.get(join.alias, place) != place):
+            yield Difference(insert_owner(insert.id), f"alias of {join.build}", stored[place], join.alias, True)
 
 
 def _compiled(row: DefinitionRow, name: str) -> Pipeline | None:

@@ -33,7 +33,7 @@ from tidegate.pipelines.runtime.definitions import (
     left_behind,
     mixed_definitions,
 )
-from tidegate.pipelines.runtime.epochs import ReleasePlan, StreamPlan, source_row, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.opening import position_of
@@ -303,6 +303,73 @@ def test_an_epoch_that_nothing_is_committed_of_is_of_the_definition_that_mends_i
     assert [line.partition(" on: ")[0] for line in lines] == ["table clicks changes from epoch 1"]
     fill(mended, "clicks", rows=3, log=True)
     assert mixed_definitions(mended.lake, reading("clicks", upto=1)) == []
+
+
+BUILD = (
+    "(id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('connector' = 'scripted', 'phases' = 'true', 'signals' = 'true')"
+)
+
+
+def aliased(first: str, second: str, more: str = "") -> str:
+    """Two builds under these aliases; `more`: options of the target."""
+    return f"""
+        CREATE TABLE users {BUILD};
+        CREATE TABLE names {BUILD};
+        CREATE TABLE clicks (id INT, at AS PROCTIME()) WITH ('connector' = 'scripted');
+        CREATE TABLE found (v STRING, w STRING) WITH ('connector' = 'scripted'{more});
+        INSERT INTO found SELECT {first}.v, {second}.v FROM clicks
+        JOIN users FOR SYSTEM_TIME AS OF clicks.at AS {first} ON clicks.id = {first}.id
+        JOIN names FOR SYSTEM_TIME AS OF clicks.at AS {second} ON clicks.id = {second}.id;
+        """
+
+
+PROOF = ", 'gate.proof' = 'columns'"
+
+
+def with_an_epoch(folder: Path, script: str) -> Definitions:
+    made = planned(folder, script)
+    pins = Pin("users", 1, 1, 1), Pin("names", 1, 1, 1)
+    plan = StreamPlan("found", 1, 1, "release", 0, "clicks", 1, 0, 1, pins, "quarantine", "")
+    store(made.lake, replace(plan, definition=made.number("insert found")).row())
+    return made
+
+
+def test_an_epoch_keeps_the_aliases_that_it_was_made_with(tmp_path: Path) -> None:
+    """Reasons of quarantined rows name builds by them."""
+    made, lines = with_an_epoch(tmp_path, aliased("u", "w")), list[str]()
+    renamed = definitions_of(tmp_path, aliased("person", "w"), lines.append)
+    assert renamed.differences() == []
+    for _ in range(2):
+        renamed.take_up("insert found")
+    assert (renamed.number("insert found"), lines) == (2, [])
+    found = [as_defined(made.lake, renamed.pipeline, "found", number) for number in (1, 2)]
+    names = [[join.alias for join in each.insert("found").joins] for each in found if each]
+    assert names == [["u", "w"], ["person", "w"]]
+    assert found[1] is renamed.pipeline
+
+
+@pytest.mark.parametrize(
+    ("script", "refused"),
+    [
+        (aliased("w", "u"), ["alias of users: u -> w", "alias of names: w -> u"]),
+        (aliased("w", "other"), ["alias of users: u -> w"]),
+        (aliased("u", "w").replace("SELECT", "SELECT /* as ever */"), []),
+    ],
+    ids=["swapped", "taken over", "a comment"],
+)
+def test_an_alias_does_not_come_to_mean_another_build(tmp_path: Path, script: str, refused: list[str]) -> None:
+    with_an_epoch(tmp_path, aliased("u", "w"))
+    found = definitions_of(tmp_path, script)
+    assert [str(item) for item in found.differences() if item.refused] == refused
+    if refused:
+        with pytest.raises(DefinitionChanged):
+            found.take_up("insert found")
+
+
+def test_columns_that_are_called_by_an_alias_keep_it(tmp_path: Path) -> None:
+    with_an_epoch(tmp_path, aliased("u", "w", PROOF))
+    found = definitions_of(tmp_path, aliased("person", "w", PROOF)).differences()
+    assert [(str(item), item.refused) for item in found] == [("alias of users: u -> person", True)]
 
 
 def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
