@@ -267,7 +267,7 @@ class _InsertReporter(_Reporter):
     target: WatchedInsert
 
     def unreported(self, known: Reported) -> tuple[list[Event], Reported]:
-        """What to report beyond what is `known`, and what is known then."""
+        """The same of an INSERT: its epochs, and what its gate holds."""
         row = self.lake.epochs.last(self.target.owner)
         if row is None:
             return [], known

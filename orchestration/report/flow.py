@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
+from tidegate.pipelines.runtime.epochs.processed import Given
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
 from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.text import counted
@@ -118,16 +119,14 @@ def _gate(status: InsertStatus) -> tuple[list[str], str]:
 
 def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
     rows = status.rows
-    given = rows.outputs[0] if rows and rows.outputs else None
-    published = given.published if given else rows.published if rows else 0
-    quarantined = given.quarantined if given else rows.rows_quarantined if rows else 0
+    given = rows.into(0) if rows else Given()
     return [
-        _Box(_COLUMNS[3], top, _WIDE, [target, f"{published:,} rows published"], "good"),
+        _Box(_COLUMNS[3], top, _WIDE, [target, f"{given.published:,} rows published"], "good"),
         _Box(
             _COLUMNS[3],
             top + _TALL + _GAP,
             _WIDE,
-            ["quarantine", f"{quarantined:,} rows"],
-            "warn" if quarantined else "",
+            ["quarantine", f"{given.quarantined:,} rows"],
+            "warn" if given.quarantined else "",
         ),
     ]

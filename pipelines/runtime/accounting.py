@@ -66,6 +66,12 @@ class WhereRowsAre:
         """Rows that count as quarantined; of a process, rows that it gave."""
         return sum(self.quarantined.values()) + sum(each.quarantined for each in self.outputs)
 
+    def into(self, output: int) -> Given:
+        """Where the rows are that the target was given; of a process, those of one of its outputs."""
+        if self.outputs:
+            return self.outputs[output]
+        return Given(published=self.published, quarantined=self.rows_quarantined)
+
     @property
     def _done(self) -> int:
         return self.matched + sum(self.null_extended.values())

@@ -30,7 +30,6 @@ from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
@@ -184,13 +183,8 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
         epoch=insert.epoch,
         verdict={"held": "held", "passed": "passed", "published": "passed"}.get(insert.state or ""),
         waiting=rows.waiting if rows else 0,
-        quarantined=_quarantined(rows, pipeline.insert(insert.insert).outputs.index(target)) if rows else 0,
+        quarantined=rows.into(pipeline.insert(insert.insert).outputs.index(target)).quarantined if rows else 0,
     )
-
-
-def _quarantined(rows: WhereRowsAre, output: int) -> int:
-    """The rows that count as quarantined; of a process, those of one of its outputs."""
-    return rows.outputs[output].quarantined if rows.outputs else rows.rows_quarantined
 
 
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:

@@ -238,11 +238,9 @@ class Definitions:
             return
         form = self._form(owner)
         insert = self._insert(owner)
+        same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
-        same = stored is not None and (
-            insert is None or _aliases(stored, insert) == [item.alias for item in insert.joins]
-        )
-        if stored is not None and same and stored.digest == digest_of(form) and not stored.left_out:
+        if stored is not None and same and (insert is None or _same_aliases(stored, insert)):
             self._numbers[owner] = stored.epoch
             return
         self.require([owner] if resnapshot else ())
@@ -426,8 +424,7 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
     if row is None:
         return None
-    same = row.digest == digest_of(_read_back(insert_form(pipeline, found)))
-    same = same and _aliases(row, found) == [join.alias for join in found.joins]
+    same = row.digest == digest_of(_read_back(insert_form(pipeline, found))) and _same_aliases(row, found)
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
     made = _compiled(row, pipeline.name)
@@ -439,6 +436,11 @@ def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:
     """The aliases of the builds by a stored definition; those of `insert` where it does not say them."""
     found = None if insert.sql in row.script else _aliases_in(row.script, insert.id)
     return [join.alias for join in insert.joins] if found is None else found
+
+
+def _same_aliases(row: DefinitionRow, insert: Insert) -> bool:
+    """Whether a stored definition calls the builds as the script does; it is no part of the digest."""
+    return _aliases(row, insert) == [join.alias for join in insert.joins]
 
 
 @lru_cache(maxsize=256)
