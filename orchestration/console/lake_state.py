@@ -95,8 +95,8 @@ def imbalances(found: LakeStatus) -> Iterator[Line | Grid]:
         few = "few" if rows.accounted < rows.landed else "many"
         text = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
         far = f"{abs(rows.landed - rows.accounted):,} too {few}"
-        places = "in a place (published, quarantined, dropped, waiting)"
-        yield _red(f"{text} {places}: {far}")
+        places = "handled, left out, waiting" if insert.process else "published, quarantined, dropped, waiting"
+        yield _red(f"{text} in a place ({places}): {far}")
 
 
 def _red(text: str, more: str = "") -> Line:

@@ -64,7 +64,7 @@ def _head(facts: Facts, commands: Commands) -> str:
         css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
     elif waits := _awaited(facts):
         css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row leaves before its flip."
-    elif any(item.rows is not None and not item.rows.balanced for item in status.inserts):
+    elif status.imbalanced:
         css, verdict = "bad", "Some landed rows are in no place, or in two."
     elif not any(item.state for item in status.inserts):
         css, verdict = "wait", "Nothing is published yet."
@@ -99,7 +99,7 @@ def _to_do(facts: Facts, commands: Commands) -> str:
             release, discard = resolving(item.insert)
             parts.append(_next(commands, release, "joins the rows again"))
             parts.append(_next(commands, discard, item.given_up))
-        if item.rows is not None and not item.rows.balanced:
+        if item in status.imbalanced:
             parts.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
             verb = "status" if item.process else "verify"  # what functions gave is not computed anew
             parts.append(_next(commands, NextCommand(verb), "says where they are"))
@@ -168,7 +168,7 @@ def _balance(facts: Facts) -> str:
         bars = "".join(
             f'<i class="{css}" style="width:{count / found.landed * 100:.2f}%"></i>'
             for (_, css), count in zip(_PLACES, counts, strict=True)
-            if found.landed and count
+            if found.landed and count and not item.process  # a process gives other rows than those that landed
         )
         rows.append((item.insert, found.landed, *counts, proved, Raw(f'<div class="share">{bars}</div>')))
     headers = ("INSERT", "landed", "published", "quarantined", "dropped", "waiting", "adds up", "")

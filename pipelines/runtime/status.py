@@ -156,11 +156,11 @@ class LakeStatus:
 
     @property
     def imbalanced(self) -> tuple[InsertStatus, ...]:
-        """The INSERTs whose probe's rows are not each in exactly one place, though nobody works on them."""
+        """The INSERTs whose landed rows are not each in exactly one place, though nobody works on them."""
         return tuple(
             insert
             for insert in self.inserts
-            if insert.rows is not None and not insert.rows.balanced and not insert.process and insert.holder is None
+            if insert.rows is not None and not insert.rows.balanced and insert.holder is None
         )
 
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:

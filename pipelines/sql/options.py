@@ -243,8 +243,8 @@ def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
         return "must be positive", "write '1 s', or leave the option out"
     if option.name == "gate.unmatched-ratio.max" and not 0 <= float(value) <= 1:
         return "is no share", "write a number from 0 to 1: '0.05'"
-    if option.name == "gate.unmatched-ratio.window" and 0 != int(value) < LEAST_WINDOW:
-        return f"is too short: a range needs {LEAST_WINDOW} epochs", "write '30'"
+    if option.name == "gate.unmatched-ratio.window" and int(value) < LEAST_WINDOW:
+        return f"is too short: a range needs {LEAST_WINDOW} epochs", "write '30', or leave the option out"
     if option.name == "gate.unmatched-ratio.min-rows" and int(value) < 0:
         return "is less than none", "write '100'"
     return None

@@ -5,12 +5,13 @@ two interval types.
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
-from tidegate.pipelines.syntax.types import MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal, spark_string
+from tidegate.pipelines.syntax.types import APPROXIMATE, MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal, spark_string
 
 Constant = int | Decimal | str | None
 
@@ -78,13 +79,22 @@ def fits(constant: Constant, target: FlinkType) -> bool:
         return -limit <= constant < limit
     if not isinstance(constant, int | Decimal):
         return False
-    if target.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return True
+    if target.kind in APPROXIMATE:
+        return _held_by_float(constant, target)
     if target.kind is not Kind.DECIMAL:
         return False
     scale = target.scale or 0
     scaled = Decimal(constant).scaleb(scale)
     return scaled == scaled.to_integral_value() and abs(scaled) < Decimal(10) ** (target.precision or 0)
+
+
+def _held_by_float(constant: int | Decimal, target: FlinkType) -> bool:
+    """Whether a FLOAT or DOUBLE takes a constant: a whole one exactly, one with a point as the nearest value."""
+    try:
+        (nearest,) = struct.unpack("<f", struct.pack("<f", constant)) if target.kind is Kind.FLOAT else (float(constant),)
+    except OverflowError:
+        return False
+    return nearest == constant or not isinstance(constant, int)
 
 
 _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}

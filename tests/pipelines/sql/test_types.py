@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tidegate.pipelines.sql import SqlError, compile_script
@@ -193,6 +195,25 @@ def test_no_key_is_found_by_a_number_that_is_not_equal_to_it(build: str, probe: 
     join = f"INNER JOIN {build} FOR SYSTEM_TIME AS OF probe.p AS b ON probe.{probe} = b.k"
     with pytest.raises(SqlError, match="type clash"):
         compile_script(f"{TABLES} INSERT INTO found SELECT probe.i FROM probe {join};")
+
+
+@pytest.mark.parametrize(
+    ("constant", "column", "held"),
+    [
+        *(("16777216", "FLOAT", True), ("16777217", "FLOAT", False), ("-16777217", "FLOAT", False)),
+        *(("9007199254740992", "DOUBLE", True), ("9007199254740993", "DOUBLE", False), ("0.1", "FLOAT", True)),
+        *(("1E38", "FLOAT", True), ("1E39", "FLOAT", False), ("127", "TINYINT", True)),
+        *(("128", "TINYINT", False), ("12.5", "DECIMAL(3, 1)", True), ("12.55", "DECIMAL(3, 1)", False)),
+    ],
+)
+def test_a_constant_is_taken_by_every_type_that_has_its_value(constant: str, column: str, held: bool) -> None:
+    script = (
+        "CREATE TABLE probe (i INT, p AS PROCTIME()) WITH ('connector' = 'scripted'); "
+        f"CREATE TABLE found (c {column}) WITH ('connector' = 'scripted'); "
+        f"INSERT INTO found SELECT {constant} FROM probe;"
+    )
+    with nullcontext() if held else pytest.raises(SqlError):
+        compile_script(script)
 
 
 def test_maps_are_not_compared() -> None:
