@@ -142,7 +142,7 @@ def _differences(tables: Mapping[str, int | None], expected: Mapping[str, int], 
 
 
 def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
-    rows, upto = _stands(lake, pipeline, insert)
+    rows, upto = _where_rows_are(lake, pipeline, insert)
     target, probe = pipeline.table(insert.target), Stream(lake, insert.probe).generation(rows.generation)
     tables = {
         "probe": probe.there(upto),
@@ -181,7 +181,7 @@ def _removed(lake: Lake, pipeline: Pipeline, insert: Insert) -> int:
     return rows
 
 
-def _stands(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
+def _where_rows_are(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:
     """Where the rows are, and the probe's epoch up to which that is known. Sums of checkpoints are not computed again,
     so that the cost does not grow with the lake's age."""
     rows, upto, target = None, 0, lake.target_path(pipeline.table(insert.target))

@@ -163,8 +163,8 @@ class ControlTable(Generic[R]):
     def settle(self, row: R, *, application: str) -> R | None:
         """Commit a row for its epoch, and return the row that counts: another runner's, if that came first."""
         self.append([row], application=application, version=row.epoch)
-        stands = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
-        return stands[0] if len(stands) == 1 else None
+        stored = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
+        return stored[0] if len(stored) == 1 else None
 
     def rows(
         self,

@@ -349,8 +349,8 @@ class Definitions:
         with explained(owner, f"its definition {number}", "its definition is not stored, nothing is planned under it"):
             self.lake.set_format(self.clock())
             self.lake.definitions.append([row], application=application, version=number)
-            stands = self.lake.definitions.last(owner)
-        if stands is None or (stands.epoch, stands.digest) != (number, row.digest):
+            stored = self.lake.definitions.last(owner)
+        if stored is None or (stored.epoch, stored.digest) != (number, row.digest):
             raise ConcurrentRun(
                 f"another runner has defined {owner} meanwhile",
                 where=str(self.lake.root),

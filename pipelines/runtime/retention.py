@@ -316,7 +316,7 @@ GENERATION = 1
 
 
 @dataclass(frozen=True)
-class _Wholes(Epochs):
+class _QuarantinedWhole(Epochs):
     """The rows of some epochs that were quarantined for given reasons."""
 
     epochs: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -384,18 +384,18 @@ class QuarantineRetention(OldRows):
         for item in going:
             epochs[item.reason].append(item.epoch)
         first, last = min(item.epoch for item in going), max(item.epoch for item in going)
-        wholes, rows = _Wholes(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
+        whole, rows = _QuarantinedWhole(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
         there, examined = 0, 0
         for file in delta_log.data_files(opened, GENERATION, first - 1, last).paths:
             found = Location(file).dataset()
-            taken = found.count_rows(filter=wholes.holds())
+            taken = found.count_rows(filter=whole.holds())
             there, examined = there + taken, examined + (found.count_rows() if taken else 0)
         if there != rows:
             lost = f"of {counted(rows, 'row')} that may go, the quarantine has {there:,}: tidegate verify"
             return self.nothing(insert.id, GENERATION, lost, examined)
         if rows < examined * WORTH_IT:
             return self.nothing(insert.id, GENERATION, few(rows, examined), examined)
-        old, remaining = without(opened, path, wholes)
+        old, remaining = without(opened, path, whole)
         marks = {removal(self.lake, insert): upto}
         replace(path, path, remaining, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return Retained(insert.id, GENERATION, examined, rows, what=self.what)

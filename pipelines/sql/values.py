@@ -11,7 +11,16 @@ from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
-from tidegate.pipelines.syntax.types import APPROXIMATE, MAX_PRECISION, NULL, STRING, FlinkType, Kind, decimal, spark_string
+from tidegate.pipelines.syntax.types import (
+    APPROXIMATE,
+    MAX_PRECISION,
+    NULL,
+    STRING,
+    FlinkType,
+    Kind,
+    decimal,
+    spark_string,
+)
 
 Constant = int | Decimal | str | None
 
@@ -90,8 +99,9 @@ def fits(constant: Constant, target: FlinkType) -> bool:
 
 def _held_by_float(constant: int | Decimal, target: FlinkType) -> bool:
     """Whether a FLOAT or DOUBLE takes a constant: a whole one exactly, one with a point as the nearest value."""
+    layout = "<f" if target.kind is Kind.FLOAT else "<d"
     try:
-        (nearest,) = struct.unpack("<f", struct.pack("<f", constant)) if target.kind is Kind.FLOAT else (float(constant),)
+        (nearest,) = struct.unpack(layout, struct.pack(layout, constant))
     except OverflowError:
         return False
     return nearest == constant or not isinstance(constant, int)

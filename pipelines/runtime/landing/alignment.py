@@ -163,9 +163,9 @@ def _position(
         return GroupPosition(alignment.group, drift, None, None, None, delay_ms=delay_ms)
     (by_source, by_split), minimum = slowest
     by = (str(by_source), str(by_split))
-    stands = {split.split: split.timestamp for split in own}
+    times = {split.split: split.timestamp for split in own}
     names = sorted(str(split) for owner, split in coordinator.blocked() if owner == source)
-    blocked = tuple(Blocked(name, 0, stands[name] - minimum, by) for name in names)
+    blocked = tuple(Blocked(name, 0, times[name] - minimum, by) for name in names)
     going = [split for split in own if split.split not in names]
     ahead = sorted(split.split for split in going if not _not_aligned(split) and split.timestamp > minimum)
     reach = _reach(coordinator, source, going, delay_ms)

@@ -79,13 +79,13 @@ class EpochPlanner:
             instant=instant,
             max_rows=None if written is None else int(written),
         )
-        stands = self.now(context.generation)
+        aligned = self.now(context.generation)
         phases = connector(self.table.connector).spec.phases
-        if stands is None or (not position.flipped and phases(context.options)):
+        if aligned is None or (not position.flipped and phases(context.options)):
             return request
-        most = ALIGNED_ROWS if request.max_rows is None and stands.reach is not None else request.max_rows
+        most = ALIGNED_ROWS if request.max_rows is None and aligned.reach is not None else request.max_rows
         return replace(
-            request, blocked=stands.too_far, limit=stands.reach, ahead=frozenset(stands.ahead), max_rows=most
+            request, blocked=aligned.too_far, limit=aligned.reach, ahead=frozenset(aligned.ahead), max_rows=most
         )
 
     def stops(self, request: PlanRequest, generation: int) -> bool:
@@ -97,10 +97,10 @@ class EpochPlanner:
         """An epoch's log row with the table's position in its group after it. `next_rowtimes`: as planned."""
         if self.strategy.alignment is None:
             return row
-        stands = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
+        aligned = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
         timeout = self.strategy.idle_timeout
         idle = None if timeout is None else milliseconds(timeout, "the idle timeout")
-        return replace(row, alignment=stands.to_log(idle, next_rowtimes))
+        return replace(row, alignment=aligned.to_log(idle, next_rowtimes))
 
     def _position(
         self,
@@ -155,8 +155,8 @@ class EpochPlanner:
         row = source_row(self.table.name, planned.generation, planned.epoch, instant, step, number)
         application = self.stream.lake.application(self.table.name, "plan", planned.generation)
         with explained(self.table.name, planned.place, _UNPLANNED):
-            stands = self.stream.lake.epochs.settle(row, application=application)
-        if stands is None or stands.digest != row.digest:
+            stored = self.stream.lake.epochs.settle(row, application=application)
+        if stored is None or stored.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {planned.epoch} of {self.table.name} was planned by another runner",
                 state="its plan stands, nothing was read by this run",
@@ -165,7 +165,7 @@ class EpochPlanner:
         faults.point("source.planned", self.table.name)
         if self.definition:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not
             self.definition()
-        return stored_step(stands)
+        return stored_step(stored)
 
     def _quiet(
         self,

@@ -235,8 +235,8 @@ class SourceRunner:
         time = EpochTime(self.table, self.strategy, before, stored.planned_at)
         signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
-            stands = Landed(position=before.position if before else "")
-            return self._log(stored, watermark_row(time, stored, stands, 0, (), signal, self.clock()))
+            landed = Landed(position=before.position if before else "")
+            return self._log(stored, watermark_row(time, stored, landed, 0, (), signal, self.clock()))
         spark = self.spark()
         self._prepare(spark)
         signal.offer(source)

@@ -109,7 +109,7 @@ class BackfillPlanner(EventTimePlanner):
             return None
         path = self.on_lake.probe.path
         rows, _ = Releasable(landed.generation, (Part(beyond),)).measured(path, self.spark)
-        return Waiting(_stands(seen), rows, reached=seen.watermark)
+        return Waiting(_watermark_text(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
         """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
@@ -126,7 +126,7 @@ class BackfillPlanner(EventTimePlanner):
 
 def _none_between(insert: Insert, spans: Sequence[Span], seen: Seen) -> str:
     none = f"no row of {insert.probe}{' or'.join(map(_between, spans))} can be released"
-    return f"{none}; {_stands(seen)}" if seen.waiting and seen.watermark < spans[-1][1] else none
+    return f"{none}; {_watermark_text(seen)}" if seen.waiting and seen.watermark < spans[-1][1] else none
 
 
 def _between(span: Span) -> str:
@@ -135,7 +135,7 @@ def _between(span: Span) -> str:
     return after if high == MAX_TIMESTAMP else f"{after} before {instant(high)}"
 
 
-def _stands(seen: Seen) -> str:
+def _watermark_text(seen: Seen) -> str:
     held = f" (held by {' and '.join(seen.holds)})" if seen.holds else ""
     if seen.watermark == MIN_TIMESTAMP:
         return f"no watermark is emitted yet{held}"

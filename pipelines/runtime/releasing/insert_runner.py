@@ -379,8 +379,8 @@ class InsertRunner(InsertOnLake, ABC):
         row = plan.row()
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
-            stands = self.lake.epochs.settle(row, application=self._application("plan", plan))
-        if stands is None or stands.digest != row.digest:
+            stored = self.lake.epochs.settle(row, application=self._application("plan", plan))
+        if stored is None or stored.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was planned by another runner",
                 state="its plan stands, this run released nothing",
@@ -419,8 +419,8 @@ class InsertRunner(InsertOnLake, ABC):
             self.lake.set_format(self.clock())
             row = self._with_last_commits(plan, self.write(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
-            stands = self.lake.staged.settle(row, application=self._application("stage", plan))
-        if stands is None or stands.folder != row.folder:
+            stored = self.lake.staged.settle(row, application=self._application("stage", plan))
+        if stored is None or stored.folder != row.folder:
             raise ConcurrentRun(
                 f"epoch {plan.epoch} of {self.insert.id} was staged by another runner",
                 state="its files stand, this run's are not used",
@@ -428,7 +428,7 @@ class InsertRunner(InsertOnLake, ABC):
             )
         faults.point("insert.staged", self.insert.id)
         self.sweep(plan, keep=row.folder)
-        return stands
+        return stored
 
     # --- judge ---------------------------------------------------------------------------------------------------
 
@@ -447,8 +447,8 @@ class InsertRunner(InsertOnLake, ABC):
         with self._explained(plan, "the epoch is staged, no verdict is stored, nothing of it is published"):
             verdict = ask(gate, self.staged_epoch(plan, position.staged), self.spark, self.gate_timeout_s)
             application = self._application("verdict", plan)
-            stands = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
-        if stands is None or stands.plan_digest != plan.digest:
+            stored = self.lake.verdicts.settle(verdict.row(self.clock()), application=application)
+        if stored is None or stored.plan_digest != plan.digest:
             raise LakeError(
                 f"the verdict on epoch {plan.epoch} cannot be read back",
                 where=str(self.lake.verdicts.path),
@@ -456,7 +456,7 @@ class InsertRunner(InsertOnLake, ABC):
                 next_command=STATUS,
             )
         faults.point("insert.judged", self.insert.id)
-        return GateVerdict.of(stands)
+        return GateVerdict.of(stored)
 
     def staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
         """What the gate is asked about."""
