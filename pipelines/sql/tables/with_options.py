@@ -122,6 +122,10 @@ class OptionCompiler(TablePart):
             raise self._error(
                 gap.key.span, f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
             )
+        ratio = "gate.unmatched-ratio."
+        least = seen.get(f"{ratio}min-rows")
+        if least is not None and not {f"{ratio}max", f"{ratio}window"} & seen.keys():
+            raise self._error(least.key.span, f"'{least.key.text}' needs '{ratio}max' or '{ratio}window' beside it")
         insert_id = seen.get("insert.id")
         if insert_id is not None:
             if needs_variables(insert_id.value.text):
