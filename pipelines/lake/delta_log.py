@@ -113,11 +113,15 @@ def bring_up_to_date(table: DeltaTable) -> None:
         table.update_incremental()
 
 
+NOT_COMMITTED = -1
+
+
 def committed(path: Address, application: str) -> int:
-    """The last transaction version that `application` committed to the table at `path`; -1 when there is none."""
+    """The last transaction version that `application` committed to the table at `path`; NOT_COMMITTED when there is
+    none."""
     table = opened(path)
     found = table.transaction_version(application) if table else None
-    return -1 if found is None else int(found)
+    return NOT_COMMITTED if found is None else int(found)
 
 
 def plain(table: Table) -> bool:

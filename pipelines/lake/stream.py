@@ -203,12 +203,17 @@ class Generation:
     @property
     def removed(self) -> Removed:
         """How far retention has gone, by the table's log."""
-        found = [delta_log.committed(self.path, name) for name in self._marks()]
-        return Removed(*(None if value < 0 else value for value in found))
+        time, epoch, rows = (
+            None if mark == delta_log.NOT_COMMITTED else mark
+            for mark in (delta_log.committed(self.path, name) for name in self._marks())
+        )
+        return Removed(time + 1 if time is not None and time < 0 else time, epoch, rows)
 
     def marks(self, removed: Removed) -> dict[str, int]:
-        """The transactions that store how far retention has gone, for the commit that removes the rows."""
-        reached = zip(self._marks(), (removed.time, removed.epoch, removed.rows), strict=True)
+        """The transactions that store how far retention has gone, for the commit that removes the rows. A time before
+        1970 is stored as one less, as -1 stands for no mark."""
+        time = removed.time - 1 if removed.time is not None and removed.time < 0 else removed.time
+        reached = zip(self._marks(), (time, removed.epoch, removed.rows), strict=True)
         return {name: value for name, value in reached if value is not None}
 
     def _marks(self) -> list[str]:

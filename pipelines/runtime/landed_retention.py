@@ -177,7 +177,7 @@ def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
     for batch in dataset_of(list(paths)).to_batches(columns=["_rowtime"], filter=epochs.holds()):
         found = pc.max(batch["_rowtime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()  # type: ignore[attr-defined]
         latest = found if latest is None else max(latest, latest if found is None else found)
-    return None if latest is None else max(-(-latest // 1000), 0)
+    return None if latest is None else -(-latest // 1000)
 
 
 # --- what is asked for below the mark --------------------------------------------------------------------------------
@@ -208,7 +208,8 @@ def refuse_removed_span(
     if not in_lots and not removed.asked_by(parts):
         return
     asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.parts)]
-    since = max([removed.time or 0, *(epoch.extent[1] // 1000 for epoch in asking)]) + 1
+    known = [] if removed.time is None else [removed.time]
+    since = max([*known, *(epoch.extent[1] // 1000 for epoch in asking)], default=0) + 1
     raise _beyond(
         lake, plan.insert, plan.probe, plan.probe_generation, removed, NextCommand("run", ("--from", instant(since)))
     )

@@ -291,7 +291,8 @@ class Retention(OldRows):
             # Of an older lake: what is not there now was removed; what is lost from here on is found.
             there = own.there()
             removed = None if there is None else max(own.sums().rows - there, 0) + over
-        return own.marks(Removed(max(time, before.time or 0), max(epoch, before.epoch or 0), removed))
+        time = time if before.time is None else max(time, before.time)
+        return own.marks(Removed(time, max(epoch, before.epoch or 0), removed))
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
         """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never

@@ -66,6 +66,13 @@ _SPARK = {
 }
 
 
+def folded(name: str) -> str:
+    """The same for names that Spark and Delta Lake take for one: Java compares them letter by letter, each in capitals
+    and then in small ones, so that `I`, `ı` and `İ` are an `i`."""
+    capitals = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
+    return "".join(letter.lower()[0] for letter in capitals).casefold()
+
+
 def quoted(name: str) -> str:
     """A backquoted identifier, in Flink SQL and in Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

@@ -17,7 +17,7 @@ from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateTable, InsertInto, Name, TableUse
-from tidegate.pipelines.syntax.types import Kind
+from tidegate.pipelines.syntax.types import Kind, folded
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""
@@ -93,7 +93,7 @@ class InsertStatement:
         """The table by the name that it goes by."""
         name = use.name
         check_table_name(self.source, name)
-        if name.text.casefold() in [relation.alias.casefold() for relation in known]:
+        if folded(name.text) in [folded(relation.alias) for relation in known]:
             hint = f"give it another name: {use.table.text} … AS {use.table.text[:1]}{len(known) + 1}"
             raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
         return Relation(name.text, found.table)

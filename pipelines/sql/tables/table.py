@@ -22,7 +22,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import ColumnDefinition, CreateTable, Scalar, place
-from tidegate.pipelines.syntax.types import INSTANT, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import INSTANT, FlinkType, Kind, folded, quoted
 
 PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
 """Flink's name, and FLIP-66's."""
@@ -79,8 +79,8 @@ class TableCompiler(TablePart):
         seen: dict[str, str] = {}
         for column in self.statement.columns:
             check_column_name(self.source, column.name)
-            known = seen.get(column.name.text.casefold())
-            seen[column.name.text.casefold()] = column.name.text
+            known = seen.get(folded(column.name.text))
+            seen[folded(column.name.text)] = column.name.text
             if known is not None:
                 hint = (
                     None if known == column.name.text else f"`{known}` differs in case only: Spark takes them for one"

@@ -10,7 +10,7 @@ from sqlglot import Token, TokenType, exp, parser
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Source, Span, span_of
 from tidegate.pipelines.syntax.statements import Name, Scalar, Text, spanned
-from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind
+from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind, folded
 
 T = TypeVar("T")
 
@@ -367,9 +367,9 @@ class TypeGrammar(TokenReader):
             fields = self._bracketed(lambda: self.several(self._field), "ROW<a INT, b STRING>")
         seen: dict[str, Span] = {}
         for field, where in fields:
-            if field.name.casefold() in seen:
+            if folded(field.name) in seen:
                 self.refuse(where, f"the ROW has two fields called `{field.name}`")
-            seen[field.name.casefold()] = where
+            seen[folded(field.name)] = where
         return tuple(field for field, _ in fields)
 
     def _field(self) -> tuple[Field, Span]:

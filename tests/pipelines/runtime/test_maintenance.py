@@ -83,6 +83,19 @@ def test_old_versions_go_and_the_newest_old_one_of_every_key_stays(playing: Play
     assert not report.passed
 
 
+def test_before_1970_versions_go_up_to_the_horizon_and_no_further(playing: Play) -> None:
+    long_ago = -2 * at_ms(0)
+    for number, at in enumerate([0, 10, 20, 30]):
+        playing.rate("EUR", 100 + number, long_ago + at)
+    playing.order(0, "EUR", long_ago + 35)
+    playing.order(1, "EUR", long_ago + 200)
+    assert playing.upto(rates=long_ago + 100, orders=long_ago + 100) == [(0, 103)]
+    assert retained(playing.harness).removed == 3
+    assert playing.upto(rates=long_ago + 300, orders=long_ago + 300) == [(1, 103)]
+    (pin,) = epochs_of(playing.harness)[-1].plan.pins
+    assert pin.horizon == at_ms(long_ago + 90)
+
+
 def test_nothing_goes_that_a_planned_epoch_or_a_waiting_row_needs(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     playing.rate("EUR", 101, 60)
