@@ -22,7 +22,19 @@ def main() -> None:
         sys.exit(code)
     from tidegate.orchestration.commands.app import app
 
-    app()
+    if "--json" not in sys.argv:
+        app()
+    from typer.exceptions import Abort, TyperException
+
+    from tidegate.orchestration.console.screen import FAILED, USAGE, wrong_usage
+
+    try:
+        sys.exit(app(prog_name="tidegate", standalone_mode=False))
+    except TyperException as error:
+        sys.stdout.write(wrong_usage(error))
+        sys.exit(USAGE)
+    except Abort:
+        sys.exit(FAILED)
 
 
 def plain_status(arguments: Sequence[str]) -> int | None:

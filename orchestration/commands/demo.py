@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import DEFAULT_DEMO, AsJson, Debug, DemoFolder, examples
+from tidegate.orchestration.commands.options import AsJson, Debug, DemoFolder, examples
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import Screen, reported
+from tidegate.orchestration.demo.site import DEFAULT_DEMO
 
 EPILOG = examples("tidegate demo", "tidegate demo --rows 100000 --clicks 50000", "tidegate demo --json")
 

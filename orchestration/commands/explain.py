@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import AsJson, Debug, Script, examples
-from tidegate.orchestration.console.screen import FAILED, Screen, reported
+from tidegate.orchestration.commands.options import AsJson, Debug, Script, examples, screen_of
+from tidegate.orchestration.console.screen import FAILED, reported
 
 EPILOG = examples(
     "tidegate explain pipeline.sql",
@@ -53,7 +53,7 @@ def explain(
     from tidegate.pipelines.sql import explain as explained
     from tidegate.pipelines.sql import show_statements
 
-    screen = Screen(as_json, debug)
+    screen = screen_of(script, lake or DEFAULT_LAKE, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         found = []

@@ -44,11 +44,13 @@ def maintain(
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and named.
     """
+    from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
+        Lake(lake, create=False)
         with (
             Bars(screen.err) as bars,
             runner(pipeline, lake, master, bars, "tidegate maintain") as active,

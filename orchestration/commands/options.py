@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
 
-DEFAULT_DEMO = Path(".tidegate/demo")
-
 Script = Annotated[
     Path,
     typer.Argument(
@@ -81,6 +79,14 @@ def duration(text: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def patience(text: str) -> timedelta:
+    """The same; a number alone is seconds."""
+    try:
+        return timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        return duration(text)
 
 
 AutoWatermarkInterval = Annotated[

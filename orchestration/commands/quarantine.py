@@ -128,7 +128,7 @@ def show(
 
     Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
     """
-    from tidegate.orchestration.console.quarantined import of_rows, row_lines
+    from tidegate.orchestration.console.quarantined import none_lines, of_rows, row_lines
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
     from tidegate.pipelines.runtime.quarantine import asked_for, quarantined_by_epoch, removed, removed_upto, rows_of
 
@@ -136,11 +136,9 @@ def show(
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         found = insert_of(pipeline, insert)
-        wanted = [
-            item
-            for item in quarantined_by_epoch(folder, pipeline, found)
-            if asked_for(item, reasons or (), epochs or ()) and state in ("all", item.state)
-        ]
+        every = quarantined_by_epoch(folder, pipeline, found)
+        fitting = [item for item in every if asked_for(item, reasons or (), epochs or ())]
+        wanted = [item for item in fitting if state in ("all", item.state)]
         upto = removed_upto(folder, found, folder.quarantine_path(pipeline.table(found.target), found))
         gone = removed(wanted, upto)
         wanted = [item for item in wanted if item not in gone]
@@ -148,7 +146,7 @@ def show(
         nearest = list(nearest_of_rows(folder, pipeline, found, rows))
         total, removed_rows = sum(item.rows for item in wanted), sum(item.rows for item in gone)
         shown = of_rows(found.id, rows, nearest, total, removed_rows)
-        screen.result(shown, *row_lines(rows, nearest, total, removed_rows))
+        screen.result(shown, *(row_lines(rows, nearest, total, removed_rows) if wanted else none_lines(every, fitting)))
 
 
 @app.command(epilog=RELEASE_EPILOG)

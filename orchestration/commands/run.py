@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Annotated, Any
 
 import typer
@@ -50,8 +51,11 @@ def run(
         bool, typer.Option("--continuous", help="Go on tick by tick, in one warm process, until SIGTERM or Ctrl-C.")
     ] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            "--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.", show_default="1"
+        ),
+    ] = None,
     give_up_after: Annotated[
         str | None,
         typer.Option(
@@ -132,6 +136,8 @@ def run(
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
         between = _spans(since or [], until or [])
         patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
+        if every is not None and not continuous:
+            raise typer.BadParameter("--every goes with --continuous: a single run has no ticks")
         if patience is not None and not continuous:
             raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
         retention = _duration("--keep", keep)
@@ -150,7 +156,16 @@ def run(
         with session_ahead(lake, master, certain=continuous) as spark:
             if continuous:
                 _continuous(
-                    screen, pipeline, lake, master, every, resnapshot or [], interval, patience, retention, spark
+                    screen,
+                    pipeline,
+                    lake,
+                    master,
+                    1.0 if every is None else every,
+                    resnapshot or [],
+                    interval,
+                    patience,
+                    retention,
+                    spark,
                 )
                 return
             with (
@@ -251,10 +266,13 @@ def runner(
 
 
 def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
-    """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars."""
+    """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars; where the lake is there
+    and can only be read, into one in a new temporary folder."""
     from tidegate.pipelines.runtime.session import start_session
 
-    return partial(start_session, master=master, progress=bars, log=lake / "_scratch" / "spark.log")
+    only_read = lake.exists() and not os.access(lake, os.W_OK)
+    folder = Path(mkdtemp(prefix="tidegate-")) if only_read else lake / "_scratch"
+    return partial(start_session, master=master, progress=bars, log=folder / "spark.log")
 
 
 @contextlib.contextmanager

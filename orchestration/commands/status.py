@@ -38,8 +38,9 @@ def status(
     lake: LakePath = DEFAULT_LAKE,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and show it anew until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="From look to look, with --watch.")
-    ] = 2.0,
+        float | None,
+        typer.Option("--every", min=0.1, metavar="SECONDS", help="From look to look, with --watch.", show_default="2"),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -58,6 +59,8 @@ def status(
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
+        if every is not None and not watch:
+            raise typer.BadParameter("--every goes with --watch: without it the lake is looked at once")
         pipeline = None
         if script is not None:
             from tidegate.pipelines.runtime.scripts import load_script
@@ -66,7 +69,12 @@ def status(
         if watch:
             stop = threading.Event()
             with stopped_by_signals(stop):
-                keep_showing(screen, lambda: read_status(Lake(lake, create=False), pipeline), every, stop)
+                keep_showing(
+                    screen,
+                    lambda: read_status(Lake(lake, create=False), pipeline),
+                    2.0 if every is None else every,
+                    stop,
+                )
             return
         folder = Lake(lake, create=False)
         if pipeline is not None:

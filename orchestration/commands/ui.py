@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
-from tidegate.orchestration.commands.options import DEFAULT_DEMO, Debug, DemoFolder, LakePath, asked_to_end, examples
+from tidegate.orchestration.commands.options import Debug, DemoFolder, LakePath, asked_to_end, examples
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import Screen, reported
+from tidegate.orchestration.demo.site import DEFAULT_DEMO
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(

@@ -4,6 +4,7 @@ the lake against the source's own table."""
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from tidegate.orchestration.commands.options import (
     Script,
     examples,
     insert_of,
+    patience,
     screen_of,
     stored_pipeline,
 )
@@ -87,8 +89,11 @@ def reconcile(
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="For another runner to come past the cut.")
-    ] = 300.0,
+        timedelta,
+        typer.Option(
+            "--wait", parser=patience, metavar="DURATION", help="How long to wait for another runner to land the rows."
+        ),
+    ] = "5 min",  # type: ignore[assignment]
     master: Master = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -120,7 +125,7 @@ def reconcile(
         require_variables([pipeline.table(name).options for name in wanted], os.environ)
         pipeline = stored_pipeline(screen, pipeline, Lake(lake, create=False))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
-            found = [reconcile_source(active, name, wait) for name in wanted]
+            found = [reconcile_source(active, name, wait.total_seconds()) for name in wanted]
         screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))
     if not all(item.passed for item in found):
         raise typer.Exit(1)

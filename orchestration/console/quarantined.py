@@ -120,6 +120,20 @@ def of_rows(
     }
 
 
+def none_lines(every: Sequence[QuarantinedRows], fitting: Sequence[QuarantinedRows]) -> Iterator[str]:
+    """That no row is as asked for, and what there is; `fitting`: those of `every` in another state."""
+    if fitting:
+        states = ", ".join(sorted({item.state for item in fitting}))
+        rows = counted(sum(item.rows for item in fitting), "row")
+        yield f"There is no such row; {rows} that fit are {states}: --state all"
+    elif every:
+        reasons = ", ".join(dict.fromkeys(item.short for item in every))
+        first, last = min(item.epoch for item in every), max(item.epoch for item in every)
+        yield escape(f"There is no such row; epochs {first} to {last} have quarantined rows for: {reasons}")
+    else:
+        yield "There is no such row: nothing was ever quarantined."
+
+
 def row_lines(
     rows: Sequence[QuarantinedRow], nearest: Sequence[MissedKey | None], total: int, removed: int = 0
 ) -> Iterator[RenderableType]:

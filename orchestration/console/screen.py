@@ -18,6 +18,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
+from typer.exceptions import TyperException
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Line
 from tidegate.pipelines.commands import AS_WRITTEN, MEND, Commands, remedy
@@ -74,7 +75,7 @@ def _own_stderr() -> TextIO:
     return os.fdopen(os.dup(2), "w", encoding="utf-8", buffering=1)
 
 
-FAILED = 1
+FAILED, USAGE = 1, 2
 _MEND = f"{MEND} (a file that is damaged or gone: bring it back from a backup)"
 
 
@@ -92,7 +93,11 @@ def reported(screen: Screen) -> Iterator[None]:
             screen.err.print_exception()
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt as error:
-        screen.say("Stopped. Nothing is committed in half; the same command goes on where this one stopped.")
+        state, then = "nothing is committed in half", "the same command goes on where this one stopped"
+        screen.say(f"Stopped. {state.capitalize()}; {then}.")
+        if screen.as_json:
+            stopped = {"kind": "Stopped", "what": "it was interrupted", "where": "", "state": state, "next": then}
+            screen.result({"error": stopped})
         raise typer.Exit(FAILED) from error
 
 
@@ -115,6 +120,14 @@ def of_the_engine(error: Exception) -> TidegateError | None:
         state="what was committed before is safe, and nothing is half done: the next run goes on from its stored plan",
         next_command=remedy(str(error), _MEND) + ", then run the same command again; --debug shows the stack",
     )
+
+
+def wrong_usage(error: TyperException) -> str:
+    """What is wrong with a command line, as one JSON document."""
+    context, message = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)
+    command = context.command_path if context is not None else "tidegate"
+    found = {"kind": type(error).__name__, "what": message(), "where": command, "state": "nothing was run"}
+    return document({"error": {**found, "next": f"{command} --help"}})
 
 
 def show(screen: Screen, error: TidegateError) -> None:

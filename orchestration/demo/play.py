@@ -91,7 +91,7 @@ class Ticker:
                 f"the Dagster run failed: {_why(result)}",
                 where=f"run {result.run_id}",
                 state="nothing is committed in half; the lake and the run's log are kept",
-                next_command="make ui   (shows the run)",
+                next_command=sites.typed(Site(self.lake.parent), "ui", "ui --demo") + "   (shows the run)",
             )
         return status(Lake(self.lake), self.pipeline)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 DATABASE = "example_database"
 USER = "tidegate"
 GENDERS = ("f", "m", "x")
+
+DEFAULT_DEMO = Path(".tidegate/demo")
+"""The folder of a demo that is given none."""
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
@@ -88,10 +92,24 @@ def export(variables: Mapping[str, str]) -> None:
 
 def next_commands(site: Site) -> Mapping[str, str]:
     """What to type after the demo, and what it does."""
-    lake = f"--lake {site.lake}"
-    script = SCRIPT.relative_to(Path.cwd()) if SCRIPT.is_relative_to(Path.cwd()) else SCRIPT
+    here, program = Path.cwd(), _program()
+    script = SCRIPT.relative_to(here) if SCRIPT.is_relative_to(here) else SCRIPT
+    lake = f"--lake {shlex.quote(str(site.lake))}"
     return {
-        "make ui": "opens Dagster on this lake: assets, checks, history",
-        f".venv/bin/tidegate status {lake}": "shows where every row is",
-        f".venv/bin/tidegate verify {script} {lake}": "recomputes every published row from its pins",
+        typed(site, "ui", "ui --demo"): "opens Dagster on this lake: assets, checks, history",
+        f"{program} status {lake}": "shows where every row is",
+        f"{program} verify {shlex.quote(str(script))} {lake}": "recomputes every published row from its pins",
     }
+
+
+def typed(site: Site, target: str, command: str) -> str:
+    """How a command is typed for this folder: as a target of make, in the clone and for the default folder."""
+    if Path.cwd() == SCRIPT.parents[2] and site.root == DEFAULT_DEMO:
+        return f"make {target}"
+    return f"{_program()} {command} --folder {shlex.quote(str(site.root))}"
+
+
+def _program() -> str:
+    """How the command is called from the working folder."""
+    here = Path.cwd()
+    return ".venv/bin/tidegate" if here == SCRIPT.parents[2] and (here / ".venv/bin/tidegate").exists() else "tidegate"

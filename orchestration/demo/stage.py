@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tidegate.orchestration.demo.site import DATABASE, GENDERS, SCRIPT, USER, Site, Sizes, environment, export
+from tidegate.orchestration.demo.site import DATABASE, GENDERS, SCRIPT, USER, Site, Sizes, environment, export, typed
 from tidegate.orchestration.web_server import prepare
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import home, is_cached, java
@@ -109,7 +109,10 @@ def reopened(site: Site, progress: Progress) -> Iterator[EmbeddedMariaDb]:
     """
     if not Location(site.lake).is_there() or not site.sizes.exists():
         raise TidegateError(
-            "there is no demo to open yet", where=str(site.root), state="nothing was started", next_command="make demo"
+            "there is no demo to open yet",
+            where=str(site.root),
+            state="nothing was started",
+            next_command=typed(site, "demo", "demo"),
         )
     sizes = Sizes(**json.loads(site.sizes.read_text(encoding="utf-8")))
     with serving(site.database, progress) as (server, password):
@@ -118,7 +121,7 @@ def reopened(site: Site, progress: Progress) -> Iterator[EmbeddedMariaDb]:
                 "the demo's database has no user_info: its last run did not get that far",
                 where=str(site.database),
                 state="nothing was changed",
-                next_command="make demo",
+                next_command=typed(site, "demo", "demo"),
             )
         prepare(site.dagster)
         export(environment(site, sizes, server.host, server.port, password))

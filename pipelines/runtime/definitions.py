@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.commands import STATUS
-from tidegate.pipelines.connectors.table import Options, Table
+from tidegate.pipelines.commands import STATUS, NextCommand
+from tidegate.pipelines.connectors.table import Options, Table, require_variables
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed, opened
@@ -101,7 +101,8 @@ class Definitions:
         return found
 
     def require(self, resnapshot: Collection[str] = ()) -> None:
-        """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged.
+        """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged, and
+        PlanningError where a table that differs lacks a variable.
 
         The result is cached until a definition of the lake changes: a tick calls this often.
         """
@@ -112,6 +113,8 @@ class Definitions:
         found = self.differences(resnapshot)
         owners = {item.owner for item in found if item.refused}
         if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
+            named = [table.options for table in self.pipeline.sources if table.name in owners]
+            require_variables(named, self.environment)  # without their values no table is the lake's
             raise changed([item for item in found if item.owner in owners], self.lake)
         self._passed = as_of
 
@@ -660,8 +663,8 @@ def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
         f"the script defines {' and '.join(names)} differently than the lake {lake.root}",
         where="\n         ".join(lines),
         state="nothing was changed; the script as it was goes on",
-        next_command="put the old declaration back; or run the script on another lake (--lake DIR); or leave the old "
-        "one as it is and write a new INSERT into a new target",
+        next_command="put the old declaration back; or leave the old one as it is and write a new INSERT into a new "
+        "target; or give this script another lake: " + NextCommand("run", ("--lake", "DIR")),
         differences=tuple(refused),
     )
 
@@ -740,4 +743,4 @@ def _shown(value: Any) -> str:
         return NOT_THERE
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return f"({', '.join(value)})"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -17,6 +17,7 @@ from typing import IO, Any, NoReturn, Self, TypeGuard
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import TidegateError
@@ -73,6 +74,8 @@ def start_session(
             _start_engine(given, log, started, launcher)
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
+            for name in _LOGS_WHAT_IT_RAISES:
+                PySparkLogger.getLogger(name).disabled = True
     except (PySparkException, Py4JError, EOFError) as error:
         raise EngineNotStarted(
             f"Spark did not start: {first_line(error)}",
@@ -83,6 +86,10 @@ def start_session(
             "`java -version`, then run the same command again",
         ) from error
     return session
+
+
+_LOGS_WHAT_IT_RAISES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers to which pyspark writes each error that it raises, with the JVM's whole stack, on standard error."""
 
 
 class SessionNotSuited(TidegateError):

@@ -153,8 +153,9 @@ def policy_followed(evidence: Evidence) -> CheckResult:
             observed,
             {"policy": policy, "unmatched": {}},
             f"{subject(staged)}: {unmatched:,} of {counted(counts.rows, 'released row')} found no match in {tables} "
-            f"({listed(counts.unmatched)}), and 'gate.on-unmatched' is 'block'. Bring the missing rows into {tables} "
-            "and join again; or discard the epoch, which quarantines all of its rows",
+            f"({listed(counts.unmatched)}), and 'gate.on-unmatched' is 'block'. Bring the missing rows into the source "
+            f"of {tables}, land them (tidegate run) and join again; or discard the epoch, which quarantines all "
+            "of its rows",
         )
     published = unmatched if policy == "publish" else 0
     expected = {

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +16,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tests.orchestration.services import free_port, until
+from tidegate.orchestration import cli
+from tidegate.orchestration.commands import run
 from tidegate.orchestration.commands.app import app
+from tidegate.orchestration.console.bars import Bars
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -108,6 +113,9 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
         ("demo", "--rows", "3"),
         ("ui", "--port", "70000"),
         ("run", "{script}", "--keep", "1 d"),
+        ("run", "{script}", "--every", "3"),
+        ("status", "--every", "1"),
+        ("reconcile", "{script}", "--wait", "a while"),
         ("run", "{script}", "--continuous", "--keep", "a week"),
     ],
 )
@@ -119,6 +127,26 @@ def test_a_wrong_command_line_is_status_2(
     script.write_text(SCRIPT.format(policy="quarantine"))
     assert tidegate(*(each.format(script=script) for each in arguments)).exit_code == 2
     assert list(tmp_path.iterdir()) == [script]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "nowhere.sql"), ("explain",), ("run", "{script}", "--resnapshot", "users")]
+)
+def test_a_wrong_command_line_is_json_too(
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    words = [each.format(script=script) for each in arguments]
+    monkeypatch.setattr(sys, "argv", ["tidegate", *words, "--json"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert set(error) == {"kind", "what", "where", "state", "next"}
+    assert error["next"] == f"tidegate {arguments[0]} --help"
 
 
 def test_names_that_the_script_does_not_have_are_status_2(pipeline: Pipeline) -> None:
@@ -226,6 +254,23 @@ def test_explain_shows_every_statement_its_watermark_and_its_functions(tmp_path:
 # --- no JVM --------------------------------------------------------------------------------------------------------
 
 
+def test_explain_says_what_a_run_would_not_do(tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine").partition("INSERT")[0].partition("CREATE TABLE enriched")[0])
+    assert "It has no INSERT, so a run of it lands nothing." in tidegate("explain", script).stdout
+    refused = tidegate("explain", script, "--lake", tmp_path / "nothing")
+    assert f"tidegate run {script} --lake {tmp_path / 'nothing'}" in refused.stderr
+
+
+def test_spark_writes_beside_a_lake_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log() -> Path:
+        return run.session(tmp_path, None, Bars(Console())).keywords["log"]  # type: ignore[attr-defined]
+
+    assert log() == tmp_path / "_scratch" / "spark.log"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert not log().is_relative_to(tmp_path)
+
+
 def test_a_dry_run_shows_what_comes_next_and_makes_no_lake(tmp_path: Path) -> None:
     script, lake = tmp_path / "clicks.sql", tmp_path / "lake"
     script.write_text(SCRIPT.format(policy="block").replace("'scripted'", "'datagen'").replace(SIGNALS, ""))
@@ -268,8 +313,11 @@ def test_the_auto_watermark_interval_reaches_the_runner(
     assert intervals == [timedelta(0)]
 
 
-def test_status_without_a_lake_says_so(tmp_path: Path) -> None:
-    result = tidegate("status", "--lake", tmp_path / "nothing")
+@pytest.mark.parametrize("command", ["status", "maintain"])
+def test_without_a_lake_a_command_says_so(command: str, tmp_path: Path) -> None:
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    result = tidegate(command, script, "--lake", tmp_path / "nothing")
     assert result.exit_code == 1
     assert "there is no lake here" in result.stderr
     assert not (tmp_path / "nothing").exists()

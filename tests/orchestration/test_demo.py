@@ -74,7 +74,7 @@ def test_the_last_lines_are_the_verdict(played: tuple[Site, str, str]) -> None:
     assert verdict[1].startswith("Verdict: 0 of ")
     assert "0 clicks lost, 0 twice" in verdict[1]
     assert "all as promised" in verdict[-1]
-    assert "make ui" in played[1]
+    assert f"tidegate ui --demo --folder {played[0].root}" in played[1]
     assert "cuts lie between binlog.0" in played[1]
 
 
@@ -153,7 +153,7 @@ def test_its_database_comes_back_as_it_was_left(played: tuple[Site, str, str], m
 def test_there_is_no_demo_to_open_before_the_first(tmp_path: Path) -> None:
     with pytest.raises(TidegateError, match="no demo to open") as raised, reopened(Site(tmp_path), SilentProgress()):
         pass
-    assert raised.value.next_command == "make demo"
+    assert str(raised.value.next_command).endswith(f"tidegate demo --folder {tmp_path}")
 
 
 @pytest.mark.usefixtures("jvm")

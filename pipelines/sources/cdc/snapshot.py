@@ -11,6 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.protocol import Json, LogPlace, SourceContext, StoredStep
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column as DeclaredColumn
@@ -138,7 +139,10 @@ class TableComparison(Generic[P]):
                 f"the table has no column {', '.join(gone)} any more, and the changelog says what was in it",
                 where=self._settings.where,
                 state="nothing was read",
-                next_command=resnapshot(self._table.name) + ", after the column is taken out of the script",
+                next_command=then(
+                    "take the column out of the script and of what reads it",
+                    NextCommand("run", ("--lake", "DIR"), "in another lake: this one stays as it is"),
+                ),
             )
 
     def low(self) -> LogPlace:

@@ -271,7 +271,8 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             names = [known.name for known in table.columns]
             yield Refusal(
                 f"the table has no column {column.name}{_did_you_mean(column.name, names)}",
-                f"edit the CREATE TABLE of {declared.name}; the table has {', '.join(names)}",
+                f"edit the CREATE TABLE of {declared.name}; the table has {', '.join(names)}. A lake that has landed "
+                "the column stays as it is: give the edited script another one (--lake DIR)",
             )
             continue
         try:

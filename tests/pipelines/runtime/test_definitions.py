@@ -21,7 +21,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plays import taken_up
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
-from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError
+from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
@@ -200,6 +200,8 @@ def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(t
     store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
     landed.number("insert copied")
     assert as_defined(lake, pipeline, "copied") is pipeline
+    with pytest.raises(PlanningError, match="the environment has no BROKER"):
+        Definitions(lake, pipeline, {}, lambda: 0).require()
     other = compile_script(script.replace("'paying'", "'orders'"))
     assert as_defined(lake, other, "copied") is not other
 
