@@ -81,5 +81,5 @@ def grid(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, BETWEEN, 0, 0))
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left")
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table

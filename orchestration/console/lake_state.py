@@ -114,7 +114,8 @@ def _time_notes(source: SourceStatus, now: int) -> Iterator[Line | Grid]:
             "that landed before are gone ('landed.retention')"
         )
     if source.rejected:
-        yield Line(f"\n{source.table}: {counted(source.rejected, 'message')} did not fit and went to its quarantine")
+        text = f"{counted(source.rejected, 'message')} did not fit and went to its quarantine"
+        yield Line(f"\n{source.table}: {text}, tables/{source.table}/_quarantine in the lake")
     if source.aligned is not None and source.blocked:
         group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
         yield Line(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")

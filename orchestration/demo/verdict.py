@@ -22,7 +22,7 @@ from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, read
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import WhereRowsAre
-from tidegate.pipelines.text import moment, seconds, why
+from tidegate.pipelines.text import counted, moment, seconds, why
 
 NO_USER = 0
 """Stands for a NULL key; user ids begin at 1."""
@@ -224,7 +224,7 @@ def _comparison(found: Verdict) -> RenderableType:
 
 def _loading(found: Loading) -> Iterator[RenderableType]:
     yield escape(
-        f"{found.table}: {found.rows:,} changelog rows. {found.chunks} chunks were read while the table was being "
+        f"{found.table}: {found.rows:,} changelog rows, from {counted(found.chunks, 'chunk')} read while it was being "
         "written to, each in a read view of its own;"
     )
     yield escape(f"  their cuts lie between {found.first_cut} and {found.last_cut} of the binlog.")
