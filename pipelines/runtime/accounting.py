@@ -324,7 +324,7 @@ def where_rows_are(
         probe=probe,
         generation=generation,
         landed=landed,
-        matched=done.matched,
+        matched=done.processed.read if others else done.matched,
         null_extended=done.null_extended,
         quarantined=done.quarantined,
         dropped=done.dropped,
