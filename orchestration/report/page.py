@@ -163,14 +163,18 @@ def _balance(facts: Facts) -> str:
         if item.rows is None:
             continue
         found = item.rows
-        counts = (found.published, sum(found.quarantined.values()), sum(found.dropped.values()), found.waiting)
-        proved = badge("exactly", "good") if found.balanced else badge("does not add up", "bad")
+        counts = (found.published, found.rows_quarantined, sum(found.dropped.values()), found.waiting)
+        wrong = badge("does not add up", "bad") if item in facts.status.imbalanced else badge("worked on", "wait")
         bars = "".join(
             f'<i class="{css}" style="width:{count / found.landed * 100:.2f}%"></i>'
             for (_, css), count in zip(_PLACES, counts, strict=True)
-            if found.landed and count and not item.process  # a process gives other rows than those that landed
+            if found.landed and count
         )
-        rows.append((item.insert, found.landed, *counts, proved, Raw(f'<div class="share">{bars}</div>')))
+        share = (
+            "" if item.process else f'<div class="share">{bars}</div>'
+        )  # which gives other rows than those that landed
+        proved = badge("exactly", "good") if found.balanced else wrong
+        rows.append((item.insert, found.landed, *counts, proved, Raw(share)))
     headers = ("INSERT", "landed", "published", "quarantined", "dropped", "waiting", "adds up", "")
     key = legend([(css, name) for name, css in _PLACES])
     return table(headers, rows, (1, 2, 3, 4, 5)) + key if rows else ""
