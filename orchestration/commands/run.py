@@ -268,9 +268,10 @@ def runner(
 def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
     """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars; where the lake is there
     and can only be read, into one in a new temporary folder."""
+    from tidegate.pipelines.location import Location
     from tidegate.pipelines.runtime.session import start_session
 
-    only_read = lake.exists() and not os.access(lake, os.W_OK)
+    only_read = Location(lake).is_there() and not os.access(lake, os.W_OK)
     folder = Path(mkdtemp(prefix="tidegate-")) if only_read else lake / "_scratch"
     return partial(start_session, master=master, progress=bars, log=folder / "spark.log")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,4 +113,4 @@ def typed(site: Site, target: str, command: str) -> str:
 def _program() -> str:
     """How the command is called from the working folder."""
     here = Path.cwd()
-    return ".venv/bin/tidegate" if here == SCRIPT.parents[2] and (here / ".venv/bin/tidegate").exists() else "tidegate"
+    return ".venv/bin/tidegate" if here == SCRIPT.parents[2] and Path(sys.prefix) == here / ".venv" else "tidegate"
