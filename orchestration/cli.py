@@ -13,6 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 
 def main() -> None:
@@ -22,19 +26,24 @@ def main() -> None:
         sys.exit(code)
     from tidegate.orchestration.commands.app import app
 
-    if "--json" not in sys.argv:
-        app()
+    if "--json" in sys.argv:
+        sys.exit(_in_json(app))
+    app()
+
+
+def _in_json(app: Typer) -> int | None:
+    """Run a command; what is wrong with its line is one JSON document, as its result would be. The exit status."""
     from typer.exceptions import Abort, TyperException
 
     from tidegate.orchestration.console.screen import FAILED, USAGE, wrong_usage
 
     try:
-        sys.exit(app(prog_name="tidegate", standalone_mode=False))
+        return app(prog_name="tidegate", standalone_mode=False)
     except TyperException as error:
         sys.stdout.write(wrong_usage(error))
-        sys.exit(USAGE)
+        return USAGE
     except Abort:
-        sys.exit(FAILED)
+        return FAILED
 
 
 def plain_status(arguments: Sequence[str]) -> int | None:

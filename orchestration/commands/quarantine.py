@@ -146,7 +146,8 @@ def show(
         nearest = list(nearest_of_rows(folder, pipeline, found, rows))
         total, removed_rows = sum(item.rows for item in wanted), sum(item.rows for item in gone)
         shown = of_rows(found.id, rows, nearest, total, removed_rows)
-        screen.result(shown, *(row_lines(rows, nearest, total, removed_rows) if wanted else none_lines(every, fitting)))
+        there = row_lines(rows, nearest, total, removed_rows)
+        screen.result(shown, *(there if wanted or gone else none_lines(every, fitting)))
 
 
 @app.command(epilog=RELEASE_EPILOG)

@@ -62,13 +62,13 @@ def verdict_lines(
 ) -> Iterator[str]:
     """Whether the script can be run, and the next command. `differences`: from a lake; None without one."""
     refused = [item for item in differences or () if item.refused]
+    missing = missing_variables(pipeline, environment)
+    first = escape(f"  first: export {' '.join(f'{name}=…' for name in missing)}")
     size = f"{counted(len(pipeline.tables), 'table')}, {counted(len(pipeline.inserts), 'INSERT')}"
     if refused:
         yield f"[bold red]A run of it is refused:[/] {counted(len(refused), 'definition')} of the lake changed"
-        if missing := missing_variables(pipeline, environment):
-            yield escape(
-                f"  first: export {' '.join(f'{name}=…' for name in missing)}   (what they say may be the same)"
-            )
+        if missing:
+            yield f"{first}   (what they say may be the same)"
         else:
             in_another = NextCommand("run", ("--lake", "DIR"), "in another lake; this one stays as it is")
             yield escape(f"  next:  put the old declarations back, or: {commands.shown(in_another)}")
@@ -77,8 +77,8 @@ def verdict_lines(
     yield f"[green]The script is right:[/] {size}{goes_on}. Nothing was run."
     if not pipeline.inserts:
         yield "  It has no INSERT, so a run of it lands nothing."
-    if missing := missing_variables(pipeline, environment):
-        yield escape(f"  first: export {' '.join(f'{name}=…' for name in missing)}")
+    if missing:
+        yield first
     yield escape(f"  next:  {commands.shown(NextCommand('run'))}")
 
 

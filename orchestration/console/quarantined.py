@@ -140,8 +140,6 @@ def row_lines(
     """Rows for people: a heading for each epoch and reason, the rows below it; `removed` more are gone by retention."""
     if removed:
         yield f"{counted(removed, 'row')} that fit are gone ('quarantine.retention')."
-    elif not rows:
-        yield "There is no such row."
     last: QuarantinedRows | None = None
     for row, missed in zip(rows, nearest, strict=True):
         if row.group is not last:

@@ -170,9 +170,8 @@ def _balance(facts: Facts) -> str:
             for (_, css), count in zip(_PLACES, counts, strict=True)
             if found.landed and count
         )
-        share = (
-            "" if item.process else f'<div class="share">{bars}</div>'
-        )  # which gives other rows than those that landed
+        # A process gives other rows than those that landed.
+        share = "" if item.process else f'<div class="share">{bars}</div>'
         proved = badge("exactly", "good") if found.balanced else wrong
         rows.append((item.insert, found.landed, *counts, proved, Raw(share)))
     headers = ("INSERT", "landed", "published", "quarantined", "dropped", "waiting", "adds up", "")
