@@ -67,15 +67,15 @@ def _table(item: Maintained) -> dict[str, Any]:
     return {
         "table": item.name,
         "skipped": item.skipped or None,
-        "files before": item.files_before,
+        "files_before": item.files_before,
         "files": item.files_after,
-        "files removed": sum(part.removed for part in item.tidied),
+        "files_removed": sum(part.removed for part in item.tidied),
         "freed": item.freed,
         "versions": retained.examined if retained and what == "old versions" else None,
-        "versions removed": number if what == "old versions" else None,
-        "landed rows removed": number if what == "landed rows" else None,
-        "quarantined rows removed": number if what == "quarantined rows" else None,
-        "nothing removed because": None if retained is None else retained.reason or None,
+        "versions_removed": number if what == "old versions" else None,
+        "landed_rows_removed": number if what == "landed rows" else None,
+        "quarantined_rows_removed": number if what == "quarantined rows" else None,
+        "nothing_removed_because": None if retained is None else retained.reason or None,
         "note": item.note,
     }
 

@@ -22,7 +22,9 @@ from tidegate.orchestration.commands.options import (
     LakePath,
     Master,
     Script,
+    duration,
     examples,
+    patience,
     screen_of,
     stopped_by_signals,
 )
@@ -57,22 +59,25 @@ def run(
         ),
     ] = None,
     give_up_after: Annotated[
-        str | None,
+        timedelta | None,
         typer.Option(
             "--give-up-after",
+            parser=duration,
             metavar="DURATION",
             help="With --continuous: end once a table or an INSERT has failed for so long ('10 min'; '0 s': at once). "
             "Without it a step that fails is tried again, once a minute at least, while the others go on.",
         ),
     ] = None,
     keep: Annotated[
-        str,
+        timedelta | None,
         typer.Option(
             "--keep",
+            parser=duration,
             metavar="DURATION",
-            help="With --continuous: files that a version younger than this names stay ('7 d'); the others go.",
+            help="With --continuous: files that a version younger than this names stay; the others go.",
+            show_default=KEEP_BY_DEFAULT,
         ),
-    ] = KEEP_BY_DEFAULT,
+    ] = None,
     interval: AutoWatermarkInterval = None,
     resnapshot: Annotated[
         list[str] | None,
@@ -100,9 +105,10 @@ def run(
         ),
     ] = None,
     wait: Annotated[
-        str | None,
+        timedelta | None,
         typer.Option(
             "--wait",
+            parser=patience,
             metavar="DURATION",
             help="Wait so long for tables and INSERTs that another runner works on ('5 min'); without it the command "
             "fails at once and says who works on them.",
@@ -135,18 +141,15 @@ def run(
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
         between = _spans(since or [], until or [])
-        patience = None if give_up_after is None else _duration("--give-up-after", give_up_after)
         if every is not None and not continuous:
             raise typer.BadParameter("--every goes with --continuous: a single run has no ticks")
-        if patience is not None and not continuous:
+        if give_up_after is not None and not continuous:
             raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
-        retention = _duration("--keep", keep)
-        if keep != KEEP_BY_DEFAULT and not continuous:
+        if keep is not None and not continuous:
             raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
         if continuous and between:
             raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
-        waits = None if wait is None else _duration("--wait", wait)
-        if waits is not None and (continuous or dry):
+        if wait is not None and (continuous or dry):
             raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
         if dry and (continuous or between):
             raise typer.BadParameter("--dry-run shows the next step of a run, without --continuous, --from and --to")
@@ -163,8 +166,8 @@ def run(
                     1.0 if every is None else every,
                     resnapshot or [],
                     interval,
-                    patience,
-                    retention,
+                    give_up_after,
+                    duration(KEEP_BY_DEFAULT) if keep is None else keep,
                     spark,
                 )
                 return
@@ -173,7 +176,8 @@ def run(
                 runner(pipeline, lake, master, bars, "tidegate run", interval, spark(bars)) as active,
             ):
                 inserts = _to_fill(pipeline) if between else None
-                report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=waits or 0.0)
+                seconds = wait.total_seconds() if wait else 0.0
+                report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=seconds)
         from tidegate.orchestration.console.lake_state import imbalances
         from tidegate.orchestration.console.views import of_run, run_tables
         from tidegate.pipelines.lake import Lake
@@ -202,16 +206,6 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
             stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run")), resnapshot
         )
     screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
-
-
-def _duration(option: str, text: str) -> float:
-    """Seconds of an option such as '10 min'."""
-    from tidegate.pipelines.syntax.durations import parse_duration
-
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: {text!r} is no duration, for example '10 min' or '30 s'") from error
 
 
 def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
@@ -300,8 +294,8 @@ def _continuous(
     every: float,
     resnapshot: list[str],
     interval: timedelta | None,
-    give_up_after: float | None,
-    keep: float,
+    give_up_after: timedelta | None,
+    keep: timedelta,
     spark: Callable[[Bars], Callable[[], Any]],
 ) -> None:
     from tidegate.orchestration.console.views import of_tick, stuck_lines, tick_line
@@ -341,8 +335,9 @@ def _continuous(
             active.progress = SilentProgress()
             names = ", ".join(insert.id for insert in pipeline.inserts)
             screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
-            upkeep = active.maintenance(timedelta(seconds=keep)).upkeep()
-            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=give_up_after, upkeep=upkeep)
+            upkeep = active.maintenance(keep).upkeep()
+            limit = None if give_up_after is None else give_up_after.total_seconds()
+            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=limit, upkeep=upkeep)
             ending = loop.run()
             left_held = loop.still_held()
     if ending == "abandoned":

@@ -122,7 +122,7 @@ def reconcile(
         if not known:
             raise typer.BadParameter("no build table of this script can be compared with its source (mysql-cdc can)")
         wanted = tables or known
-        require_variables([pipeline.table(name).options for name in wanted], os.environ)
+        require_variables({name: pipeline.table(name).options for name in wanted}, os.environ)
         pipeline = stored_pipeline(screen, pipeline, Lake(lake, create=False))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
             found = [reconcile_source(active, name, wait.total_seconds()) for name in wanted]

@@ -122,22 +122,25 @@ class Options(Mapping[str, str]):
         """The real value of one option, without resolving the others; None if it is not given. Raises PlanningError."""
         return Options({name: self[name]}).resolve(environment)[name] if name in self else None
 
-    def resolve(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The real values. Raises PlanningError that names the variables which are not set."""
+    def resolve(self, environment: Mapping[str, str] | None = None, table: str = "") -> dict[str, str]:
+        """The real values. Raises PlanningError that names the variables which are not set, and the `table`."""
         known: Mapping[str, str] = os.environ if environment is None else environment
-        require_variables([self], known)
+        require_variables({table: self}, known)
         return {key: VARIABLE.sub(lambda found: known[found.group(1)], value) for key, value in self._values.items()}
 
 
-def require_variables(options: Iterable[Options], environment: Mapping[str, str]) -> None:
-    """Raise PlanningError that names every variable which is needed by any of them and not set."""
+def require_variables(options: Mapping[str, Options], environment: Mapping[str, str]) -> None:
+    """Raise PlanningError that names every variable which any of them needs and which is not set, and the tables that
+    need one. `options`: table ("" where they are no table's) -> its options."""
     from tidegate.pipelines.errors import PlanningError
 
-    missing = sorted({name for each in options for name in each.variables() if name not in environment})
+    lacks = {table: each.variables() - environment.keys() for table, each in options.items()}
+    missing = sorted(set().union(*lacks.values()))
     if missing:
+        tables = ", ".join(table for table, names in lacks.items() if table and names)
         raise PlanningError(
             f"the environment has no {', '.join(missing)}",
-            where="WITH options",
+            where=f"WITH options of {tables}" if tables else "WITH options",
             state="nothing was run",
             next_command=f"export {' '.join(f'{name}=…' for name in missing)}",
         )

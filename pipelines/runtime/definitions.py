@@ -113,7 +113,7 @@ class Definitions:
         found = self.differences(resnapshot)
         owners = {item.owner for item in found if item.refused}
         if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
-            named = [table.options for table in self.pipeline.sources if table.name in owners]
+            named = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
             require_variables(named, self.environment)  # without their values no table is the lake's
             raise changed([item for item in found if item.owner in owners], self.lake)
         self._passed = as_of

@@ -260,7 +260,7 @@ def resolve_options(table: Table, spec: ConnectorSpec, environment: Mapping[str,
 
     Raises PlanningError that names the option, and never a value that came out of the environment.
     """
-    resolved = table.options.resolve(environment)
+    resolved = table.options.resolve(environment, table.name)
     check_resolved(table, resolved, (*spec.options, *common_options(spec)))
     return resolved
 

@@ -128,7 +128,7 @@ class Observer:
 
     def _secrets(self) -> dict[str, str]:
         """Option -> its value, of those that nobody may see."""
-        options = self.table.options.resolve(self.environment)
+        options = self.table.options.resolve(self.environment, self.table.name)
         return {name: value for name, value in options.items() if value and is_secret(name)}
 
     def tick(self) -> None:

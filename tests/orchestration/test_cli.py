@@ -116,6 +116,8 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
         ("run", "{script}", "--every", "3"),
         ("status", "--every", "1"),
         ("reconcile", "{script}", "--wait", "a while"),
+        ("run", "{script}", "--keep", "soon"),
+        ("run", "{script}", "--wait", "a while"),
         ("run", "{script}", "--continuous", "--keep", "a week"),
     ],
 )
@@ -220,6 +222,7 @@ def test_reconcile_names_every_variable_that_is_not_set(tmp_path: Path, monkeypa
     monkeypatch.setenv("HOST_A", "db")
     found = read(tidegate("reconcile", script, "--lake", tmp_path / "lake", "--json"))["error"]
     assert found["what"] == "the environment has no HOST_B, WORD_A, WORD_B"
+    assert found["where"].endswith("WITH options of a, b")
     assert found["next"] == "export HOST_B=… WORD_A=… WORD_B=…"
 
 

@@ -197,7 +197,7 @@ def declared(table: Table, environment: Mapping[str, str] | None = None) -> Wate
     strategy = _emits(table)
     # No others: a password that is not set here is no matter of a table's time.
     named = {name: value for name, value in table.options.items() if name.startswith(PREFIX)}
-    resolved = Options(named).resolve(environment)
+    resolved = Options(named).resolve(environment, table.name)
     check_resolved(table, resolved, SOURCE_OPTIONS)
     own = {name.removeprefix(PREFIX): value for name, value in resolved.items()}
     if own.get("emit.strategy") == "on-event":

@@ -150,14 +150,14 @@ class MysqlOptions:
         return f"{self.database}.{self.table} on {self.server.where}"
 
 
-def parse(options: Mapping[str, str]) -> MysqlOptions:
+def parse(options: Mapping[str, str], where: str = "WITH options") -> MysqlOptions:
     """The options with real values. Raises PlanningError that names the first one which cannot be."""
     # What reads the binlog needs Spark; a script that is only compiled should not wait for it.
     from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
     problems = check_options(options)
     if problems:
-        raise PlanningError(problems[0], where="WITH options", state="nothing was run", next_command="edit the script")
+        raise PlanningError(problems[0], where=where, state="nothing was run", next_command="edit the script")
     values = {spec.name: spec.default for spec in OPTIONS if spec.default is not None} | dict(options)
     jdbc = {key.removeprefix(JDBC_PREFIX): value for key, value in options.items() if key.startswith(JDBC_PREFIX)}
     server = ServerOptions(

@@ -94,7 +94,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
     log_split = SPLIT
 
     def __init__(self, context: SourceContext) -> None:
-        options = parse(context.options)
+        options = parse(context.options, f"WITH options of {context.table.name}")
         if context.answer_within is not None:
             options = replace(options, server=replace(options.server, read_timeout=context.answer_within))
         self.options = options
