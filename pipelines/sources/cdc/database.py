@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -244,14 +244,18 @@ class Database(ABC, Generic[P, S, L]):
     def cut_of(self, start: P, place: tuple[int, int]) -> P:
         """The position at `place`, a `Position.order`, in the log of `start`."""
 
+    def stored_cuts(self, cuts: Mapping[str, P]) -> Mapping[str, Json]:
+        """The cuts of a batch of chunks as they are stored, by chunk: `position_of` reads one back."""
+        return {chunk: cut.to_json() for chunk, cut in cuts.items()}
+
     @abstractmethod
     def step_of(self, ranges: Json) -> S | L:
         """A plan's ranges, read back."""
 
     @abstractmethod
     def check_log(self, step: S | L) -> None:
-        """Raise SourceError unless the server's log is the log of `step`, and still has what comes after it. Called
-        once a run."""
+        """Raise SourceError unless the server's log is the log of `step`, and still has what comes after it; until the
+        flip it must be the log that the chunks were cut from, too. Called before and after each step."""
 
     @abstractmethod
     def snapshot_start(self, cursor: Any, total: int, key: Json, columns: Sequence[Any]) -> S:

@@ -182,7 +182,7 @@ class CdcSource(Database[P, S, L]):
             with self.session.cursor() as cursor:
                 after = rule.after(cursor)
             found = {name: found[name] if rule.exact and name in found else after for name in names}
-        self.context.splits.cut({name: cut.to_json() for name, cut in found.items()})
+        self.context.splits.cut(self.stored_cuts(found))
         seconds = max(time.monotonic() - self._read_at, 1e-3)
         bar = self.bar("snapshot", "chunks", step.total, step.first)
         bar.advance(step.last - step.first, f"{count / seconds:,.0f} rows/s")

@@ -163,8 +163,21 @@ def next_piece(
     files = log_files(cursor)
     check_reachable(start, files, table, options.where)
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
+    births = {start.file: before.birth}
+
+    def birth_of(position: BinlogPosition) -> Birth:
+        if position.file not in births:
+            newest = files.sizes.get(position.file, position.position)
+            births[position.file] = birth(options.server, replace(position, position=newest))
+        return births[position.file]
+
     if spool is not None:
-        goal = spool.meeting(start, goal)
+        # Others may have read a log that this server no longer has: it was restored since.
+        goal = spool.meeting(
+            start,
+            goal,
+            lambda end, born: end.position <= files.sizes.get(end.file, 0) and born == str(birth_of(end)),
+        )
     late = None
     most = request.max_rows
     least = latest is None or SPLIT not in request.ahead
@@ -184,9 +197,7 @@ def next_piece(
     )
     if step.empty and not step.flips:
         return None, late
-    if goal.file != start.file:
-        step = replace(step, birth=birth(options.server, goal))
-    return step, late
+    return replace(step, birth=birth_of(goal)), late
 
 
 def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -48,6 +48,7 @@ from tidegate.pipelines.sources.mysql_cdc.connection import Session
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError
 from tidegate.pipelines.sources.mysql_cdc.log import (
     Birth,
+    LogFiles,
     birth,
     check_birth,
     check_reachable,
@@ -110,6 +111,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         self._table: SourceTable | None = None
         self._rule: MysqlCutRule | None = None
         self._log_checked = False
+        self._cut: tuple[BinlogPosition, Birth] | None = None
+        """The greatest cut so far whose file's birth is known."""
 
     # --- before a run --------------------------------------------------------------------------------------------
 
@@ -131,17 +134,45 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return self._table or self._preflight(before)
 
     def check_log(self, step: MysqlSnapshotStep | BinlogStep) -> None:
-        if self._log_checked:
-            return
-        position = step.span.end if isinstance(step, BinlogStep) else step.start
+        if not self._log_checked:
+            self._check_file(step.span.end if isinstance(step, BinlogStep) else step.start, step.birth)
+            check_server(step.server, self.server_id, self.context.table.name, self.options.where)
+            self._cut = self._greatest_stored_cut()
+            self._log_checked = True
+        if self._cut is not None and (isinstance(step, MysqlSnapshotStep) or step.flip_at is not None):
+            self._check_file(*self._cut)
+
+    def _check_file(self, position: BinlogPosition, recorded: Birth) -> None:
+        """Raise SourceError unless the server has `position`, in the file that was begun at `recorded`."""
         name, where = self.context.table.name, self.options.where
         with self.session.cursor() as cursor:
             files = log_files(cursor)
         check_reachable(position, files, name, where)
-        newest = replace(position, position=files.sizes[position.file])
-        check_birth(step.birth, birth(self.options.server, newest), position, name, where)
-        check_server(step.server, self.server_id, name, where)
-        self._log_checked = True
+        check_birth(recorded, self._birth(position, files), position, name, where)
+
+    def _birth(self, position: BinlogPosition, files: LogFiles) -> Birth:
+        """Of the file that holds `position`."""
+        return birth(self.options.server, replace(position, position=files.sizes[position.file]))
+
+    def _greatest_stored_cut(self) -> tuple[BinlogPosition, Birth] | None:
+        cuts = [row["cut"] for row in self.context.splits.rows() if "birth" in (row["cut"] or ())]
+        found = [(self.position_of(cut), Birth.from_json(cut["birth"])) for cut in cuts]
+        return max(found, key=lambda cut: cut[0].order, default=None)
+
+    def stored_cuts(self, cuts: Mapping[str, BinlogPosition]) -> Mapping[str, Json]:
+        """Those in the newest file with its birth: a copy of the server that is restored amid the snapshot may have
+        another file of that name."""
+        newest = max(cuts.values(), key=lambda cut: cut.order)
+        with self.session.cursor() as cursor:
+            files = log_files(cursor)
+        check_reachable(newest, files, self.context.table.name, self.options.where)
+        born = self._birth(newest, files)
+        if self._cut is None or newest.order > self._cut[0].order:
+            self._cut = newest, born
+        return {
+            chunk: {**cut.to_json(), "birth": born.to_json()} if cut.file == newest.file else cut.to_json()
+            for chunk, cut in cuts.items()
+        }
 
     # --- a step --------------------------------------------------------------------------------------------------
 
@@ -263,7 +294,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             other_key=self._other_key,
             cascades_logged=self._server_facts().logs_cascades,
         )
-        spool = self._spool(step.start_birth)
+        spool = self._spool(step.start_birth, step.birth)
         ranges = split_by_file(step.span, list(step.files))
         tasks = spark.sparkContext.defaultParallelism
         if spool is None:  # what others read too is kept and met by its ends, so it stays whole
@@ -295,8 +326,9 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         """Whether the log holds the rowtime of what has not been read yet, as far as alignment needs it."""
         return planning.is_rowtime(self.context.table, "op_ts")
 
-    def _spool(self, birth: Birth | None) -> Spool | None:
-        """Where the tables of this server share what they read; None for a table that is alone."""
+    def _spool(self, birth: Birth | None, end: Birth | None = None) -> Spool | None:
+        """Where the tables of this server share what they read of ranges that begin in the file of `birth`, and end in
+        that of `end`; None for a table that is alone."""
         own = _server_of(self.context.table)
         readers = [peer.name for peer in self.context.peers if _server_of(peer) == own]
         if len(readers) < 2 or birth is None:
@@ -305,7 +337,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         # The lake does not name a server's address.
         name = sha256(server.where.encode()).hexdigest()[:16]
         folder = Path(self.context.scratch).parent / "_binlog" / name
-        return Spool(str(folder), self.context.table.name, tuple(readers), str(birth))
+        return Spool(str(folder), self.context.table.name, tuple(readers), str(birth), str(end or ""))
 
     # --- after its commit ----------------------------------------------------------------------------------------
 

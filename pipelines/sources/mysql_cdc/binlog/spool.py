@@ -4,8 +4,8 @@ Tables of one server each have epochs of their own, and each would ask the serve
 reads a range leaves its events here; the others, whose plans end where it ended, take them from here and the server
 sends them once. A spool is a copy and never the truth: what is missing or damaged is read from the server again.
 
-    <folder>/<start>--<end>--<birth>/events        frames of whole events
-                                     for-<table>   one for each table that has not read it yet
+    <folder>/<start>--<end>--<birth>--<birth>/events        frames of whole events
+                                              for-<table>   one for each table that has not read it yet
 
 It holds what the server logged of all its databases, not of the wanted tables alone: the folder is the user's own.
 """
@@ -18,7 +18,7 @@ import stat
 import struct
 import uuid
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,19 +45,29 @@ _EVENTS, _FOR, _TO = "events", "for-", "--"
 class Spool:
     """What `reader` shares with the other `readers`, tables of one server.
 
-    `birth` identifies the log, so that a range of a log that began anew is never taken for one of the old.
+    `birth` and `end_birth` tell the files apart in which the reader's step begins and ends, so that a range of a log
+    that began anew, or of a server that was restored, is never taken for one of the log that there is. `end_birth` is
+    needed to read and to record.
     """
 
     folder: str
     reader: str
     readers: tuple[str, ...]
     birth: str
+    end_birth: str = ""
     limit: int = LIMIT_BYTES
 
-    def meeting(self, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:
+    def meeting(
+        self, start: BinlogPosition, goal: BinlogPosition, is_there: Callable[[BinlogPosition, str], bool]
+    ) -> BinlogPosition:
         """Where a piece from `start` towards `goal` should end: where the stored ranges that begin at `start` lead to;
-        else where others ended last, so that the next pieces begin together; else at `goal`."""
-        ranges = {first: last for first, last, _ in self._unread() if start.order < last.order <= goal.order}
+        else where others ended last, so that the next pieces begin together; else at `goal`. `is_there`: whether the
+        server has a place, in a file of that birth."""
+        ranges = {
+            first: last
+            for first, last, born, _ in self._unread()
+            if start.order < last.order <= goal.order and is_there(last, born)
+        }
         place = start
         while place in ranges:
             place = ranges[place]
@@ -66,7 +76,7 @@ class Spool:
     def leave(self, position: BinlogPosition) -> None:
         """`reader` has committed everything before `position` and needs no range that ends there or earlier. A range is
         removed when its last reader leaves it."""
-        for _, last, place in self._unread():
+        for _, last, _, place in self._unread():
             if last.order <= position.order:
                 (place / f"{_FOR}{self.reader}").unlink(missing_ok=True)
                 if not any(place.glob(f"{_FOR}*")):
@@ -100,14 +110,14 @@ class Spool:
 
     def place(self, span: BinlogRange) -> Path:
         """The folder of one range."""
-        return Path(self.folder) / f"{_name(span.start)}{_TO}{_name(span.end)}{_TO}{self.birth}"
+        return Path(self.folder) / f"{_name(span.start)}{_TO}{_name(span.end)}{_TO}{self.birth}{_TO}{self.end_birth}"
 
-    def _unread(self) -> list[tuple[BinlogPosition, BinlogPosition, Path]]:
-        """Start, end and folder of the ranges that wait for `reader`."""
+    def _unread(self) -> list[tuple[BinlogPosition, BinlogPosition, str, Path]]:
+        """Start, end, birth of the last file and folder of the ranges that wait for `reader`."""
         found = []
-        for marker in Path(self.folder).glob(f"[!.]*{_TO}{self.birth}/{_FOR}{self.reader}"):
-            first, last, _ = marker.parent.name.split(_TO)
-            found.append((_position(first), _position(last), marker.parent))
+        for marker in Path(self.folder).glob(f"[!.]*{_TO}{self.birth}{_TO}*/{_FOR}{self.reader}"):
+            first, last, _, born = marker.parent.name.split(_TO)
+            found.append((_position(first), _position(last), born, marker.parent))
         return found
 
     def prune(self) -> None:

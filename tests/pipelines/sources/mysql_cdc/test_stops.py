@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -113,6 +114,67 @@ def test_a_log_that_began_anew(spark: SparkSession, lone: Database, tmp_path: Pa
         error = stopped(driver)
         assert what in error.what
         assert "--resnapshot user_info" in error.next_command
+
+
+class Backup:
+    """A copy of the server's files as it is now, to which it can be set back; it has gone on since."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.server, self.data, self.copy = database.server, folder / "server" / "data", folder / "backup"
+        self.server.stop()
+        shutil.copytree(self.data, self.copy)
+        self.server.start()
+
+    def restore(self) -> None:
+        self.server.stop()
+        shutil.rmtree(self.data)
+        self.copy.rename(self.data)
+        time.sleep(1.1)  # a file's birth is stored by the second
+        self.server.start()
+
+
+@pytest.mark.parametrize("batches", [2, 4], ids=["amid the snapshot", "before the log is read"])
+def test_a_server_that_is_restored_before_the_flip(
+    spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    """The snapshot began in a file that the copy has, too, and went on in one that it has not."""
+    monkeypatch.setattr(snapshot, "STEP_CHUNKS", 1)
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run(max_steps=1)
+    backup = Backup(lone, tmp_path)
+    lone.execute("UPDATE t SET v = 99 WHERE k > 10", "DELETE FROM t WHERE k = 18")
+    driver.run(max_steps=batches - 1)
+    cuts = [row["cut"] for row in driver.splits.rows()]
+    assert cuts[batches - 1]["file"] > cuts[0]["file"]
+    backup.restore()
+    lone.execute(*["UPDATE t SET v = v + 1"] * 30)  # its log is as long as the one that was read
+    error = stopped(driver)
+    assert f"{cuts[batches - 1]['file']} is not the file that was read before" in error.what
+    assert "--resnapshot user_info" in error.next_command
+    again = Driver(spark, tmp_path / "again", driver.table)
+    again.run()
+    assert again.state() == on_server(lone)
+
+
+def test_what_another_table_has_read_of_a_server_that_is_restored(
+    spark: SparkSession, lone: Database, tmp_path: Path
+) -> None:
+    """Two tables of one server hand each other what they have read; of the log that is gone nothing is handed on."""
+    lone.execute("CREATE TABLE other (k INT PRIMARY KEY, v INT)")
+    read = small(lone)
+    other = declare(lone.options("other"), {"k": "INT", "v": "INT"}, ["k"], name="other")
+    first, second = (Driver(spark, tmp_path / each.name, each, peers=[read, other]) for each in (other, read))
+    first.run()
+    second.run()
+    backup = Backup(lone, tmp_path)
+    lone.execute("UPDATE t SET v = 99 WHERE k <= 10")
+    first.run()
+    backup.restore()
+    lone.execute("UPDATE t SET v = 11 WHERE k > 30", *["UPDATE t SET v = v + 1 WHERE k > 20"] * 30)
+    with pytest.raises(SourceError, match="is not the file that was read before"):
+        first.run()
+    second.run()
+    assert second.state() == on_server(lone)
 
 
 def test_another_server_under_the_same_name(spark: SparkSession, lone: Database, tmp_path: Path) -> None:

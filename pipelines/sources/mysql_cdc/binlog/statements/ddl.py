@@ -216,11 +216,17 @@ class _Judge:
         return _NOTHING
 
     def _attached(self, reader: TokenReader) -> None:
-        """A new table changes rows of those that it names as parts of a MERGE table. Its columns, keys, partitions and
-        query change nothing of a table that they name."""
-        if reader.matches("("):
-            reader.group()
+        """A new table changes rows of those that it names as parts of a MERGE table. Its columns, keys and partitions
+        change nothing of a table that they name. Its query may, by a function that it calls: a log of rows has the
+        rows in its place, or, of MySQL, behind START TRANSACTION."""
+        columns = reader.group() if reader.matches("(") else ()
         self._others(read_options(reader), "CREATE TABLE")
+        reader.accept("IGNORE", "REPLACE")
+        reader.accept("AS")
+        begins = (*columns[:1], *reader.rest[:1])
+        rows_follow = [token.text.upper() for token in reader.rest[-2:]] == ["START", "TRANSACTION"]
+        if not rows_follow and any(token.matches("(", "SELECT", "TABLE", "VALUES", "WITH") for token in begins):
+            raise self._logged_as_text("CREATE TABLE … SELECT")
 
     def _others(self, done: Alteration, first: str) -> None:
         """Stop where the definition of another table takes part of the wanted one, or may."""

@@ -26,7 +26,11 @@ def at(number: int, file: str = "binlog.000001") -> BinlogPosition:
 
 
 def spool_of(folder: Path, reader: str, readers: tuple[str, ...] = TABLES, birth: str = "7-1") -> Spool:
-    return Spool(str(folder), reader, readers, birth)
+    return Spool(str(folder), reader, readers, birth, birth)
+
+
+def there(end: BinlogPosition, birth: str) -> bool:
+    return birth == "7-1"
 
 
 def kept(spool: Spool, *ends: int) -> None:
@@ -52,9 +56,17 @@ def kept(spool: Spool, *ends: int) -> None:
 )
 def test_where_a_piece_ends(tmp_path: Path, recorded: tuple[int, ...], start: int, goal: int, meets: int) -> None:
     kept(spool_of(tmp_path, "a"), *recorded)
-    assert spool_of(tmp_path, "b").meeting(at(start), at(goal)) == at(meets)
-    assert spool_of(tmp_path, "a").meeting(at(start), at(goal)) == at(goal), "its own ranges are nothing to a reader"
-    assert spool_of(tmp_path, "b", birth="8-1").meeting(at(start), at(goal)) == at(goal), "another log"
+    assert spool_of(tmp_path, "b").meeting(at(start), at(goal), there) == at(meets)
+    own = spool_of(tmp_path, "a").meeting(at(start), at(goal), there)
+    assert own == at(goal), "its own ranges are nothing to a reader"
+    assert spool_of(tmp_path, "b", birth="8-1").meeting(at(start), at(goal), there) == at(goal), "another log"
+
+
+def test_a_range_that_the_server_no_longer_has_is_no_place_to_meet(tmp_path: Path) -> None:
+    kept(spool_of(tmp_path, "a"), 10, 50, 70)
+    spool = spool_of(tmp_path, "b")
+    assert spool.meeting(at(10), at(90), lambda end, birth: end.position <= 60) == at(50)
+    assert spool.meeting(at(10), at(90), lambda end, birth: birth != "7-1") == at(90)
 
 
 def test_a_range_goes_when_the_last_reader_has_left_it(tmp_path: Path) -> None:
@@ -84,7 +96,7 @@ def test_nobody_else_may_look_into_it(tmp_path: Path) -> None:
     folder.mkdir(parents=True, mode=0o755)  # as it was made before
     kept(spool_of(folder, "a"), 10, 50)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert spool_of(folder, "b").meeting(at(10), at(90)) == at(50)
+    assert spool_of(folder, "b").meeting(at(10), at(90), there) == at(50)
 
 
 def test_the_oldest_ranges_go_beyond_the_limit(database: Database, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Case:
 COLUMNS = "(id INT PRIMARY KEY, name VARCHAR(9))"
 U = f"CREATE TABLE u {COLUMNS}"
 PARTED = f"{U} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))"
+ADDS = "CREATE FUNCTION adds() RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO t VALUES (500, 'f'); RETURN 1; END"
 UNIQUE = "ALTER TABLE t MODIFY name VARCHAR(9) NOT NULL, ADD UNIQUE n (name)"
 
 CASES = (
@@ -45,6 +46,8 @@ CASES = (
     Case(("SET binlog_format = STATEMENT", "ANALYZE UPDATE t SET name = 'z'"), StatementEvent),
     Case(("SET binlog_format = STATEMENT", "ANALYZE FORMAT=JSON DELETE FROM t WHERE id = 1"), StatementEvent),
     Case(("ANALYZE UPDATE t SET name = 'z'",)),
+    Case(("SET binlog_format = STATEMENT", "CREATE TABLE made SELECT adds() AS a"), StatementEvent, (ADDS,)),
+    Case(("CREATE TABLE made SELECT adds() AS a",), before=(ADDS,)),
     Case(
         (
             "ALTER TABLE t DROP INDEX n",
