@@ -65,12 +65,12 @@ def span(plan: ReleasePlan) -> dict[str, Any]:
     }
 
 
-def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str, before: str) -> dict[str, str]:
+def met_in_time(join: Join, number: int, row: str, changelog: str, pins: str, before: str) -> dict[str, str]:
     """Steps that add the version of one build that each row of `before` meets by its `_time`.
 
     Args:
         row: The build's columns as a struct of the changelog's.
-        changelog, releases: Relations: all rows of the build, and the plans with their pins.
+        changelog, pins: Relations: all rows of the build, and the plans' pins of it (see `pin_rows`).
     """
     alias, why = quoted(join.alias), f"_why{number}"
     pin = (f"_pin{number}_generation", f"_pin{number}_epoch")
@@ -103,7 +103,7 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, releases: str
         ),
         f"_truncates{number}": (
             f"SELECT _r.{pin[0]}, _r.{pin[1]}, collect_list(IF(_c._op IS NULL, NULL, struct(_c._rowtime, _c._seq))) "
-            f"AS _truncates FROM (SELECT DISTINCT {pin[0]}, {pin[1]} FROM {releases}) _r LEFT JOIN {changelog} _c "
+            f"AS _truncates FROM {pins} _r LEFT JOIN {changelog} _c "
             f"ON _c._op = 't' AND _c._rowtime IS NOT NULL AND _c._generation = _r.{pin[0]} "
             f"AND _c._epoch <= _r.{pin[1]} GROUP BY _r.{pin[0]}, _r.{pin[1]}"
         ),
@@ -170,12 +170,13 @@ DISPOSITION = (
 
 @dataclass(frozen=True)
 class Views:
-    """Names of temporary views: the releases (see `release_rows`), the landed probe, the changelog of each join, the
-    quarantine and the lots (see `lot_rows`) that releases have taken out of it."""
+    """Names of temporary views: the releases (see `release_rows`), the landed probe, the changelog of each join and
+    its pins (see `pin_rows`), the quarantine and the lots (see `lot_rows`) that releases have taken out of it."""
 
     releases: str
     probe: str
     changelogs: Sequence[str]
+    pins: Sequence[str]
     quarantine: str
     lots: str
 
@@ -214,6 +215,18 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
     for column in SPAN if insert.time == "event" else ():
         table = table.append_column(column, pa.array([row[column.name] for row in rows], column.type))
     return table
+
+
+def pin_rows(join: Join, number: int, plans: Sequence[ReleasePlan]) -> pa.Table:
+    """Each place of a join's changelog that a plan pins, once."""
+    pins = sorted({(pin.generation, pin.epoch) for plan in plans for pin in plan.pins if pin.table == join.build})
+    columns = zip(*pins, strict=True)
+    return pa.table(
+        {
+            f"_pin{number}_{name}": pa.array(column, pa.int64())
+            for name, column in zip(("generation", "epoch"), columns, strict=True)
+        }
+    )
 
 
 def lot_rows(plans: Sequence[ReleasePlan]) -> pa.Table:
@@ -342,7 +355,7 @@ def _matched(
     """Steps that add the version of one build: `alias` (a struct, null without a match) and `_why<number>`."""
     changelog, alias, why = views.changelogs[number], quoted(join.alias), f"_why{number}"
     if join.time == "event":
-        steps = met_in_time(join, number, _struct(build, "_c"), changelog, views.releases, before)
+        steps = met_in_time(join, number, _struct(build, "_c"), changelog, views.pins[number], before)
     else:
         steps = _latest(join, number, build, views, before, least, greatest)
     if join.predicate is None:
@@ -372,8 +385,8 @@ def _latest(
     return {
         f"_touched{number}": (
             f"SELECT _generation, {keys}, _epoch, max(_seq) AS _seq, max_by(_op, _seq) AS _op, "
-            f"max_by({_struct(build)}, _seq) AS _row FROM {changelog} WHERE _op <> 't' "
-            f"GROUP BY _generation, {keys}, _epoch"
+            f"max_by({_struct(build)}, _seq) AS _row FROM (SELECT /*+ REPARTITION(_generation, {keys}) */ * "
+            f"FROM {changelog} WHERE _op <> 't') GROUP BY _generation, {keys}, _epoch"
         ),
         f"_states{number}": (
             f"SELECT _generation, {keys}, _epoch AS _since, "
@@ -385,7 +398,7 @@ def _latest(
         f"_alive{number}": f"SELECT * FROM _states{number} WHERE _since <= {greatest} AND _until > {least}",
         f"_truncates{number}": (
             f"SELECT _r.{pin}_generation, _r.{pin}_epoch, max(_c._seq) AS _truncated "
-            f"FROM (SELECT DISTINCT {pin}_generation, {pin}_epoch FROM {views.releases}) _r "
+            f"FROM {views.pins[number]} _r "
             f"LEFT JOIN {changelog} _c ON _c._op = 't' AND _c._generation = _r.{pin}_generation "
             f"AND _c._epoch <= _r.{pin}_epoch GROUP BY _r.{pin}_generation, _r.{pin}_epoch"
         ),

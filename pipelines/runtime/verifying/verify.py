@@ -37,6 +37,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     Views,
     compared,
     lot_rows,
+    pin_rows,
     proof_names,
     recompute_sql,
     release_rows,
@@ -232,11 +233,11 @@ class Proof:
         places = {f"table {table}": Stream(self.lake, table).path for table in self._tables}
         places |= {"target": self.lake.target_path(self.target), "quarantine": self.quarantine}
         frames = [
-            lake_rows.read(spark, path).groupBy("_generation", "_epoch").count().withColumn("place", F.lit(place))
+            lake_rows.read(spark, path).select(F.lit(place).alias("place"), "_generation", "_epoch")
             for place, path in places.items()
         ]
         found: Counts = {place: {} for place in places}
-        for row in reduce(DataFrame.unionByName, frames).collect():
+        for row in reduce(DataFrame.unionByName, frames).groupBy("place", "_generation", "_epoch").count().collect():
             found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
         gone = {f"gone {table}": self._gone(table, found[f"table {table}"]) for table in self._tables}
         return found | gone
@@ -325,19 +326,18 @@ class Proof:
             "quarantine": lake_rows.read(spark, self.quarantine),
             "counted": spark.createDataFrame(_counted(batch)),
             "lots": spark.createDataFrame(lot_rows(plans)),
-            **{
-                f"build{number}": Stream(self.lake, join.build).rows(spark)
-                for number, join in enumerate(self.insert.joins)
-            },
         }
+        for number, join in enumerate(self.insert.joins):
+            frames[f"build{number}"] = Stream(self.lake, join.build).rows(spark)
+            frames[f"pins{number}"] = spark.createDataFrame(pin_rows(join, number, plans))
         with as_views(frames) as views:
-            builds = [views[f"build{number}"] for number in range(len(self.insert.joins))]
+            builds, pins = ([views[f"{kind}{n}"] for n in range(len(self.insert.joins))] for kind in ("build", "pins"))
             expected = recompute_sql(
                 self.insert,
                 self.target,
                 self.pipeline.tables,
                 plans,
-                Views(views["releases"], views["probe"], builds, views["quarantine"], views["lots"]),
+                Views(views["releases"], views["probe"], builds, pins, views["quarantine"], views["lots"]),
             )
             return spark.sql(self._difference_sql(plans, expected, views))
 
