@@ -163,12 +163,13 @@ class TaskRun:
         """Run everything that belongs to no key, in order: the time of a step is forwarded before its records are
         processed."""
         manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
-        for step, time in enumerate((*self._steps.at, self._steps.end)):
+        for step in range(len(self._steps.at) + 1):
             for watermark in self._steps.handed_on[step] if self._steps.handed_on else ():
                 self._hand(watermark, step)
-            if time > manager.now:
-                manager.now = time
-                self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
+            for time in self._steps.times(step):
+                if time > manager.now:
+                    manager.now = time
+                    self._hand(EVENT_TIME_WATERMARK_DECLARATION.new_watermark(time), step)
             if step < len(landed_at):  # what was emitted until here had landed with the step before
                 manager.landed_at = landed_at[step]
             first = next_record

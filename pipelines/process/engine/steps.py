@@ -9,8 +9,8 @@ steps an epoch takes.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
@@ -37,6 +37,8 @@ class Steps:
         declarations: Of those that inputs bring.
         processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
         landed_at: When each step landed, never back; empty where nobody asks.
+        reached: The time that each step's watermark has come to, where that is not the time of the step after it: a
+            step that turns to processing time begins at the moment at which it landed. By the number of steps before.
     """
 
     before: int
@@ -47,15 +49,22 @@ class Steps:
     declarations: tuple[WatermarkDeclaration, ...] = ()
     processing_time: bool = False
     landed_at: tuple[int, ...] = ()
+    reached: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def moves(self) -> tuple[int, ...]:
         """The times that the epoch reaches, one after the other."""
         found: list[int] = []
-        for time in (*self.at, self.end):
-            if time > (found[-1] if found else self.before):
-                found.append(time)
+        for step in range(len(self.at) + 1):
+            for time in self.times(step):
+                if time > (found[-1] if found else self.before):
+                    found.append(time)
         return tuple(found)
+
+    def times(self, step: int) -> tuple[int, ...]:
+        """The times that are reached before the records of a step, or, after the last step, at the end."""
+        time = self.at[step] if step < len(self.at) else self.end
+        return (self.reached[step], time) if step in self.reached else (time,)
 
     def reaching(self, timer: int, now: int) -> int | None:
         """The first of them after `now` that reaches `timer`; None if there is none."""
@@ -116,11 +125,14 @@ def steps_of(
     at: list[int] = []
     handed_on: list[tuple[GeneralizedWatermark, ...]] = [()]
     came_to, idle = time, status.idle
+    reached: dict[int, int] = {}
     emitted = {step.input: step.watermark for step in before}
     for step in landed:
         if step.watermark.use_processing_time:  # holds for the records that it came with
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
+            if at and step.landed_at > came_to > at[-1]:
+                reached[len(at)] = came_to
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
         if step.idle and step.watermark != emitted.get(step.input, BEGINNING):  # emitted before the input fell silent
@@ -135,9 +147,11 @@ def steps_of(
             found.insert(0, IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle))
         handed_on.append(tuple(found))
     if status.watermark.use_processing_time and now is not None:
+        if at and now > came_to > at[-1]:
+            reached[len(at)] = came_to
         came_to = max(came_to, now)
     places = {name: place for place, name in enumerate(inputs)}
     taken = tuple(places[step.input] for step in landed)
     others_at, now_is = tuple(handed_on) if any(handed_on) else (), status.watermark.use_processing_time
     landed_at = tuple(accumulate((step.landed_at for step in landed), max))
-    return Steps(time, tuple(at), came_to, taken, others_at, declarations, now_is, landed_at), status.watermark
+    return Steps(time, tuple(at), came_to, taken, others_at, declarations, now_is, landed_at, reached), status.watermark

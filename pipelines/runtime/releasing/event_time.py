@@ -14,6 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.areas import merged, micros
 from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
     BackfillPlan,
@@ -92,7 +93,7 @@ class EventTimePlanner(ReleasePlanner):
         waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - span.earlier
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
-        watermark, holds = self._combined(landed, pins, span.before, now)
+        watermark, holds = self._combined(last, landed, pins, span.before, now)
         upto = last.upto if last else 0
         ahead = [area for area in span.ahead if not area.covered_by(upto, micros(span.before))]
         return Seen(landed, pins, waiting, watermark, holds, replace(span, ahead=merged(ahead)), now)
@@ -182,18 +183,38 @@ class EventTimePlanner(ReleasePlanner):
             )
 
     def _combined(
-        self, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
+        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
-        """The watermark (ms, UTC) that the inputs have reached together, and the inputs that hold it where it is."""
+        """The watermark (ms, UTC) that the inputs have reached together since `last`, and the inputs that hold it where
+        it is. An input that fell silent since then emitted its watermark before that, while it counted (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
+        states = {table: word(row) for table, row in rows.items()}
+        known = self._reached(last) if last else {}
+        silent = {
+            table for table, row in rows.items() if row.timestamp <= known.get((table, row.generation), MIN_TIMESTAMP)
+        }
         status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
-        status.input_all({table: word(row) for table, row in rows.items()})
+        status.input_all({name: (watermark, idle and name in silent) for name, (watermark, idle) in states.items()})
+        status.input_all(states)
         if status.watermark.use_processing_time:
             return max(before, now), ()
         found = status.watermark.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
+
+    def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
+        """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""
+        read = [(pin.table, pin.generation, pin.epoch) for pin in last.pins]
+        read.append((last.probe, last.probe_generation, last.upto))
+        found: dict[tuple[str, int], int] = {}
+        for table, generation, epoch in read:
+            row = Stream(self.on_lake.lake, table).generation(generation).epoch(epoch)
+            # Of an epoch whose row is gone nothing is known: nothing counts as emitted since.
+            found[table, generation] = (
+                MAX_TIMESTAMP if row is None and epoch else row.timestamp if row else MIN_TIMESTAMP
+            )
+        return found
 
 
 def _given_up(held: ReleasePlan) -> NextCommand:

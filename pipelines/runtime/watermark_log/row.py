@@ -15,7 +15,7 @@ from tidegate.pipelines.connectors.protocol import Landed, Source, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.records import word
-from tidegate.pipelines.runtime.splits import counting, folded, stored_splits
+from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded, stored_splits
 from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass
 from tidegate.pipelines.runtime.watermark_log.custom import Recorder, guarded
 from tidegate.pipelines.runtime.watermark_log.epoch import EpochTime
@@ -221,12 +221,21 @@ def timed_out(split: SplitWatermark, time: EpochTime) -> bool:
 
 
 def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
-    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before."""
+    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before.
+
+    A split that fell silent in this epoch emitted its watermark before that, while it counted (FLIP-126).
+    """
     last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
     counted = counting(splits)
     valve = StatusWatermarkValve([split.split for split in counted], Recorder(), last=last)
     states: dict[Hashable, tuple[Watermark, bool]] = {split.split: word(split) for split in counted}
-    if all(split.ended for split in counted):  # what they emitted last stays, and then nobody waits for them
-        valve.input_all({name: (watermark, False) for name, (watermark, _) in states.items()})
+    known = {split["split"]: split["timestamp"] for split in before.splits} if before else {}
+    # What was combined into one had emitted its watermark under other names.
+    known.setdefault(BOUNDED, max(known.values(), default=MIN_TIMESTAMP))
+    ended = all(split.ended for split in counted)  # what they emitted last stays, and then nobody waits for them
+    silent = {name for name, (watermark, _) in states.items() if watermark.timestamp <= known.get(name, MIN_TIMESTAMP)}
+    valve.input_all(
+        {name: (watermark, idle and not ended and name in silent) for name, (watermark, idle) in states.items()}
+    )
     valve.input_all(states)
     return valve

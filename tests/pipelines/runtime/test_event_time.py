@@ -137,6 +137,22 @@ def test_a_quiet_build_is_passed_over_but_not_before_its_flip(play: Play) -> Non
     play.prove()
 
 
+def test_inputs_that_fall_silent_together_have_reached_what_they_emitted_before(play: Play) -> None:
+    play.rate("EUR", 100, 10)
+    play.order(0, "EUR", 15)
+    play.order(1, "EUR", 35)
+    assert play.upto(rates=12, orders=12) == []
+    play.watermarks(rates=30, orders=30)
+    play.harness.idle("rates")
+    play.harness.idle("orders")
+    assert play.upto() == [(0, 100)]
+    play.harness.idle("rates")
+    play.harness.idle("orders")
+    assert play.upto() == []  # idleness alone lets no row out
+    assert play.upto(orders=40) == [(1, 100)]  # while rates is silent
+    play.prove()
+
+
 @pytest.mark.thorough
 def test_both_in_processing_time_make_the_plans_instant_the_watermark(play: Play) -> None:
     play.rate("EUR", 100, 10)

@@ -129,6 +129,22 @@ def test_a_split_that_its_generator_has_marked_idle_after_a_row_is_not_waited_fo
     assert heard(land(row, {"b": 60}))["b"] == (60, False)
 
 
+def test_what_splits_emit_before_they_fall_silent_in_one_epoch_counts() -> None:
+    """And nothing of one that was silent before: idleness alone moves no watermark (FLIP-126, FLIP-326)."""
+
+    def silent(**emitted: int) -> Landed:
+        own = [(name, Watermark(at)) for name, at in emitted.items()]
+        return Landed(watermarks=own, idle=dict.fromkeys(emitted, True), splits=frozenset("ab"))
+
+    first = land(None, {}, landed=silent(a=10, b=30), flips=True)
+    assert (first.timestamp, first.idle) == (10, True)
+    second = land(first, {}, landed=silent(b=50))
+    assert (second.timestamp, second.idle) == (50, True)  # a was silent already, and is passed over
+    third = land(second, {}, landed=silent(a=20))
+    assert (third.timestamp, heard(third)) == (50, {"a": (20, True), "b": (50, True)})
+    assert land(third, {}, landed=Landed(idle={"a": True, "b": True})).timestamp == 50
+
+
 def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
     strategy = STRATEGY.with_idleness(timedelta(milliseconds=10))
     first = land(None, {"a": 5, "b": 1}, now=100, flips=True, strategy=strategy)
@@ -144,7 +160,7 @@ def test_an_idle_split_is_measured_across_epochs_by_the_plan_s_clock() -> None:
 def test_idle_beside_processing_time_never_opens_the_gate() -> None:
     landed = Landed(watermarks=[("a", Watermark(MIN_TIMESTAMP, True)), ("b", Watermark(5))], idle={"b": True})
     row = land(None, {}, flips=True, landed=landed)
-    assert (row.timestamp, row.use_processing_time, row.idle) == (MIN_TIMESTAMP, False, False)
+    assert (row.timestamp, row.use_processing_time, row.idle) == (5, False, False)
     row = land(row, {}, now=5, landed=Landed(watermarks=[("b", Watermark(MIN_TIMESTAMP, True))]))
     assert (row.timestamp, row.use_processing_time) == (MIN_TIMESTAMP, True)
 
