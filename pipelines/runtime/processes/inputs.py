@@ -194,7 +194,7 @@ def epoch_steps(
         stood = max((epoch for epoch in log if epoch <= span.after), default=None)
         if stood is not None:
             positions.append(_step(spec, place, log[stood]))
-        latest = 0
+        latest = 0 if stood is None else log[stood].landed_at
         for epoch in range(span.after + 1, span.upto + 1):
             if epoch not in log:
                 continue

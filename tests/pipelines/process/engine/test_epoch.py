@@ -170,3 +170,18 @@ def test_with_two_inputs_the_clock_counts_once_both_are_in_processing_time() -> 
     assert (whole.at, whole.end, watermark) == ((MIN_TIMESTAMP, 110, 120), 125, now)
     loaded = [LandedStep("x", Watermark(7), landed_at=90), LandedStep("x", now, landed_at=100)]
     assert steps_of(["x"], loaded, now=105)[0].at == (MIN_TIMESTAMP, 100)
+
+
+def test_a_turn_to_processing_time_passes_over_no_watermark() -> None:
+    now = Watermark(MIN_TIMESTAMP, True)
+    arrived = [
+        Arrived([Order("a", 1, set=10)], Watermark(31), at=100),
+        Arrived([], now, at=120),
+        Arrived([Order("a", 2)], at=130),
+    ]
+    apart, whole = local(), local()
+    cut = [shown(item) for part in arrived for item in apart.epoch([part], now=part.at)[0]]
+    assert cut == [shown(item) for item in whole.epoch(arrived, now=130)[0]]
+    assert "t10@31" in cut
+    landed = [LandedStep("x", Watermark(31), landed_at=100), LandedStep("x", now, landed_at=120)]
+    assert steps_of(["x"], landed, now=125)[0].moves == (31, 120, 125)
