@@ -12,6 +12,7 @@ is an error of the run, as in Spark, never a wrong number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 from tidegate.pipelines.sql.values import Value
@@ -238,6 +239,8 @@ def _text(sql: str, source: FlinkType, word: str) -> str:
         return f"date_format({sql}, 'yyyy-MM-dd HH:mm:ss{fraction}')"
     if source.kind is Kind.BOOLEAN:
         return f"upper(CAST({sql} AS STRING))"
+    if source.kind in BINARIES:  # Spark takes any bytes for a text, which others cannot read
+        return f"{'try_validate_utf8' if word == 'try_cast' else 'validate_utf8'}(CAST({sql} AS STRING))"
     return f"{word}({sql} AS STRING)"
 
 
@@ -346,7 +349,9 @@ def _moved(sign: str, left: Value, right: Value) -> Value | None:
     sql = f"({left.sql} {sign} {right.sql})"
     if whole_days:
         sql = f"CAST({sql} AS DATE)"
-    return _value(sql, left.type.null(), left, right)
+    digits_of_second = max(left.type.precision or 0 if moves else left.digits, right.digits)
+    of = replace(left.type.null(), precision=digits_of_second) if moves else left.type.null()
+    return replace(_value(sql, of, left, right), digits=0 if moves else digits_of_second)
 
 
 def _times(sign: str, left: Value, right: Value) -> Value | None:
@@ -359,7 +364,8 @@ def _times(sign: str, left: Value, right: Value) -> Value | None:
         return None
     constant = one.constant if whole else None
     aliases = left.aliases | right.aliases
-    return Value(f"({number.sql} * {one.sql})", one.type.null(), constant=constant, aliases=aliases)
+    more = one.digits if whole else MAX_FRACTION
+    return Value(f"({number.sql} * {one.sql})", one.type.null(), constant=constant, aliases=aliases, digits=more)
 
 
 def compared(sign: str, left: Value, right: Value) -> str:

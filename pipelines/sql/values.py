@@ -30,7 +30,7 @@ class Value:
     """Spark SQL and its properties.
 
     `literal`: the expression is a constant as written, its value is `constant`. `column`: it is just that column,
-    (alias, name). `aliases`: the tables that it reads.
+    (alias, name). `aliases`: the tables that it reads. `digits`: those of a second that an INTERVAL of days has.
     """
 
     sql: str
@@ -39,6 +39,7 @@ class Value:
     constant: Constant = None
     column: tuple[str, str] | None = None
     aliases: frozenset[str] = field(default_factory=frozenset)
+    digits: int = 0
 
 
 def string_value(text: str) -> Value:
@@ -138,7 +139,8 @@ def interval_value(tree: exp.Expr) -> Value | None:
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
     sql = f"INTERVAL '{sign}{days}' DAY" if not rest else f"INTERVAL '{sign}{days} {clock}' DAY TO SECOND"
     sql = plain or sql
-    return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS)
+    digits = len(f"{micros:06}".rstrip("0")) if micros else 0
+    return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS, digits=digits)
 
 
 def length(tree: exp.Interval) -> int | None:

@@ -102,7 +102,7 @@ FUNCTIONS = (
     Function(("HEX",), (ANY,), STRING, _hex, usage="HEX(integer) or HEX(STRING)"),
     Function(("UNHEX",), (TEXT,), BYTES, "unhex({0})"),
     Function(("TO_BASE64",), (TEXT,), STRING, "base64(CAST({0} AS BINARY))"),
-    Function(("FROM_BASE64",), (TEXT,), STRING, "CAST(unbase64({0}) AS STRING)"),
+    Function(("FROM_BASE64",), (TEXT,), STRING, "validate_utf8(CAST(unbase64({0}) AS STRING))"),
     Function(("ENCODE",), (TEXT, TEXT), BYTES, "encode({0}, {1})"),
     Function(("DECODE",), (OCTETS, TEXT), STRING, "decode({0}, {1})"),
     Function(("URL_ENCODE",), (TEXT,), STRING, "url_encode({0})"),

@@ -201,7 +201,7 @@ def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         return integer_value(-operand.constant) or operand
     if operand.literal and operand.constant is not None and not isinstance(operand.constant, str):
         return Value(f"-{operand.sql}", operand.type, literal=True, constant=-operand.constant)
-    return Value(f"(- {operand.sql})", operand.type, aliases=operand.aliases)
+    return Value(f"(- {operand.sql})", operand.type, aliases=operand.aliases, digits=operand.digits)
 
 
 def paren(walker: Walker, tree: exp.Expr, span: Span) -> Value:
