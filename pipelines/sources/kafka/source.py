@@ -41,7 +41,8 @@ from tidegate.pipelines.sources.kafka.checks import (
 from tidegate.pipelines.sources.kafka.checks import check as check_deletes
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.options import Kind, Startup, layout, parse
-from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
+from tidegate.pipelines.sources.kafka.places import check_places
+from tidegate.pipelines.sources.kafka.reading import BESIDE, SUB_BITS, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.steps import (
     LAST_ORDINAL,
@@ -279,7 +280,9 @@ class KafkaSource(Source):
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """Check that the order of each key's changes is known, find the end of the snapshot, and report the lag."""
         ranges = step_of(step.step.ranges)
-        if rows is not None and not self._reader.by_source:
+        if rows is not None and self._reader.by_source:
+            check_places(self._context, step, rows, ranges, SUB_BITS)
+        elif rows is not None:
             check_keys(self._context, step, rows, ranges)
         if self._snapshot is not None:
             self._snapshot.landed(step, ranges, self._marks_again, self._cluster.ends)
