@@ -198,23 +198,24 @@ def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
     partitions: int, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     """The order over topics never goes back to a place that was given, whichever partition a key comes in now."""
-    topics.create("again-a")
-    topics.create("again-b")
-    topics.send("again-a", {"id": 100, "name": "x"})
-    topics.send("again-b", *[{"id": number, "name": "old"} for number in range(5)])
-    options = given(broker.bootstrap, topic_pattern="again-.*", format="json")
+    one, two = f"again{partitions}-a", f"again{partitions}-b"
+    topics.create(one)
+    topics.create(two)
+    topics.send(one, {"id": 100, "name": "x"})
+    topics.send(two, *[{"id": number, "name": "old"} for number in range(5)])
+    options = given(broker.bootstrap, topic_pattern=f"again{partitions}-.*", format="json")
     play = Play.build(options, spark, tmp_path, connector="kafka")
     play.advance("users")
-    topics.delete("again-b")
-    topics.send("again-a", {"id": 101, "name": "y"})
+    topics.delete(two)
+    topics.send(one, {"id": 101, "name": "y"})
     assert play.advance("users").rows == 1
-    topics.create("again-b", partitions=partitions)
-    topics.send("again-b", {"id": 4, "name": "NEW"}, {"id": 1, "name": "NEW"}, partition=partitions - 1)
+    topics.create(two, partitions=partitions)
+    topics.send(two, {"id": 4, "name": "NEW"}, {"id": 1, "name": "NEW"}, partition=partitions - 1)
     _, published, _ = play.joined(1, 4)
     assert published == [(1, "NEW"), (4, "NEW")]
     assert play.harness.verify("joined").problems == ()
-    topics.delete("again-a")
-    topics.delete("again-b")
+    topics.delete(one)
+    topics.delete(two)
 
 
 def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(
