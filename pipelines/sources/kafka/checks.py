@@ -3,7 +3,8 @@ surely still have what comes after a step.
 
 A topic must still be the one that was read, and have what is not read yet. A build side's key must lie in one partition
 only: Kafka has no order between partitions, so "latest" would be a guess. That is checked after every epoch: within it,
-and against the partitions in which its keys came before.
+and against the partitions in which its keys came before, those of topics that are no longer followed too. Only a topic
+that was deleted and made again is known to come after its old self, in whichever partition a key is now.
 
 Retention is computed while the step lands, as only the cluster knows it, and a table that is held back or not run does
 not ask the cluster. A topic that deletes does so by the times of its records. The age of the oldest unread record is
@@ -29,7 +30,7 @@ from tidegate.pipelines.commands import Advised, NextCommand, both, resnapshot
 from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
-from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, ORDER_OPTION, value_format
+from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, value_format
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
 from tidegate.pipelines.sources.rows import misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted
@@ -106,39 +107,62 @@ def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int
             )
 
 
-_UNCONFIRMED = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
+UNCONFIRMED = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
 
 
 def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step: KafkaStep) -> None:
-    """Raise SourceError when some key of the epoch has come in two partitions. `rows` are its committed rows."""
+    """Raise SourceError when some key of the epoch has come in two partitions whose order is not known. `rows` are its
+    committed rows."""
     table = context.table
     checked = context.options.get(KEY_CHECK_OPTION.name, "true").lower() == "true"
-    if table.role != "build" or len(step.stops) < 2 or context.options.get(ORDER_OPTION.name) == "source":
+    # A partition alone may have had others beside it, of topics that are no longer followed.
+    if table.role != "build" or (len(step.stops) < 2 and step.last_ordinal < 1):
         return
     _no_truncate(context, stored, rows)
     if not table.primary_key or not checked:
         return
     keys = [quoted(name) for name in table.primary_key]
-    seen = rows.where("_op <> 't'").select(*keys, "_split")
-    if stored.epoch > 1 and context.earlier_rows is not None:
-        earlier = context.earlier_rows(stored).where("_op <> 't'").select(*keys, "_split")
-        known = earlier.join(seen.select(*keys).distinct(), [*table.primary_key], "left_semi")
-        seen = seen.unionAll(known.select(*keys, "_split"))
-    twice = seen.groupBy(*keys)
-    twice = twice.agg(F.min("_split").alias("_one"), F.max("_split").alias("_other")).where("_one <> _other")
-    found = twice.select("_one", "_other", F.to_json(F.struct(*keys)).alias("_key")).limit(1).collect()  # one row
+    seen = with_earlier(context, stored, rows, [*keys, f"{_TOPIC} AS _topic", "_seq.log AS _log", "_split"])
+    # By the ordinal first: within one, every partition is another; over several, every topic.
+    by_ordinal = seen.groupBy(*keys, "_topic", "_log").agg(F.min("_split").alias("_one"), F.max("_split").alias("_two"))
+    twice = by_ordinal.groupBy(*keys).agg(
+        F.expr("min(named_struct('topic', _topic, 'split', _one)) AS _first"),
+        F.expr("max(named_struct('topic', _topic, 'split', _two)) AS _last"),
+        F.expr("max(named_struct('twice', _one <> _two, 'one', _one, 'two', _two)) AS _same"),
+    )
+    twice = twice.where("_same.twice OR _first.topic <> _last.topic").selectExpr(
+        "IF(_same.twice, _same.one, _first.split) AS _one",
+        "IF(_same.twice, _same.two, _last.split) AS _two",
+        f"to_json(struct({', '.join(keys)})) AS _key",
+    )
+    found = twice.limit(1).collect()  # one row
     if not found:
         return
     raise SourceError(
-        f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_other']}: "
+        f"{table.name}: the key {found[0]['_key']} came in {found[0]['_one']} and in {found[0]['_two']}: "
         "which of the two is its latest cannot be known",
         where=stored.place,
-        state=_UNCONFIRMED,
+        state=UNCONFIRMED,
         next_command=both(
             "write each key to one partition only (a topic whose partitions were added needs a new topic)",
             anew(table.name),
         ),
     )
+
+
+_TOPIC = "regexp_replace(_split, '-[0-9]+$', '')"
+"""SQL of the topic of a partition."""
+
+
+def with_earlier(context: SourceContext, stored: StoredStep, rows: DataFrame, columns: list[str]) -> DataFrame:
+    """`columns` of the rows of the epoch's keys: those of the epoch, `rows`, and all of earlier ones."""
+    seen = rows.where("_op <> 't'")
+    if stored.epoch > 1 and context.earlier_rows is not None:
+        names = list(context.table.primary_key)
+        keys = seen.select(*map(quoted, names)).distinct()
+        known = context.earlier_rows(stored).where("_op <> 't'").join(keys, names, "left_semi")
+        return seen.selectExpr(*columns).unionAll(known.selectExpr(*columns))
+    return seen.selectExpr(*columns)
 
 
 def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) -> None:
@@ -150,7 +174,7 @@ def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) ->
             f"{context.table.name}: {found[0]['_split']} holds a truncate of the whole table, and what it comes after "
             "in the other partitions cannot be known",
             where=stored.place,
-            state=_UNCONFIRMED,
+            state=UNCONFIRMED,
             next_command=both(
                 "write 'scan.changes.order' = 'source', or use a topic of one partition", anew(context.table.name)
             ),

@@ -139,7 +139,8 @@ ORDER_OPTION = OptionSpec(
     choices=("offset", "source"),
     doc="For debezium-json on a build side: what orders the changes of a key. offset: their place in the topic, so a "
     "key must stay in one partition. source: the place in the database's log that each message names (MySQL and "
-    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic.",
+    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic. "
+    "After every epoch the places are checked to be of one log, which reads the key and the place of what has landed.",
     changes="rows",
 )
 KEY_CHECK_OPTION = OptionSpec(

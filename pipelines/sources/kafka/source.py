@@ -41,9 +41,11 @@ from tidegate.pipelines.sources.kafka.checks import (
 from tidegate.pipelines.sources.kafka.checks import check as check_deletes
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.options import Kind, Startup, layout, parse
-from tidegate.pipelines.sources.kafka.reading import BESIDE, Reader, ignore_name
+from tidegate.pipelines.sources.kafka.places import check_places
+from tidegate.pipelines.sources.kafka.reading import BESIDE, SUB_BITS, Reader, ignore_name
 from tidegate.pipelines.sources.kafka.snapshot_end import SnapshotEnd, had_flipped, waits_for_marker
 from tidegate.pipelines.sources.kafka.steps import (
+    LAST_ORDINAL,
     Ends,
     KafkaStep,
     ends_of,
@@ -144,6 +146,8 @@ class KafkaSource(Source):
         """The next offsets of every partition. See `protocol.Source.plan`."""
         before = step_of(request.previous.step.ranges) if request.previous else None
         limit = ends_of(request.ends).over(before)
+        if before is not None and limit.stops != before.stops:
+            before = self._with_ordinals(before, request)
         starts = self._starts(before, limit, request.start_at)
         late = self._late(starts, limit, request)
         step = next_step(
@@ -163,13 +167,28 @@ class KafkaSource(Source):
         if before is not None:
             self._check_deletes(step, times)
         bounded = self._snapshot is not None and not request.flipped and not flips
-        own: dict[str, Any] = {"topics": step.to_json(), "seen_at": limit.at, "reached": step.stops == limit.stops}
+        own: dict[str, Any] = {
+            "topics": step.to_json(),
+            LAST_ORDINAL: step.last_ordinal,
+            "seen_at": limit.at,
+            "reached": step.stops == limit.stops,
+        }
         if before is not None and limit.left:
             own["left"] = [str(partition) for partition in before.stops if partition.topic in limit.left]
         if times:
             own[SINCE] = times
         ranges = planning.ranges(request, limit.to_json(), **own)
         return Planned(Step(ranges, "bounded" if bounded else "unbounded", flips, str(step)), held)
+
+    def _with_ordinals(self, before: KafkaStep, request: PlanRequest) -> KafkaStep:
+        """`before`, the step of `request.previous`; where it was stored without the greatest ordinal ever given, with
+        the greatest that a landed row has."""
+        previous, earlier = request.previous, self._context.earlier_rows
+        if previous is None or earlier is None or LAST_ORDINAL in previous.step.ranges or self._options.pattern is None:
+            return before
+        rows = earlier(replace(previous, epoch=previous.epoch + 1))
+        found = rows.selectExpr("max(_seq.log) AS log").collect()[0]["log"]  # one row
+        return before if found is None else replace(before, greatest=max(before.greatest, int(found)))
 
     def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
         """`tombstones.since`, for a table whose tombstones are deletes."""
@@ -259,9 +278,11 @@ class KafkaSource(Source):
     # --- after its commit ----------------------------------------------------------------------------------------
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
-        """Check that no key came in two partitions, find the end of the snapshot, and report the lag."""
+        """Check that the order of each key's changes is known, find the end of the snapshot, and report the lag."""
         ranges = step_of(step.step.ranges)
-        if rows is not None:
+        if rows is not None and self._reader.by_source:
+            check_places(self._context, step, rows, ranges, SUB_BITS)
+        elif rows is not None:
             check_keys(self._context, step, rows, ranges)
         if self._snapshot is not None:
             self._snapshot.landed(step, ranges, self._marks_again, self._cluster.ends)

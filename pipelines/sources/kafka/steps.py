@@ -32,8 +32,8 @@ class Span:
 class Followed:
     """One topic: its id when it was first planned, and its place among the table's topics.
 
-    `ordinal` never changes, so the order of changes over several topics does not change. The ordinal of a topic that is
-    no longer followed is not given to another while a later topic is followed.
+    `ordinal` never changes, so the order of changes over several topics does not change, and no other topic is ever
+    given it: one that was deleted and made again comes after its old self.
     """
 
     id: str
@@ -42,10 +42,20 @@ class Followed:
 
 @dataclass(frozen=True)
 class KafkaStep:
-    """One step. Partitions of which nothing is read are in it with an empty span: all positions are here."""
+    """One step. Partitions of which nothing is read are in it with an empty span: all positions are here.
+
+    `greatest`: the greatest ordinal that topics of this generation were given before this step, also topics that are no
+    longer followed.
+    """
 
     topics: Mapping[str, Followed]
     spans: Mapping[Partition, Span]
+    greatest: int = -1
+
+    @property
+    def last_ordinal(self) -> int:
+        """The greatest ordinal that a topic of this generation was ever given; -1 if none was."""
+        return max([self.greatest, *(topic.ordinal for topic in self.topics.values())])
 
     @property
     def read(self) -> dict[Partition, Span]:
@@ -97,12 +107,19 @@ def _by_partition(topics: Mapping[str, Any]) -> dict[Partition, Any]:
     }
 
 
+LAST_ORDINAL = "last_ordinal"
+"""Key in the ranges of a step: `KafkaStep.last_ordinal`. Steps of before it was stored lack it."""
+
+
 def step_of(ranges: Mapping[str, Any]) -> KafkaStep:
     """A plan's ranges, read back."""
     topics = ranges["topics"]
+    followed = {name: Followed(stored["id"], stored["ordinal"]) for name, stored in topics.items()}
+    greatest = max((topic.ordinal for topic in followed.values()), default=-1)
     return KafkaStep(
-        {name: Followed(stored["id"], stored["ordinal"]) for name, stored in topics.items()},
+        followed,
         {partition: Span(*span) for partition, span in _by_partition(topics).items()},
+        ranges.get(LAST_ORDINAL, greatest),
     )
 
 
@@ -165,13 +182,14 @@ def next_step(
         goals[partition] = starts[partition] if str(partition) in blocked else max(capped, starts[partition])
     stops = _shared(starts, goals, max_rows or MAX_STEP_ROWS)
     known = before.topics if before else {}
-    unused = 1 + max((topic.ordinal for topic in known.values()), default=-1)
+    unused = 1 + (before.last_ordinal if before else -1)
     fresh = [name for name in sorted(ends.ids) if name not in known]
     topics = {
         name: Followed(identity, known[name].ordinal if name in known else unused + fresh.index(name))
         for name, identity in ends.ids.items()
     }
-    return KafkaStep(topics, {partition: Span(starts[partition], stop) for partition, stop in stops.items()})
+    spans = {partition: Span(starts[partition], stop) for partition, stop in stops.items()}
+    return KafkaStep(topics, spans, unused + len(fresh) - 1)
 
 
 def _shared(starts: Mapping[Partition, int], goals: Mapping[Partition, int], most: int) -> dict[Partition, int]:

@@ -183,6 +183,41 @@ def test_the_databases_own_order_holds_over_partitions(
         play.advance("users")
 
 
+def test_the_log_of_another_server_is_refused_and_both_ways_out_work(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """After a failover places begin anew below the old ones, and every old row would win."""
+    topic = topics.create()
+    old = {"server_id": 1, "file": "binlog.000012"}
+    new = {"server_id": 2, "file": "binlog.000003"}
+    send(topics, topic, change("r", None, row(1, "ann"), "first", **old, pos=400), 0)
+    send(topics, topic, change("r", None, row(2, "bob"), "last", **old, pos=400), 0)
+    for _ in range(2):  # the connector starts again, and writes its last message once more
+        send(topics, topic, change("u", row(1, "ann"), row(1, "old"), **old, pos=900, row=0), 0)
+    play = play_of(broker, topic, spark, tmp_path / "source", scan__changes__order="source")
+    assert play.joined(1, 2)[1] == [(1, "old"), (2, "bob")]
+    send(topics, topic, change("u", row(1, "old"), row(1, "NEW"), **new, pos=700, row=0), 0)
+    send(topics, topic, change("d", row(2, "bob"), None, **new, pos=900, row=0), 0)
+    for resnapshot in (False, False, True):  # the topic has both logs, from wherever it is read
+        with pytest.raises(SourceError, match=f"{topic}-0, offset [45]: .* file 3, .* file 12, .* two logs") as refused:
+            play.advance("users", resnapshot=resnapshot)
+    way = str(refused.value.next_command)
+    assert f"delete the topic {topic}, make it again" in way
+    assert "--resnapshot users" in way
+
+    by_offset = play_of(broker, topic, spark, tmp_path / "offset")
+    _, published, quarantined = by_offset.joined(1, 2)
+    assert (published, quarantined) == ([(1, "NEW")], ["unmatched:deleted@u"])
+
+    topics.delete(topic)
+    topics.create(topic)
+    send(topics, topic, change("r", None, row(1, "NEWER"), "last", **new, pos=1200), 0)
+    play.advance("users", resnapshot=True)
+    send(topics, topic, change("u", row(1, "NEWER"), row(1, "NEWEST"), **new, pos=1300, row=0), 0)
+    play.harness.push("clicks", [{"user_id": 1, "item": 9}])
+    assert [found["name"] for found in play.harness.advance()] == ["NEWEST"]
+
+
 def test_a_truncate_among_partitions_is_an_error(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:

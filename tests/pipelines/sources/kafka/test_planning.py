@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.pipelines.sources.kafka.cluster import Partition
-from tidegate.pipelines.sources.kafka.steps import Ends, Followed, KafkaStep, Span, ends_of, next_step, step_of
+from tidegate.pipelines.sources.kafka.steps import (
+    LAST_ORDINAL,
+    Ends,
+    Followed,
+    KafkaStep,
+    Span,
+    ends_of,
+    next_step,
+    step_of,
+)
 
 A, B = Partition("a", 0), Partition("a", 1)
 
@@ -82,6 +91,23 @@ def test_a_topic_that_is_followed_no_more_leaves_its_place_empty() -> None:
     assert over.stops == {Partition("b", 0): 7, Partition("c", 0): 5, Partition("d", 0): 1}
     after = next_step(step, {partition: 0 for partition in over.stops}, over)
     assert {name: topic.ordinal for name, topic in after.topics.items()} == {"b": 1, "c": 2, "d": 3}
+
+
+def test_a_place_is_never_given_twice() -> None:
+    step = next_step(None, {Partition(name, 0): 0 for name in "ab"}, ends({Partition(name, 0): 5 for name in "ab"}))
+    for expected in (2, 3):
+        gone = replace(ends({}), left=("b",)).over(step)
+        step = next_step(step, dict.fromkeys(gone.stops, 0), gone)
+        assert set(step.topics) == {"a"}
+        step = step_of(json.loads(json.dumps({"topics": step.to_json(), LAST_ORDINAL: step.last_ordinal})))
+        again = ends({Partition("b", 0): 3}).over(step)
+        step = next_step(step, dict.fromkeys(again.stops, 0), again)
+        assert step.topics["b"].ordinal == step.last_ordinal == expected
+
+
+def test_a_step_without_the_greatest_place_has_that_of_its_topics() -> None:
+    step = KafkaStep({"a": Followed("id of a", 0), "c": Followed("id of c", 2)}, {})
+    assert step_of({"topics": step.to_json()}).last_ordinal == 2
 
 
 def test_a_step_in_words() -> None:

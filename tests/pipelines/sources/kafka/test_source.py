@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Play, given
 from tests.pipelines.sources.kafka.server import EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sources.kafka.steps import LAST_ORDINAL
 
 
 def test_what_is_there_lands_once_then_what_comes(
@@ -186,6 +191,81 @@ def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(
     topics.send("daily-3", {"id": 5})
     play.advance()
     assert play.values() == [4, 5]
+
+
+@pytest.mark.parametrize("partitions", at_length([2, 1]))
+def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
+    partitions: int, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """The order over topics never goes back to a place that was given, whichever partition a key comes in now."""
+    one, two = f"again{partitions}-a", f"again{partitions}-b"
+    topics.create(one)
+    topics.create(two)
+    topics.send(one, {"id": 100, "name": "x"})
+    topics.send(two, *[{"id": number, "name": "old"} for number in range(5)])
+    options = given(broker.bootstrap, topic_pattern=f"again{partitions}-.*", format="json")
+    play = Play.build(options, spark, tmp_path, connector="kafka")
+    play.advance("users")
+    topics.delete(two)
+    topics.send(one, {"id": 101, "name": "y"})
+    assert play.advance("users").rows == 1
+    topics.create(two, partitions=partitions)
+    topics.send(two, {"id": 4, "name": "NEW"}, {"id": 1, "name": "NEW"}, partition=partitions - 1)
+    _, published, _ = play.joined(1, 4)
+    assert published == [(1, "NEW"), (4, "NEW")]
+    assert play.harness.verify("joined").problems == ()
+    topics.delete(one)
+    topics.delete(two)
+
+
+def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """Also where the other is the only partition that is left, and had its place before."""
+    topics.create("moves-a")
+    topics.create("moves-b")
+    topics.send("moves-a", {"id": 100, "name": "x"})
+    topics.send("moves-b", {"id": 4, "name": "old"})
+    options = given(broker.bootstrap, topic_pattern="moves-.*", format="json")
+    play = Play.build(options, spark, tmp_path, connector="kafka")
+    play.advance("users")
+    topics.delete("moves-b")
+    topics.send("moves-a", {"id": 101, "name": "y"})
+    play.advance("users")
+    topics.send("moves-a", {"id": 4, "name": "NEW"})
+    with pytest.raises(SourceError, match=r'the key \{"id":4\} came in moves-a-0 and in moves-b-0') as refused:
+        play.advance("users")
+    assert "--resnapshot users" in refused.value.next_command
+    assert play.advance("users", resnapshot=True).rows == 3
+    topics.delete("moves-a")
+
+
+def test_a_lake_of_before_the_greatest_place_was_stored_does_not_give_one_twice(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create("older-a")
+    topics.create("older-b")
+    topics.send("older-a", {"id": 100, "name": "x"})
+    topics.send("older-b", {"id": 4, "name": "old"}, {"id": 4, "name": "old"})
+    options = given(broker.bootstrap, topic_pattern="older-.*", format="json")
+    play = Play.build(options, spark, tmp_path, connector="kafka")
+    as_it_was = planning.ranges
+
+    def without(*args: Any, **own: Any) -> Json:
+        return as_it_was(*args, **{name: value for name, value in own.items() if name != LAST_ORDINAL})
+
+    with monkeypatch.context() as older:
+        older.setattr(planning, "ranges", without)
+        play.advance("users")
+        topics.delete("older-b")
+        topics.send("older-a", {"id": 101, "name": "y"})
+        play.advance("users")
+    topics.create("older-b")
+    topics.send("older-b", {"id": 4, "name": "NEW"})
+    assert play.joined(4)[1] == [(4, "NEW")]
+    assert {row["_seq"]["log"] for row in play.landed("users") if row["name"] == "NEW"} == {2}
+    topics.delete("older-a")
+    topics.delete("older-b")
 
 
 def test_a_topic_that_is_gone_or_was_made_again_is_refused(
