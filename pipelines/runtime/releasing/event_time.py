@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -189,7 +189,7 @@ class EventTimePlanner(ReleasePlanner):
         it is. An input that fell silent since then emitted its watermark before that, while it counted (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
-        states = {table: word(row) for table, row in rows.items()}
+        states: dict[Hashable, tuple[Watermark, bool]] = {table: word(row) for table, row in rows.items()}
         known = self._reached(last) if last else {}
         silent = {
             table for table, row in rows.items() if row.timestamp <= known.get((table, row.generation), MIN_TIMESTAMP)
