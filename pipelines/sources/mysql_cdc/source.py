@@ -134,12 +134,13 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return self._table or self._preflight(before)
 
     def check_log(self, step: MysqlSnapshotStep | BinlogStep) -> None:
+        flipped = isinstance(step, BinlogStep) and (step.flips or step.flip_at is None)
         if not self._log_checked:
             self._check_file(step.span.end if isinstance(step, BinlogStep) else step.start, step.birth)
             check_server(step.server, self.server_id, self.context.table.name, self.options.where)
-            self._cut = self._greatest_stored_cut()
+            self._cut = None if flipped else self._greatest_stored_cut()
             self._log_checked = True
-        if self._cut is not None and (isinstance(step, MysqlSnapshotStep) or step.flip_at is not None):
+        if self._cut is not None and not flipped:  # afterwards the file of the cut may be purged
             self._check_file(*self._cut)
 
     def _check_file(self, position: BinlogPosition, recorded: Birth) -> None:

@@ -97,6 +97,18 @@ def test_a_purged_binlog(spark: SparkSession, lone: Database, tmp_path: Path) ->
     assert again.state() == on_server(lone)
 
 
+def test_the_file_of_a_cut_may_be_purged_after_the_flip(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
+    driver = Driver(spark, tmp_path, small(lone))
+    driver.run(max_steps=1)
+    lone.execute("FLUSH BINARY LOGS", "UPDATE t SET v = 1")
+    driver.run()
+    assert driver.steps[-1].step.flips
+    purge(lone)
+    lone.execute("UPDATE t SET v = 2")
+    driver.run()
+    assert driver.state() == on_server(lone)
+
+
 def test_a_log_that_began_anew(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
     """With the file that was read last, and without it: a server whose port was taken begins with its second file."""
     lone.execute("FLUSH BINARY LOGS")
