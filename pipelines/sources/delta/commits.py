@@ -5,6 +5,7 @@ Only a change of data counts; a commit that merely moves rows into other files (
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -127,9 +128,17 @@ class CommitLog:
         configuration = self._opened(version).metadata().configuration
         return (configuration.get("delta.enableChangeDataFeed") or "false").lower() == "true"
 
+    def digest(self, version: int) -> str | None:
+        """A digest of the log's file of the commit `version`, which no writer changes (Delta's protocol: commits are
+        atomic and immutable). None if the log has no such file: it was cleaned up, or there is no such version."""
+        try:
+            return hashlib.sha256(self._file(version).read_bytes()).hexdigest()[:16]
+        except FileNotFoundError:
+            return None
+
     def commit(self, version: int) -> Commit:
         """What `version` did. Raises SourceError if the log no longer goes back so far."""
-        file = self.path / "_delta_log" / f"{version:020d}.json"
+        file = self._file(version)
         try:
             lines = file.read_text().splitlines()
         except FileNotFoundError as error:
@@ -140,6 +149,9 @@ class CommitLog:
                 next_command=resnapshot(self.name, "reads the table anew; and make delta.logRetentionDuration longer"),
             ) from error
         return _commit(version, lines, int(file.stat().st_mtime * 1000))
+
+    def _file(self, version: int) -> Path:
+        return self.path / "_delta_log" / f"{version:020d}.json"
 
     def _opened(self, version: int | None = None) -> DeltaTable:
         from deltalake import DeltaTable

@@ -47,9 +47,14 @@ _IS_END = f"_change IN ({', '.join(repr(word) for word, op in _BUILD_OPS.items()
 
 
 def snapshot(spark: SparkSession, path: str, table: Table, version: int, timestamp: int | None) -> DataFrame:
-    """All rows as of `version`."""
+    """All rows as of `version`, by the log as it is now.
+
+    Delta keeps the state of the version that this JVM read last. In a table that was brought back from a backup that
+    version may be another one by now.
+    """
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))
     log, state, nothing = _at(spark, path, version)
     no_filters = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList()).toSeq()
     relation = log.createRelation(no_filters, jvm.scala.Option.apply(state), nothing, True)

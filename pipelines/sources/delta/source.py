@@ -3,6 +3,9 @@
 The snapshot is the bounded phase: the table flips when it has landed, which is also when it is past its ends as of its
 first plan. A commit that only added rows is read by its files. One that changed or removed rows is read from the
 change data feed, for a build side; without the feed, or for a probe, it is refused by its version.
+
+Versions go on from those that were read only in the same history: each step keeps a digest of the commit that it ends
+at, and a table whose commit of that version is another one by then (it was brought back from a backup) is refused.
 """
 
 from __future__ import annotations
@@ -41,8 +44,14 @@ if TYPE_CHECKING:
 COLUMNS = "columns"
 """Key in a step's ranges: the identities of the script's columns (`identities`)."""
 
+COMMIT = "commit"
+"""Key in a step's ranges: the digest of the commit that it ends at (`CommitLog.digest`). Steps of older lakes lack it,
+and it is None where the log has no file of that commit."""
+
 _FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
+
+_STANDS = "what was read before stands; nothing after it was read"
 
 MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
@@ -103,16 +112,22 @@ class DeltaSource(Source):
         if first is None or previous is None:
             columns = self._columns(self._log.schema(latest))
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
+            ranges[COMMIT] = self._log.digest(latest)
             return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
         start = previous.step.ranges["to"]
-        if first.step.ranges["id"] != ends["id"] or latest < start:
+        if first.step.ranges["id"] != ends["id"]:
             raise self._another(start)
-        mode, stop, late = self._next(start, latest, request)
+        self._check_history(previous.step.ranges)
+        # Ends that were taken before another run read on lie before what is read: there is nothing to read up to them.
+        mode, stop, late = self._next(start, max(start, latest), request)
         held = {} if late is None else {SPLIT: late}
         if stop == start:
             return Planned(held=held)
         columns = self._same_columns(previous.step.ranges, start + 1)
         ranges = {"mode": mode, "from": start, "to": stop, "id": ends["id"], COLUMNS: columns}
+        ranges[COMMIT] = self._log.digest(stop)
+        # Once more, as the commits above may already be those of a table that was brought back in the meantime.
+        self._check_history(previous.step.ranges)
         return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)
 
     def _another(self, version: int) -> SourceError:
@@ -120,6 +135,20 @@ class DeltaSource(Source):
             f"another Delta table lies here than the one that was read, or planned, up to version {version}",
             next_command=resnapshot(self._table.name, "reads it anew"),
         )
+
+    def _check_history(self, ranges: Json, state: str = _STANDS) -> None:
+        """Raises SourceError if the table is not the one that the step of `ranges` read or planned: the commit that the
+        step ends at is another one now, or not there. Nothing is compared where the log's cleanup took that commit's
+        file."""
+        version, there = ranges["to"], self._log.digest(ranges["to"])
+        gone = there is None and self._log.latest() < version
+        if gone or (there is not None and ranges.get(COMMIT) not in (None, there)):
+            raise self._error(
+                f"version {version} of the Delta table, up to which it was read or planned, is "
+                f"{'gone' if gone else 'another commit now'}: the table was brought back from a backup, or made anew",
+                next_command=resnapshot(self._table.name, "reads it anew"),
+                state=state,
+            )
 
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
         """The identities of the script's columns, by their paths."""
@@ -190,6 +219,7 @@ class DeltaSource(Source):
         mode, stop = ranges["mode"], ranges["to"]
         if ranges.get("id", self._log.id()) != self._log.id():  # in older lakes the first step alone has it
             raise self._another(stop)
+        self._check_history(ranges)
         if mode == "snapshot":
             rows = reading.snapshot(spark, path, self._table, stop, self._timestamp(stop))
         elif mode == "changed":
@@ -206,6 +236,8 @@ class DeltaSource(Source):
         return reading.landable(rows, self._table, snapshot=mode == "snapshot", quarantines=keeps)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
+        # The table may have been brought back while it was read.
+        self._check_history(step.step.ranges, "its rows are written and not landed, so nothing reads them")
         stop = step.step.ranges["to"]
         behind = self._log.latest() > stop
         since = self._timestamp(stop + 1) if behind else None
@@ -249,11 +281,11 @@ class DeltaSource(Source):
         except SourceError:
             return None
 
-    def _error(self, what: str, *, next_command: Advised) -> SourceError:
+    def _error(self, what: str, *, next_command: Advised, state: str = _STANDS) -> SourceError:
         return SourceError(
             f"{self._table.name}: {what}",
             where=str(self._log.path),
-            state="what was read before stands; nothing after it was read",
+            state=state,
             next_command=next_command,
         )
 

@@ -36,9 +36,6 @@ ESCAPE = OptionSpec(
 )
 NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.", changes="rows")
 
-_ABSENT = "\x01"
-"""The text that Spark's parser takes for NULL; no field has it."""
-
 
 class CsvFormat:
     """`'format' = 'csv'`."""
@@ -136,7 +133,10 @@ def _quote(wanted: Wanted) -> str | None:
 
 
 def _parse(wanted: Wanted) -> str:
-    """SQL of the line as a STRUCT of texts: NULL stands for a field without a character, and without quotes."""
+    """SQL of the line as a STRUCT of texts: a field without a character is NULL, whether it has quotes or not.
+
+    No other text is: what Spark's parser takes for NULL is the empty text, which no field with a character has.
+    """
     quote = _quote(wanted)
     escape = wanted.options.get(ESCAPE.name)
     options = {
@@ -145,7 +145,7 @@ def _parse(wanted: Wanted) -> str:
         "sep": _character(wanted.option(DELIMITER)),
         "quote": quote or "",
         "escape": _character(escape) if escape else quote or "\\",
-        "nullValue": _ABSENT,
+        "nullValue": "",
         "emptyValue": "",
     }
     schema = ", ".join(f"{quoted(column.name)} STRING" for column in wanted.columns)

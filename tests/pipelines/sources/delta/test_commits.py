@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -77,6 +78,17 @@ def test_a_commit_that_was_cleaned_up_is_an_error(log):
     with pytest.raises(SourceError, match="version 9 of the Delta table is gone") as error:
         log.commit(9)
     assert "--resnapshot rates" in str(error.value)
+
+
+def test_a_commit_is_known_again_by_its_digest(tmp_path, log):
+    shutil.copytree(log.path, tmp_path / "copy")
+    copy = CommitLog(tmp_path / "copy", "rates")
+    assert [copy.digest(version) for version in (0, 1)] == [log.digest(0), log.digest(1)]
+    assert log.digest(0) != log.digest(1)
+    assert log.digest(2) is None
+    for path in (log.path, copy.path):
+        write_deltalake(path, ROWS, mode="append")
+    assert log.digest(2) != copy.digest(2)
 
 
 def test_a_table_made_anew_has_another_identity(tmp_path, log):

@@ -6,6 +6,8 @@ In an alignment group a commit's time is the rowtime, and no table waits for its
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
+from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
@@ -73,6 +76,33 @@ def test_changes_are_met_once_however_a_step_ended(spark: SparkSession, tmp_path
     report = harness.verify("joined")
     assert report.passed
     assert not report.unproved
+
+
+@pytest.mark.parametrize("point", at_length([None, "source.appended", "source.planned"]))
+def test_a_table_brought_back_from_a_backup_is_read_anew_by_the_command_of_its_refusal(
+    spark: SparkSession, tmp_path: Path, point: str | None
+) -> None:
+    """`point`: where the run that read the lost row was killed."""
+    path, backup = tmp_path / "users", tmp_path / "backup"
+    write_deltalake(path, users(ann=1))
+    shutil.copytree(path, backup)
+    write_deltalake(path, users(lost=2), mode="append")
+    harness = Harness(SCRIPT.format(path=path), spark, tmp_path / "lake")
+    with dying(point, owner="users") if point else nullcontext():
+        harness.run()
+    harness.restart()
+
+    shutil.rmtree(path)
+    shutil.copytree(backup, path)
+    for name, key in (("bob", 3), ("cleo", 4)):
+        write_deltalake(path, users(**{name: key}), mode="append")
+        with pytest.raises(SourceError, match="users: version 1 of the Delta table, up to which it was read"):
+            harness.runner.advance("users")
+    harness.runner.advance("users", resnapshot=True)
+    harness.push("clicks", [{"user_id": key, "item": key} for key in (1, 2, 3, 4)])
+    assert sorted((row["item"], row["name"]) for row in harness.advance()) == [(1, "ann"), (3, "bob"), (4, "cleo")]
+    assert [(row["item"], row["_reason"]) for row in harness.quarantined("joined")] == [(2, "unmatched:key-absent@u")]
+    assert harness.verify("joined").passed
 
 
 TABLE = """

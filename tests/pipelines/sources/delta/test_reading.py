@@ -124,6 +124,23 @@ def test_a_plain_table_is_read_by_its_files(spark, tmp_path, monkeypatch):
     assert "is gone" in source.explain(caught.value, bench.steps[1]).what
 
 
+def test_a_snapshot_is_of_the_table_that_is_there_now(spark, tmp_path):
+    """Delta's own reader keeps the version that it read last, which is another commit in a table that was brought
+    back from a backup. The files of both are there, as after a copy that only brought the log back."""
+    path, backup = tmp_path / "t", tmp_path / "backup"
+    write_deltalake(path, rows(1))
+    shutil.copytree(path / "_delta_log", backup)
+    found = []
+    for key in (2, 3):
+        write_deltalake(path, rows(key), mode="append")
+        bench = bench_of(path)
+        bench.plan()
+        found.append(sorted(row["k"] for row in read(spark, bench, 0).collect()))
+        shutil.rmtree(path / "_delta_log")
+        shutil.copytree(backup, path / "_delta_log")
+    assert found == [[1, 2], [1, 3]]
+
+
 def test_commits_of_any_table_are_read_together(spark, tmp_path, monkeypatch):
     """Each query costs its planning: a table of many small commits would never be caught up with."""
     path = tmp_path / "t"

@@ -92,6 +92,9 @@ def test_a_run_stops_at_the_ends_that_it_took(lake):
     bench.plan(ends)
     assert bench.plan(ends) is None
     assert spans(bench) == [("snapshot", None, 0)]
+    bench.plan()
+    assert bench.plan(ends) is None, "another run has read on since they were taken"
+    assert spans(bench) == [("snapshot", None, 0), ("added", 0, 1)]
 
 
 @pytest.mark.parametrize("role", ["build", "probe"])
@@ -299,6 +302,148 @@ def test_a_step_that_was_planned_of_another_table_is_not_read(lake, steps):
         lake.append(key)
     with pytest.raises(SourceError, match="another Delta table lies here"):
         bench.source().read(None, bench.steps[-1])
+
+
+class Backed(Lake):
+    """A table with a copy of its folder as it was at some version."""
+
+    def back_up(self):
+        shutil.copytree(self.path, f"{self.path}.backup")
+
+    def bring_back(self, *keys):
+        """Put the copy in the table's place, and commit a row for each of `keys`."""
+        shutil.rmtree(self.path)
+        shutil.copytree(f"{self.path}.backup", self.path)
+        for key in keys:
+            self.append(key)
+
+
+@pytest.fixture
+def backed(tmp_path):
+    """Versions 0 and 1 are in the copy."""
+    lake = Backed(tmp_path / "a table")
+    lake.append(1)
+    lake.append(2)
+    lake.back_up()
+    return lake
+
+
+ANOTHER_COMMIT = "version 2 of the Delta table, up to which it was read or planned, is another commit now"
+GONE = "version 2 of the Delta table, up to which it was read or planned, is gone"
+
+
+@pytest.mark.parametrize("role", ["build", "probe"])
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [((), GONE), ((7,), ANOTHER_COMMIT), ((7, 8), ANOTHER_COMMIT)],
+    ids=["older", "as long", "longer"],
+)
+@pytest.mark.parametrize("last", ["snapshot", "added"])
+def test_a_table_that_was_brought_back_from_a_backup_is_refused(backed, role, keys, words, last):
+    """Its id is that of the table that was read. `last`: how the newest step read version 2, which is lost."""
+    bench = backed.bench(role)
+    if last == "added":
+        bench.plan()
+    backed.append(3)
+    bench.plan()
+    assert (spans(bench)[-1][0], spans(bench)[-1][2]) == (last, 2)
+    backed.bring_back(*keys)
+    with pytest.raises(SourceError, match=words) as raised:
+        bench.plan()
+    assert "--resnapshot t" in str(raised.value)
+    assert raised.value.where == str(backed.path)
+    assert raised.value.state == "what was read before stands; nothing after it was read"
+
+
+def test_a_table_that_was_brought_back_as_it_was_read_goes_on(backed):
+    bench = backed.bench()
+    bench.plan()
+    backed.append(3)
+    backed.bring_back(7)
+    bench.plan()
+    assert spans(bench) == [("snapshot", None, 1), ("added", 1, 2)]
+
+
+@pytest.mark.parametrize(("keys", "words"), [((), GONE), ((7, 8), ANOTHER_COMMIT)], ids=["older", "longer"])
+@pytest.mark.parametrize("mode", ["snapshot", "added"])
+def test_a_step_is_not_read_of_a_table_that_was_brought_back_since_its_plan(backed, mode, keys, words):
+    bench = backed.bench()
+    if mode == "added":
+        bench.plan()
+    backed.append(3)
+    bench.plan()
+    assert spans(bench)[-1][0] == mode
+    backed.bring_back(*keys)
+    with pytest.raises(SourceError, match=words):
+        bench.source().read(None, bench.steps[-1])
+
+
+def test_a_step_does_not_land_that_was_read_while_the_table_was_brought_back(backed):
+    bench = backed.bench()
+    backed.append(3)
+    bench.plan()
+    backed.bring_back(7, 8)
+    with pytest.raises(SourceError, match=ANOTHER_COMMIT) as raised:
+        bench.source().landed(bench.steps[-1], None)
+    assert raised.value.state == "its rows are written and not landed, so nothing reads them"
+
+
+def test_a_table_that_is_brought_back_during_a_plan_is_refused(backed, monkeypatch):
+    bench = backed.bench()
+    backed.append(3)
+    bench.plan()
+    backed.append(4)
+    chosen = delta.DeltaSource._next
+
+    def brought_back(self, *given):
+        backed.bring_back(7, 8)
+        return chosen(self, *given)
+
+    monkeypatch.setattr(delta.DeltaSource, "_next", brought_back)
+    with pytest.raises(SourceError, match=ANOTHER_COMMIT):
+        bench.plan()
+    assert len(bench.steps) == 1
+
+
+def test_deltas_own_restore_goes_on_as_a_commit(lake):
+    """RESTORE makes a version of its own, which adds and removes files."""
+    lake.append(1)
+    lake.feed()
+    lake.append(2)
+    lake.append(3)
+    bench = lake.bench("build")
+    bench.plan()
+    lake.table.restore(2)
+    lake.append(4)
+    while bench.plan():
+        pass
+    assert spans(bench) == [("snapshot", None, 3), ("changed", 3, 4), ("added", 4, 5)]
+
+
+def test_there_is_nothing_to_compare_in_a_lake_of_before(backed):
+    bench = backed.bench()
+    backed.append(3)
+    bench.plan()
+    del bench.steps[0].step.ranges["commit"]
+    backed.bring_back(7, 8)
+    bench.plan()
+    assert spans(bench)[1:] == [("added", 2, 3)]
+    backed.bring_back(7, 8, 9)
+    with pytest.raises(SourceError, match="version 3 of the Delta table, up to which"):
+        bench.plan()
+
+
+def test_there_is_nothing_to_compare_once_the_log_was_cleaned_up(lake):
+    for key in range(4):
+        lake.append(key)
+    bench = lake.bench()
+    bench.plan()
+    lake.append(4)
+    lake.table.create_checkpoint()
+    for version in range(4):
+        (lake.path / "_delta_log" / f"{version:020d}.json").unlink()
+    bench.plan()
+    assert spans(bench)[1:] == [("added", 3, 4)]
 
 
 def test_lag_is_since_the_first_commit_that_is_not_read(lake):
