@@ -6,7 +6,7 @@ Source: FLIP-326, changes 6 and 7, and its chart of two channels.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.pipelines.watermarks.watermark import (
@@ -141,13 +141,17 @@ class _Inputs(_Combination):
         find(self._channels, channel).marked_idle = False
         return self._update()
 
-    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]]) -> bool:
-        """Several channels emitted a watermark, and whether they are idle now, at the same moment."""
-        found = [(find(self._channels, name), watermark, idle) for name, (watermark, idle) in inputs.items()]
-        for channel, watermark, idle in found:
+    def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]], emitted: Collection[Hashable] = ()) -> bool:
+        """Several channels emitted a watermark, and whether they are idle now, at the same moment. Those in `emitted`
+        that are idle fell silent after theirs: until then they count (FLIP-126)."""
+        found = [(name, find(self._channels, name), *state) for name, state in inputs.items()]
+        moved = False
+        if any(idle and name in emitted for name, _, _, idle in found):
+            moved = self.input_all({name: (mark, idle and name not in emitted) for name, _, mark, idle in found})
+        for _, channel, watermark, idle in found:
             channel.emit(watermark)
             channel.marked_idle = idle
-        return self._update()
+        return self._update() or moved
 
 
 class StatusWatermarkValve(_Inputs):

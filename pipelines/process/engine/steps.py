@@ -135,10 +135,9 @@ def steps_of(
                 reached[len(at)] = came_to
             came_to = max(came_to, step.landed_at)
         at.append(came_to)
-        if step.idle and step.watermark != emitted.get(step.input, BEGINNING):  # emitted before the input fell silent
-            status.input_watermark(step.input, step.watermark)
+        moved = step.watermark != emitted.get(step.input, BEGINNING)
         emitted[step.input] = step.watermark
-        status.input_all({step.input: (step.watermark, step.idle)})
+        status.input_all({step.input: (step.watermark, step.idle)}, [step.input] if moved else ())
         if not status.watermark.use_processing_time:
             came_to = max(came_to, status.watermark.timestamp)
         found = [handed for watermark in step.declared for handed in others.receive(step.input, watermark)]
@@ -147,8 +146,6 @@ def steps_of(
             found.insert(0, IDLE_STATUS_WATERMARK_DECLARATION.new_watermark(idle))
         handed_on.append(tuple(found))
     if status.watermark.use_processing_time and now is not None:
-        if at and now > came_to > at[-1]:
-            reached[len(at)] = came_to
         came_to = max(came_to, now)
     places = {name: place for place, name in enumerate(inputs)}
     taken = tuple(places[step.input] for step in landed)

@@ -190,13 +190,12 @@ class EventTimePlanner(ReleasePlanner):
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
         states: dict[Hashable, tuple[Watermark, bool]] = {table: word(row) for table, row in rows.items()}
-        known = self._reached(last) if last else {}
-        silent = {
-            table for table, row in rows.items() if row.timestamp <= known.get((table, row.generation), MIN_TIMESTAMP)
-        }
+        known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
+        emitted = [
+            table for table, row in rows.items() if row.timestamp > known.get((table, row.generation), MIN_TIMESTAMP)
+        ]
         status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
-        status.input_all({name: (watermark, idle and name in silent) for name, (watermark, idle) in states.items()})
-        status.input_all(states)
+        status.input_all(states, emitted)
         if status.watermark.use_processing_time:
             return max(before, now), ()
         found = status.watermark.timestamp
@@ -210,10 +209,8 @@ class EventTimePlanner(ReleasePlanner):
         found: dict[tuple[str, int], int] = {}
         for table, generation, epoch in read:
             row = Stream(self.on_lake.lake, table).generation(generation).epoch(epoch)
-            # Of an epoch whose row is gone nothing is known: nothing counts as emitted since.
-            found[table, generation] = (
-                MAX_TIMESTAMP if row is None and epoch else row.timestamp if row else MIN_TIMESTAMP
-            )
+            if epoch:  # of one whose row is gone nothing is known: nothing counts as emitted since
+                found[table, generation] = MAX_TIMESTAMP if row is None else row.timestamp
         return found
 
 

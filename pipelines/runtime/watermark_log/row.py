@@ -233,9 +233,6 @@ def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> St
     # What was combined into one had emitted its watermark under other names.
     known.setdefault(BOUNDED, max(known.values(), default=MIN_TIMESTAMP))
     ended = all(split.ended for split in counted)  # what they emitted last stays, and then nobody waits for them
-    silent = {name for name, (watermark, _) in states.items() if watermark.timestamp <= known.get(name, MIN_TIMESTAMP)}
-    valve.input_all(
-        {name: (watermark, idle and not ended and name in silent) for name, (watermark, idle) in states.items()}
-    )
-    valve.input_all(states)
+    emitted = [split.split for split in counted if ended or split.timestamp > known.get(split.split, MIN_TIMESTAMP)]
+    valve.input_all(states, emitted)
     return valve

@@ -111,8 +111,8 @@ class DeltaSource(Source):
         latest = ends["version"]
         if first is None or previous is None:
             columns = self._columns(self._log.schema(latest))
-            ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns}
-            ranges[COMMIT] = self._log.digest(latest)
+            commit = self._log.digest(latest)
+            ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns, COMMIT: commit}
             return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
         start = previous.step.ranges["to"]
         if first.step.ranges["id"] != ends["id"]:
@@ -124,8 +124,8 @@ class DeltaSource(Source):
         if stop == start:
             return Planned(held=held)
         columns = self._same_columns(previous.step.ranges, start + 1)
-        ranges = {"mode": mode, "from": start, "to": stop, "id": ends["id"], COLUMNS: columns}
-        ranges[COMMIT] = self._log.digest(stop)
+        commit = self._log.digest(stop)
+        ranges = {"mode": mode, "from": start, "to": stop, "id": ends["id"], COLUMNS: columns, COMMIT: commit}
         # Once more, as the commits above may already be those of a table that was brought back in the meantime.
         self._check_history(previous.step.ranges)
         return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)

@@ -184,6 +184,12 @@ def birth(server: ServerOptions, place: BinlogPosition) -> Birth:
     )
 
 
+def birth_of_file(server: ServerOptions, name: str, files: LogFiles) -> Birth:
+    """When and by which server the file called `name` was begun; asked at its end, as `files` has it. Raises as
+    `headers`."""
+    return birth(server, BinlogPosition(name, files.sizes.get(name, FIRST_POSITION)))
+
+
 def is_border(server: ServerOptions, position: BinlogPosition) -> bool:
     """Whether `position` is between transactions. Raises BinlogRefused and ConnectionLost."""
     if position.position == FIRST_POSITION:
@@ -212,7 +218,7 @@ def retention(
     if following is None or retained_s is None:
         return LogRetention(None, retained_s, str(position))
     try:
-        closed = birth(options, BinlogPosition(following, files.sizes[following])).timestamp
+        closed = birth_of_file(options, following, files).timestamp
     except BinlogPurged:
         return LogRetention(0.0, retained_s, str(position))
     return LogRetention(max(0.0, closed + retained_s - now / 1000), retained_s, str(position))

@@ -21,7 +21,15 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, end_of_p
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import MysqlKey
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.log import Birth, LogFiles, birth, check_reachable, is_border, log_files
+from tidegate.pipelines.sources.mysql_cdc.log import (
+    Birth,
+    LogFiles,
+    birth,
+    birth_of_file,
+    check_reachable,
+    is_border,
+    log_files,
+)
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
@@ -165,10 +173,9 @@ def next_piece(
     goal = _within(files, start, max([start, end, flip_at or end], key=lambda position: position.order))
     births = {start.file: before.birth}
 
-    def birth_of(position: BinlogPosition) -> Birth:
+    def birth_at(position: BinlogPosition) -> Birth:
         if position.file not in births:
-            newest = files.sizes.get(position.file, position.position)
-            births[position.file] = birth(options.server, replace(position, position=newest))
+            births[position.file] = birth_of_file(options.server, position.file, files)
         return births[position.file]
 
     if spool is not None:
@@ -176,7 +183,7 @@ def next_piece(
         goal = spool.meeting(
             start,
             goal,
-            lambda end, born: end.position <= files.sizes.get(end.file, 0) and born == str(birth_of(end)),
+            lambda end, born: end.position <= files.sizes.get(end.file, 0) and born == str(birth_at(end)),
         )
     late = None
     most = request.max_rows
@@ -197,7 +204,7 @@ def next_piece(
     )
     if step.empty and not step.flips:
         return None, late
-    return replace(step, birth=birth_of(goal)), late
+    return replace(step, birth=birth_at(goal)), late
 
 
 def _within(files: LogFiles, start: BinlogPosition, goal: BinlogPosition) -> BinlogPosition:

@@ -48,8 +48,8 @@ from tidegate.pipelines.sources.mysql_cdc.connection import Session
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogError
 from tidegate.pipelines.sources.mysql_cdc.log import (
     Birth,
-    LogFiles,
     birth,
+    birth_of_file,
     check_birth,
     check_reachable,
     check_server,
@@ -149,11 +149,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         with self.session.cursor() as cursor:
             files = log_files(cursor)
         check_reachable(position, files, name, where)
-        check_birth(recorded, self._birth(position, files), position, name, where)
-
-    def _birth(self, position: BinlogPosition, files: LogFiles) -> Birth:
-        """Of the file that holds `position`."""
-        return birth(self.options.server, replace(position, position=files.sizes[position.file]))
+        check_birth(recorded, birth_of_file(self.options.server, position.file, files), position, name, where)
 
     def _greatest_stored_cut(self) -> tuple[BinlogPosition, Birth] | None:
         cuts = [row["cut"] for row in self.context.splits.rows() if "birth" in (row["cut"] or ())]
@@ -167,7 +163,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         with self.session.cursor() as cursor:
             files = log_files(cursor)
         check_reachable(newest, files, self.context.table.name, self.options.where)
-        born = self._birth(newest, files)
+        born = birth_of_file(self.options.server, newest.file, files)
         if self._cut is None or newest.order > self._cut[0].order:
             self._cut = newest, born
         return {
