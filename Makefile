@@ -20,7 +20,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-r
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## Make .venv and install Tidegate (1 to 5 minutes, once)
+install: ## Make .venv and install Tidegate (1 to 6 minutes, once)
 	@PYTHON="$(PYTHON)" scripts/install.sh
 
 install-dev:

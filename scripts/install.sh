@@ -66,7 +66,7 @@ free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
 files=(requirements.txt ${extra:+"requirements-$extra.txt"})
 packages=$(cat "${files[@]}" | grep -c '==')
 echo "Installing Tidegate into $venv (Python $version): PySpark, Delta Lake, Dagster, Great Expectations${extra:+, test tools};"
-echo "$packages packages, a download of about 700 MB, 1.7 GB on disk. It takes 1 to 5 minutes, once."
+echo "$packages packages, a download of about 700 MB, 1.9 GB on disk. It takes 1 to 6 minutes, once."
 begin=$(date +%s)
 
 # A .venv of another Python, or one that was interrupted while it was made, is made anew.
@@ -106,10 +106,13 @@ if ! { install "${checked[@]}" --requirement requirements-build.txt &&
     fail "pip says: $(grep -m 1 -iE '^ *error' "$log" || tail -n 1 "$log")" "read $log, and run the same command again"
 fi
 
+if [ "${major:-0}" -ge 17 ]; then
+    echo "Writing an archive of Spark's classes, with which runs start in two thirds of the time: half a minute to two, once."
+    "$venv/bin/python" -m tidegate.pipelines.runtime.class_archive >/dev/null ||
+        echo "Runs start without it; to write it later: $venv/bin/python -m tidegate.pipelines.runtime.class_archive" >&2
+fi
+
 echo "$wanted" >"$stamp"
 # What tests need holds what the demo needs.
 [ -z "$extra" ] || echo "$wanted" >"$venv/.installed"
 echo "Installed in $(($(date +%s) - begin)) s."
-[ -n "$extra" ] ||
-    echo "Runs start some seconds sooner with an archive of Spark's classes, made once, in a minute or more:
-  $venv/bin/python -m tidegate.pipelines.runtime.class_archive"

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -25,6 +25,9 @@ from tidegate.pipelines.syntax.secrets import SECRET_NAMES
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """Environment variable with options for Spark's JVM, beside those of spark-defaults.conf."""
+
+CLASS_PATH = "SPARK_DIST_CLASSPATH"
+"""Environment variable with what comes after Spark's jars on the class path of its JVM."""
 
 POLL_S = 0.02
 """How often a starting JVM is checked."""
@@ -72,6 +75,11 @@ PRELOADED: Mapping[str, str] = {"spark.python.daemon.module": "tidegate.pipeline
 looks. Linux only, since libraries of other systems (macOS) may not be forked."""
 
 
+def is_local(master: str) -> bool:
+    """Whether executors are threads of the driver's JVM."""
+    return master.partition("[")[0] == "local"
+
+
 def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """The settings of a session on `master`, overridden by `config`."""
     if master.startswith("local"):
@@ -79,7 +87,7 @@ def settings(master: str, config: Mapping[str, str] | None = None) -> Mapping[st
     else:
         host = os.environ.get("TIDEGATE_DRIVER_HOST")
         network = {} if host is None else {"spark.driver.host": host}
-    own_workers = master.partition("[")[0] == "local" and sys.platform == "linux"
+    own_workers = is_local(master) and sys.platform == "linux"
     workers = PRELOADED if own_workers else {}
     memory = os.environ.get("TIDEGATE_DRIVER_MEMORY", "2g")
     return {**DEFAULTS, **network, **workers, "spark.driver.memory": memory, **(config or {})}
@@ -110,10 +118,18 @@ def java_variables(launcher: str) -> Mapping[str, str]:
     return {"JAVA_HOME": str(own), "_TIDEGATE_JAVA": launcher}
 
 
-def archive_of(launcher: str) -> Path:
-    """Where the archive for this Java, this Spark and its jars lies; it may not exist."""
-    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (spark_home() / "jars").glob("*"))
-    made_of = [str(Path(launcher).resolve()), release_of(launcher), str(spark_home()), jars]
+def fits_class_path(jars: Sequence[Path]) -> bool:
+    """Whether Spark's JVM takes `jars` by its class path, where an archive can have their classes, and need not copy
+    them for its executors. Not beside files of a person's own (spark-env.sh), which may name another class path."""
+    own = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
+    return not own.exists() and not any(os.pathsep in str(jar) for jar in jars)
+
+
+def archive_of(launcher: str, class_path: Sequence[Path] = ()) -> Path:
+    """Where the archive for this Java, this Spark, its jars and those of `class_path` lies; it may not exist."""
+    own = sorted((spark_home() / "jars").glob("*"))
+    jars = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (*own, *class_path)]
+    made_of = [str(Path(launcher).resolve()), release_of(launcher), jars]
     return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
 
 
@@ -132,10 +148,10 @@ def is_whole(archive: Path) -> bool:
         return False
 
 
-def archive_options(launcher: str) -> str:
+def archive_options(launcher: str, class_path: Sequence[Path] = ()) -> str:
     """JVM options for its archive; empty if there is none, if it is damaged, or if others could have written it: what
     is in an archive is executed as it is."""
-    path = archive_of(launcher)
+    path = archive_of(launcher, class_path)
     try:
         there = path.stat()
     except OSError:
@@ -154,12 +170,19 @@ class Engine:
     calls `kill`.
     """
 
-    def __init__(self, config: Mapping[str, str], log: IO[bytes] | None = None, launcher: str | None = None) -> None:
-        """Begin to start it with the Java `launcher`, else with Spark's own choice; its output goes to `log`, else to
-        standard error."""
-        options = archive_options(launcher) if launcher else ""
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        log: IO[bytes] | None = None,
+        launcher: str | None = None,
+        class_path: Sequence[Path] = (),
+    ) -> None:
+        """Begin to start it with the Java `launcher`, else with Spark's own choice, and with the jars `class_path`
+        after Spark's; its output goes to `log`, else to standard error."""
+        options = archive_options(launcher, class_path) if launcher else ""
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
         asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self.class_path = tuple(class_path)
         self._folder = Path(mkdtemp(prefix="tidegate-engine-"))  # nothing but this class removes it
         self._address = self._folder / "address"
         self.process = subprocess.Popen(
@@ -170,6 +193,7 @@ class Engine:
                 **os.environ,
                 **(java_variables(launcher) if launcher else {}),
                 "SPARK_CONNECT_MODE": "0",
+                CLASS_PATH: os.pathsep.join(filter(None, (os.environ.get(CLASS_PATH), *map(str, class_path)))),
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                 # What a person has set comes last, and so wins.
                 VARIABLE: " ".join(filter(None, (COMPILED_LATE, options, os.environ.get(VARIABLE)))),
@@ -194,6 +218,7 @@ class Engine:
         with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
             gateway: Any = launch_gateway()
         gateway.proc = self.process  # holds its standard input open
+        gateway.class_path = self.class_path
         rmtree(self._folder, ignore_errors=True)
         return gateway
 

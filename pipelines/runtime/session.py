@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import java, resolve
 from tidegate.pipelines.progress import Progress, SilentProgress, step
-from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, settings
+from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, fits_class_path, is_local, settings
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.spark_versions import spark_jars, supported
 
@@ -54,24 +54,22 @@ def start_session(
             wrong,
             f"take {', '.join(wrong)} out of spark_config",
         )
-    wanted = spark_jars()
     launcher = java()
     progress = progress or SilentProgress()
-    # Those of Kafka and Avro too, though few scripts need them: a session is shared, and they cost it nothing that
-    # shows.
-    alone = resolve([*wanted.kafka, wanted.avro], transitive=False, progress=progress)
-    jars = [*resolve([wanted.delta], progress=progress), *alone]
+    jars = own_jars(progress)
     # Workers must run this very Python: `python3` on PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("TIDEGATE_MASTER", "local[*]")
     builder = SparkSession.builder.appName("tidegate")
-    given = {"spark.master": master, "spark.jars": ",".join(map(str, jars)), **settings(master, config)}
+    class_path = _class_path(jars)
+    by_name = {"spark.jars": ",".join(map(str, jars))} if not class_path or not is_local(master) else {}
+    given = {"spark.master": master, **by_name, **settings(master, config)}
     for key, value in given.items():
         builder = builder.config(key, value)
     try:
         with step(progress, "start Spark"):
-            _start_engine(given, log, started, launcher)
+            _start_engine(given, log, started, launcher, class_path)
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(os.environ.get("TIDEGATE_SPARK_LOG", "ERROR"))
             for name in _LOGS_WHAT_IT_RAISES:
@@ -86,6 +84,22 @@ def start_session(
             "`java -version`, then run the same command again",
         ) from error
     return session
+
+
+def own_jars(progress: Progress) -> list[Path]:
+    """The jars of a session beside Spark's: Delta's; and those of Kafka and Avro, though few scripts need them: a
+    session is shared, and they cost it nothing that shows."""
+    wanted = spark_jars()
+    alone = resolve([*wanted.kafka, wanted.avro], transitive=False, progress=progress)
+    return [*resolve([wanted.delta], progress=progress), *alone]
+
+
+def _class_path(jars: Sequence[Path]) -> Sequence[Path]:
+    """Those of `jars` that are, or will be, on the class path of this process' JVM: all or none."""
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return jars if fits_class_path(jars) else ()
+    there = getattr(SparkContext._gateway, "class_path", ())  # of an Engine
+    return jars if set(jars) <= set(there) else ()
 
 
 _LOGS_WHAT_IT_RAISES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -167,7 +181,11 @@ def _of_another_thread() -> SparkSession | None:
 
 
 def _start_engine(
-    config: Mapping[str, str], log: Path | None, started: Callable[[Engine], None], launcher: str
+    config: Mapping[str, str],
+    log: Path | None,
+    started: Callable[[Engine], None],
+    launcher: str,
+    class_path: Sequence[Path],
 ) -> None:
     """Start the JVM, unless this process has one. If that fails or is interrupted, no JVM is left behind."""
     if SparkContext._gateway is not None:
@@ -176,7 +194,7 @@ def _start_engine(
         SparkContext._ensure_initialized()
         return
     with _opened(log) as file:
-        engine = Engine(config, file, launcher)
+        engine = Engine(config, file, launcher, class_path)
     try:
         started(engine)
         SparkContext._ensure_initialized(gateway=engine.gateway())

@@ -23,6 +23,7 @@ case "$*" in
     --version) echo Python 3.9.2 ;;
     "-m venv "*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-m pip "*) echo "$*" >>.venv/asked; echo "{pip}"; exit {status} ;;
+    "-m tidegate."*) echo "$*" >>.venv/asked; echo "no network" >&2; exit {status} ;;
 esac
 """
 JAVA = """#!/bin/sh
@@ -146,12 +147,29 @@ def test_no_venv_module(machine: Machine) -> None:
     assert "apt-get install python3.11-venv" in done.stderr
 
 
+ARCHIVE = "-m tidegate.pipelines.runtime.class_archive"
+
+
+def test_it_writes_the_archive_of_sparks_classes_or_says_how(machine: Machine) -> None:
+    asked = machine.clone / ".venv" / "asked"
+    assert "two thirds of the time" in machine.install().stdout
+    assert asked.read_text().splitlines()[-1] == ARCHIVE
+    python = (machine.bin / "python3").read_text().replace('"no network" >&2; exit 0', '"no network" >&2; exit 1')
+    machine.has("python3", python)
+    (machine.clone / ".venv" / ".installed").unlink()
+    (machine.clone / ".venv" / "bin" / "python").unlink()
+    done = machine.install()
+    assert (done.returncode, "Installed in" in done.stdout) == (0, True), "it is nothing that a run needs"
+    assert done.stderr == f"no network\nRuns start without it; to write it later: .venv/bin/python {ARCHIVE}\n"
+
+
 def test_no_java(machine: Machine) -> None:
     (machine.bin / "java").unlink()
     done = machine.install()
     assert done.returncode == 0, "what needs no JVM works without one"
     assert "this machine has none" in done.stderr
     assert "apt-get install openjdk" in done.stderr
+    assert ARCHIVE not in (machine.clone / ".venv" / "asked").read_text()
     machine.has("java", JAVA.format(version="11.0.2"))
     (machine.clone / ".venv" / ".installed").unlink()
     assert "this machine has Java 11" in machine.install().stderr

@@ -16,21 +16,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.process.engine.epoch import KeyedRecord
+from tidegate.pipelines.process.errors import WrongValue
 from tidegate.pipelines.process.generator import event_time
 from tidegate.pipelines.process.values import record_type
 
 _UTC = ZoneInfo("UTC")
 _PLAIN = (pa.types.is_integer, pa.types.is_floating)
+_TIMES = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_PYTHONS = {
+    pa.timestamp("us"): ("TIMESTAMP", *_TIMES),
+    pa.timestamp("us", _UTC.key): ("TIMESTAMP_LTZ", *_TIMES),
+    pa.date32(): ("DATE", -719_162, 2_932_896),
+}
+"""The types whose values Python's datetime has for the years 1 to 9999 alone: their names, and those years' first and
+last value as Arrow counts them."""
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of `array`; None for null. A ROW is a dict at every depth, and so is a MAP (one with nested keys is a
-    list of pairs, as no dict can hold them). TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC."""
+    list of pairs, as no dict can hold them). TIMESTAMP is a naive datetime, TIMESTAMP_LTZ one in UTC. Raises WrongValue
+    for a time that Python has not."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     kind = array.type
     if array.null_count == 0 and any(check(kind) for check in _PLAIN):
         return array.to_numpy(zero_copy_only=False).tolist()
+    if kind in _PYTHONS and (out := _out_of_range(array, _PYTHONS[kind])):
+        raise WrongValue(f"a {out} lies outside of the years 1 to 9999, and Python has no other")
     if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, _UTC.key):
         values = array.to_numpy(zero_copy_only=False).astype("M8[us]").tolist()
         return values if kind.tz is None else [value and value.replace(tzinfo=_UTC) for value in values]
@@ -41,6 +53,14 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_nested(kind):
         return array.to_pylist()
     return _without_nulls(array, _nested(array))
+
+
+def _out_of_range(array: pa.Array, bounds: tuple[str, int, int]) -> str:
+    """The name of the type, if a value of `array` lies outside of its `bounds`."""
+    name, least, greatest = bounds
+    found = pc.min_max(array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64()))
+    low, high = found["min"].as_py(), found["max"].as_py()
+    return name if low is not None and (low < least or high > greatest) else ""
 
 
 def list_values(array: pa.ListArray, row: int) -> list[Any]:

@@ -5,7 +5,9 @@ Rows of other partitions may have been written before the mark and be read after
 partition has been read past the end that it had when the mark landed. Both are stored in the `splits` table.
 
 The mark of one table says nothing of another table in the same topic, so a topic with snapshots of several tables is
-refused, even if the other's rows come long after the first snapshot has ended.
+refused, even if the other's rows come long after the first snapshot has ended. Nor does the mark of a topic that was
+deleted say anything of one that has its name now: a topic is known by its name and its ordinal, which is never given
+twice.
 """
 
 from __future__ import annotations
@@ -47,19 +49,26 @@ class SnapshotEnd:
         self._context = context
         self._watched: tuple[int, Observation] | None = None
 
-    def _cuts(self) -> dict[str, dict[Partition, int]]:
-        """By topic whose mark has landed: where its partitions ended then."""
-        found: dict[str, dict[Partition, int]] = {}
-        for row in self._context.splits.rows():
-            if row["split"].startswith(_NAME) and row["cut"] is not None:
-                topic = row["split"].removeprefix(_NAME)
-                stops = row["cut"]["offsets"].items()
-                found[topic] = {Partition(topic, int(number)): int(stop) for number, stop in stops}
-        return found
+    def _cuts(self, step: KafkaStep) -> dict[str, dict[Partition, int]]:
+        """By topic of `step` whose mark has landed: where its partitions ended then."""
+        return {
+            topic: {Partition(topic, int(number)): int(stop) for number, stop in row["cut"]["offsets"].items()}
+            for topic, row in self._marked(step)
+            if row["cut"] is not None
+        }
+
+    def _marked(self, step: KafkaStep) -> list[tuple[str, dict[str, Any]]]:
+        """The topics of `step` whose mark has landed, each with its row of `splits`."""
+        by_ordinal = {topic.ordinal: name for name, topic in step.topics.items()}
+        return [
+            (by_ordinal[row["ordinal"]], row)
+            for row in self._context.splits.rows()
+            if row["split"].startswith(_NAME) and row["ordinal"] in by_ordinal
+        ]
 
     def passed(self, step: KafkaStep) -> bool:
         """Whether every topic's snapshot is over once `step` has landed."""
-        cuts, stops = self._cuts(), step.stops
+        cuts, stops = self._cuts(step), step.stops
         return all(
             name in cuts and all(stops.get(partition, 0) >= stop for partition, stop in cuts[name].items())
             for name in step.topics
@@ -67,7 +76,7 @@ class SnapshotEnd:
 
     def unmarked(self, step: KafkaStep) -> list[str]:
         """The topics whose mark has not landed."""
-        cuts = self._cuts()
+        cuts = self._cuts(step)
         return [name for name in step.topics if name not in cuts]
 
     def watched(self, rows: DataFrame, step: KafkaStep, epoch: int) -> DataFrame:
@@ -90,11 +99,10 @@ class SnapshotEnd:
 
         `again` reads the step's rows once more, for a run that has not written them itself.
         """
-        cuts = self._cuts()
-        missing = [name for name in step.topics if name not in cuts]
+        missing = self.unmarked(step)
         if not step.read:
             return
-        marks, ended = self._marks(stored, step, again), self._ended()
+        marks, ended = self._marks(stored, step, again), self._ended(step)
         for name in step.topics:
             tables = {marks.get(_alias(step, name, "first")), marks.get(_alias(step, name, "other")), ended.get(name)}
             self._check_tables(name, sorted(tables - {None}), flipped=had_flipped(stored))
@@ -102,16 +110,16 @@ class SnapshotEnd:
             if marks.get(_alias(step, name, "ended")):
                 stops = ends([partition for partition in step.spans if partition.topic == name])
                 detail = {"topic": name, "table": marks.get(_alias(step, name, "first"))}
-                split = {"split": _NAME + name, "ordinal": step.topics[name].ordinal, "detail": detail}
+                ordinal = step.topics[name].ordinal
+                split = {"split": f"{_NAME}{name} ({ordinal})", "ordinal": ordinal, "detail": detail}
                 self._context.splits.add([split])
                 self._context.splits.cut(
                     {split["split"]: {"offsets": {str(p.number): stop for p, stop in stops.items()}}}
                 )
 
-    def _ended(self) -> dict[str, str]:
-        """By topic whose mark has landed: the table whose snapshot it has ended."""
-        rows = [row["detail"] for row in self._context.splits.rows() if row["split"].startswith(_NAME)]
-        return {row["topic"]: row["table"] for row in rows if row.get("table")}
+    def _ended(self, step: KafkaStep) -> dict[str, str]:
+        """By topic of `step` whose mark has landed: the table whose snapshot it has ended."""
+        return {topic: row["detail"]["table"] for topic, row in self._marked(step) if row["detail"].get("table")}
 
     def _check_tables(self, topic: str, tables: list[str | None], *, flipped: bool) -> None:
         if len(tables) < 2:

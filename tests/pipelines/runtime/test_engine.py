@@ -250,11 +250,21 @@ def test_another_spark_has_another_archive(archive: Path, tmp_path: Path, monkey
     assert len({archive, other, engine.archive_of(JAVA)}) == 3
 
 
+def test_other_jars_on_the_class_path_have_another_archive(archive: Path, tmp_path: Path) -> None:
+    jar = tmp_path / "b.jar"
+    jar.touch()
+    first = engine.archive_of(JAVA, [jar])
+    jar.write_text("another")
+    assert len({archive, first, engine.archive_of(JAVA, [jar])}) == 3
+    assert engine.archive_options(JAVA)
+    assert engine.archive_options(JAVA, [jar]) == ""
+
+
 def test_what_a_person_gives_java_comes_after_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xshare:off")
-    monkeypatch.setattr(engine, "archive_of", lambda launcher: archive)
+    monkeypatch.setattr(engine, "archive_of", lambda launcher, class_path: archive)
     play(tmp_path, monkeypatch, f'echo "$SPARK_SUBMIT_OPTS" > {tmp_path}/given')
     started = Engine({}, launcher=JAVA)
     started.process.wait(60)

@@ -72,7 +72,7 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(config: Mapping[str, str], log: Path | None, started: object, launcher: str) -> None:
+    def ends(config: Mapping[str, str], *_: object) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
@@ -88,6 +88,51 @@ def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.
     monkeypatch.delenv("TIDEGATE_SPARK_LOG", raising=False)
     with pytest.raises(session.EngineNotStarted, match=r"what Java said: the end of lake/spark\.log"):
         session.start_session(master="local[1]", log=Path("lake/spark.log"))
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "home", "by_name", "on_class_path"),
+    [
+        ("local[1]", False, "home", False, True),
+        ("spark://cluster:7077", False, "home", True, True),
+        ("local[1]", True, "home", True, False),
+        ("local[1]", False, "of:two parts", True, False),
+    ],
+    ids=["of this machine", "executors elsewhere", "with a spark-env.sh", "a path that is none of a class path"],
+)
+def test_java_has_deltas_jars_by_its_class_path_and_executors_elsewhere_by_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    master: str,
+    conf: bool,
+    home: str,
+    by_name: bool,
+    on_class_path: bool,
+) -> None:
+    """A person's own spark-env.sh may name another class path: it is left as it is."""
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$SPARK_DIST_CLASSPATH" "$@" >{tmp_path}/given\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/mine/*")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    if conf:
+        (tmp_path / "conf").mkdir()
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    jar = tmp_path / home / "delta.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
+    monkeypatch.setattr(session.SparkContext, "_gateway", None)
+    monkeypatch.setattr(session, "java", lambda: "/nowhere/bin/java")
+    monkeypatch.setattr(session, "resolve", lambda *_, **__: [jar])
+    with pytest.raises(session.EngineNotStarted):
+        session.start_session(master=master)
+    class_path, *given = (tmp_path / "given").read_text().splitlines()
+    assert class_path == (f"/mine/*:{jar}:{jar}" if on_class_path else "/mine/*")
+    assert any(option.startswith("spark.jars=") for option in given) is by_name
 
 
 def test_the_folder_of_an_engines_log_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

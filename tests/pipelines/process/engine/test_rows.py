@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from tidegate.pipelines.process.engine.rows import InputShape, Rows
-from tidegate.pipelines.process.errors import NoEventTime
+from tidegate.pipelines.process.engine.rows import InputShape, Rows, python_values
+from tidegate.pipelines.process.errors import NoEventTime, WrongValue
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
@@ -60,3 +61,27 @@ def test_an_extractor_that_fails_names_the_record() -> None:
         NoEventTime, match=r"event time of Record\(time=3\) cannot be found: it is a number of ms, .*'soon'"
     ):
         Rows(batch([(0, 3)]), [shape], (0,), (5,), 1)
+
+
+ENDS = [datetime.min, None, datetime.max]
+"""The first and the last time that Python has."""
+TIMES = {"TIMESTAMP": pa.timestamp("us"), "TIMESTAMP_LTZ": pa.timestamp("us", "UTC"), "DATE": pa.date32()}
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_time_that_python_has_not_is_refused(name: str, nested: bool) -> None:
+    kind = TIMES[name]
+    zone = UTC if name == "TIMESTAMP_LTZ" else None
+    there: list[Any] = [end and (end.date() if name == "DATE" else end.replace(tzinfo=zone)) for end in ENDS]
+    held = pa.array(
+        [value and value.replace(tzinfo=None) if zone else value for value in there],
+        pa.timestamp("us") if zone else kind,
+    ).cast(kind)
+    assert python_values(held) == there
+    whole = held.view(pa.int32() if name == "DATE" else pa.int64())
+    for end, step in ((whole[0].as_py(), -1), (whole[2].as_py(), 1)):
+        beyond = pa.array([end, None, end + step], whole.type).view(kind)
+        array = pa.StructArray.from_arrays([beyond], ["at"]) if nested else beyond
+        with pytest.raises(WrongValue, match=f"a {name} lies outside of the years 1 to 9999"):
+            python_values(array)

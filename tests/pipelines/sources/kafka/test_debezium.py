@@ -114,6 +114,29 @@ def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(
     assert sum(epoch.rows for epoch in done.epochs) == 5
 
 
+def test_the_mark_of_a_topic_that_was_deleted_is_not_that_of_its_namesake(
+    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+) -> None:
+    """Another table's snapshot may come in the new topic, and it is waited for."""
+    one, two = "twice-a", "twice-b"
+    topics.create(one)
+    topics.create(two)
+    send(topics, one, change("r", None, row(1, "ann"), "last_in_data_collection", db="shop", table="users_1"), 0)
+    send(topics, two, change("r", None, row(11, "bob"), "first", db="shop", table="users_2"), 0)
+    options = given(broker.bootstrap, topic_pattern="twice-.*", format="debezium-json")
+    play = Play.build(options, spark, tmp_path, connector="kafka")
+    assert not play.advance("users").flipped
+    topics.delete(one)
+    send(topics, two, change("r", None, row(12, "bea"), "last_in_data_collection", db="shop", table="users_2"), 0)
+    topics.create(one)
+    send(topics, one, change("r", None, row(2, "cy"), "first", db="shop", table="users_3"), 0)
+    assert not play.advance("users").flipped
+    send(topics, one, change("r", None, row(3, "dan"), "last_in_data_collection", db="shop", table="users_3"), 0)
+    assert play.advance("users").flipped
+    topics.delete(one)
+    topics.delete(two)
+
+
 @pytest.mark.parametrize("point", at_length(["source.appended", "source.landed"]))
 def test_the_mark_is_found_again_after_an_abort(
     spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
