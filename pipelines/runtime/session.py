@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NoReturn, Self, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Self, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -26,6 +26,9 @@ from tidegate.pipelines.progress import Progress, SilentProgress, step
 from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, fits_class_path, is_local, settings
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.spark_versions import spark_jars, supported
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 
 def start_session(
@@ -234,6 +237,7 @@ class SessionAhead:
 
     def __enter__(self) -> Self:
         self._session = self._threads.submit(self._start, started=self._started)
+        self._threads.submit(self._first_job)
         return self
 
     def __exit__(
@@ -258,10 +262,22 @@ class SessionAhead:
             _cancel_jobs_on_interrupt(session.sparkContext)
         return session
 
+    def _first_job(self) -> None:
+        """A job that does nothing: while the owner plans, Spark loads what its first job needs, and its Python workers
+        start. If it fails, so will the owner's first job, which says why."""
+        if self._session.exception() is None and not self._given_up:
+            rows = self._session.result().range(1)
+            with suppress(PySparkException, Py4JError):
+                rows.mapInArrow(_unchanged, rows.schema).write.format("noop").mode("overwrite").save()
+
     def _started(self, engine: Engine) -> None:
         self._engine = engine
         if self._given_up:
             engine.kill()
+
+
+def _unchanged(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    return batches
 
 
 def _forget() -> None:

@@ -58,9 +58,9 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _out_of_range(array: pa.Array, bounds: tuple[str, int, int]) -> str:
     """The name of the type, if a value of `array` lies outside of its `bounds`."""
     name, least, greatest = bounds
-    found = pc.min_max(array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64()))
-    low, high = found["min"].as_py(), found["max"].as_py()
-    return name if low is not None and (low < least or high > greatest) else ""
+    values = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
+    found = pc.min_max(values).as_py()  # type: ignore[attr-defined]
+    return name if found["min"] is not None and (found["min"] < least or found["max"] > greatest) else ""
 
 
 def list_values(array: pa.ListArray, row: int) -> list[Any]:

@@ -127,9 +127,11 @@ def test_the_mark_of_a_topic_that_was_deleted_is_not_that_of_its_namesake(
     play = Play.build(options, spark, tmp_path, connector="kafka")
     assert not play.advance("users").flipped
     topics.delete(one)
-    send(topics, two, change("r", None, row(12, "bea"), "last_in_data_collection", db="shop", table="users_2"), 0)
+    send(topics, two, change("r", None, row(12, "bea"), "true", db="shop", table="users_2"), 0)
+    assert not play.advance("users").flipped
     topics.create(one)
     send(topics, one, change("r", None, row(2, "cy"), "first", db="shop", table="users_3"), 0)
+    send(topics, two, change("r", None, row(13, "bo"), "last_in_data_collection", db="shop", table="users_2"), 0)
     assert not play.advance("users").flipped
     send(topics, one, change("r", None, row(3, "dan"), "last_in_data_collection", db="shop", table="users_3"), 0)
     assert play.advance("users").flipped
