@@ -94,7 +94,9 @@ class SourceContext:
     pipeline, this one among them. `environment` is where `${VAR}` is looked up.
 
     `options` are resolved, passwords included, so no repr shows them. `earlier_rows` returns the committed rows of all
-    earlier steps of a step's generation.
+    earlier steps of a step's generation; `latest_rows`, of the rows whose keys it is given, the primary key and the
+    `_split` and `_seq` of the last earlier row of that key, a delete too, where there is one. It reads no more of a
+    large table than of a small one.
 
     `answer_within` (s): the longest time that the caller waits for any one answer of the server; None: no limit.
     """
@@ -111,6 +113,7 @@ class SourceContext:
     progress: Progress = field(default_factory=SilentProgress)
     spark: Callable[[], SparkSession] | None = None
     earlier_rows: Callable[[StoredStep], DataFrame] | None = None
+    latest_rows: Callable[[StoredStep, DataFrame], DataFrame] | None = None
     answer_within: float | None = None
 
 

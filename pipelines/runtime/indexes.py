@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.commands import either, resnapshot
+from tidegate.pipelines.connectors.protocol import StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.versions import IndexOf, Made, Span, chained, folder_of, merged, runs_in, shards_of, tidy
+from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.versions import (
+    IndexOf,
+    Made,
+    Span,
+    chained,
+    folder_of,
+    merged,
+    newest,
+    runs_in,
+    shards_of,
+    tidy,
+)
 
 INDEXES = "_versions"
 """The folder of all indexes, in the scratch of a lake: one for each build in it."""
@@ -124,3 +138,19 @@ class Indexed:
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
             self._own.rows(self.spark, *span).write.mode("overwrite").parquet(str(copy))
         return sorted(map(str, copy.glob("*.parquet")))
+
+
+PLACES = ("_split", "_seq")
+"""What tells where a row came from, and its place in the order of changes."""
+
+
+def latest_rows(lake: Lake, table: Table, spark: SparkSession, step: StoredStep, keys: DataFrame) -> DataFrame:
+    """`SourceContext.latest_rows` of a source. The index is one of the keys and `_split` alone, so that a look into it
+    takes as long for a large table as for a small one."""
+    of_key = {column.name: column.spark_type for column in table.stored_columns if column.name in table.primary_key}
+    types = {name: of_key[name] for name in table.primary_key}
+    index = Indexed(lake, table.name, table.primary_key, {**types, "_split": "STRING"}, step.generation, spark)
+    found = {name: LAKE_COLUMNS[name] for name in PLACES}
+    columns = {name: arrow_type(kind) for name, kind in found.items()}
+    asked = keys.select(*map(quoted, types)).dropna()
+    return asked.mapInArrow(partial(newest, index.upto(step.epoch - 1), columns), ddl({**types, **found}))

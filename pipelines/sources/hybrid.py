@@ -87,6 +87,7 @@ class Part:
             # As if it were read by itself.
             scratch=str(Path(context.scratch).parent / table.name),
             earlier_rows=None if context.earlier_rows is None else self._earlier_rows,
+            latest_rows=None if context.latest_rows is None else self._latest_rows,
         )
         self.source: Source = found.source(self.context)
         # When the bounded phase is over is decided by the hybrid table.
@@ -161,6 +162,12 @@ class Part:
         """The rows of the part's own steps before `step`, as its source gave them."""
         assert self.whole.earlier_rows is not None
         rows = self.whole.earlier_rows(step)
+        return self._own(rows.where(rows["_split"].startswith(self.prefix)))
+
+    def _latest_rows(self, step: StoredStep, keys: DataFrame) -> DataFrame:
+        """A key whose last row is another part's has none of this one: parts follow one another."""
+        assert self.whole.latest_rows is not None
+        rows = self.whole.latest_rows(step, keys)
         return self._own(rows.where(rows["_split"].startswith(self.prefix)))
 
     def _own(self, rows: DataFrame) -> DataFrame:

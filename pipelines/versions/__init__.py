@@ -6,7 +6,7 @@ index.py      all runs of a build at a pin: what a row meets
 runs.py       which runs there are, where they lie, and who makes those that are missing
 """
 
-from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, opened
+from tidegate.pipelines.versions.index import ABSENT, BEFORE_FIRST, GONE, MATCH, Found, Index, IndexOf, newest, opened
 from tidegate.pipelines.versions.run import NO_TIME, Made, make
 from tidegate.pipelines.versions.runs import Span, chained, ensure, folder_of, merged, runs_in, shards_of, tidy
 
@@ -26,6 +26,7 @@ __all__ = [
     "folder_of",
     "make",
     "merged",
+    "newest",
     "opened",
     "runs_in",
     "shards_of",

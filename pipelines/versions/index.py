@@ -6,7 +6,7 @@ a truncate that came after the version and by then, leave a gap. Of several runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -212,6 +212,21 @@ def opened(index: IndexOf) -> Index:
     return Index(
         [(run, made.shard) for made, run in zip(index.runs, whole(index.runs, index.rows), strict=True)], index.epoch
     )
+
+
+def newest(
+    index: IndexOf, columns: Mapping[str, pa.DataType], keys: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Of each batch of `keys` those that have a version, a delete too, with these columns of their newest one."""
+    runs = None
+    for batch in keys:
+        runs = runs or opened(index)
+        found = runs.find(batch.columns, None)
+        there = found.run != NONE
+        held = [joined([column]) for column in runs.taken(list(columns), found, there)]
+        values = [column.cast(kind) for column, kind in zip(held, columns.values(), strict=True)]
+        names = [*batch.schema.names, *columns]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *values], names=names).filter(pa.array(there))
 
 
 def _after(one: Run, mine: Numbers, other: Run | _Truncates, theirs: Numbers, *, by_time: bool) -> Flags:

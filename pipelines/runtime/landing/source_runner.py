@@ -35,6 +35,7 @@ from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import ENGINE, explained, first_line
+from tidegate.pipelines.runtime.indexes import latest_rows
 from tidegate.pipelines.runtime.landing.advances import Advance, DraftSplits, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
@@ -225,6 +226,7 @@ class SourceRunner:
                 peers=self.peers,
                 spark=self.spark,
                 earlier_rows=lambda step: self.stream.generation(step.generation).at(self.spark(), step.epoch - 1),
+                latest_rows=lambda step, keys: latest_rows(self.lake, self.table, self.spark(), step, keys),
             )
             with opened(context) as source:
                 yield source, context

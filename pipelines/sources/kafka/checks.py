@@ -122,7 +122,12 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
     if not table.primary_key or not checked:
         return
     keys = [quoted(name) for name in table.primary_key]
-    seen = with_earlier(context, stored, rows, [*keys, f"{_TOPIC} AS _topic", "_seq.log AS _log", "_split"])
+    columns = [*keys, f"{_TOPIC} AS _topic", "_seq.log AS _log", "_split"]
+    changes = rows.where("_op <> 't'")
+    seen = changes.selectExpr(*columns)
+    if stored.epoch > 1 and context.latest_rows is not None:
+        # Of the earlier rows the last of each key is enough: those before it were held against it when it came.
+        seen = seen.unionAll(context.latest_rows(stored, changes).selectExpr(*columns))
     # By the ordinal first: within one, every partition is another; over several, every topic.
     by_ordinal = seen.groupBy(*keys, "_topic", "_log").agg(F.min("_split").alias("_one"), F.max("_split").alias("_two"))
     twice = by_ordinal.groupBy(*keys).agg(
@@ -152,17 +157,6 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
 
 _TOPIC = "regexp_replace(_split, '-[0-9]+$', '')"
 """SQL of the topic of a partition."""
-
-
-def with_earlier(context: SourceContext, stored: StoredStep, rows: DataFrame, columns: list[str]) -> DataFrame:
-    """`columns` of the rows of the epoch's keys: those of the epoch, `rows`, and all of earlier ones."""
-    seen = rows.where("_op <> 't'")
-    if stored.epoch > 1 and context.earlier_rows is not None:
-        names = list(context.table.primary_key)
-        keys = seen.select(*map(quoted, names)).distinct()
-        known = context.earlier_rows(stored).where("_op <> 't'").join(keys, names, "left_semi")
-        return seen.selectExpr(*columns).unionAll(known.selectExpr(*columns))
-    return seen.selectExpr(*columns)
 
 
 def _no_truncate(context: SourceContext, stored: StoredStep, rows: DataFrame) -> None:

@@ -147,8 +147,9 @@ KEY_CHECK_OPTION = OptionSpec(
     "scan.key-partitions.check",
     "boolean",
     default="true",
-    doc="For a build side of several partitions: after every epoch see that no key came in two of them. That reads the "
-    "key columns of what has landed; leave it out only where the producers' partitioner is known to go by the key.",
+    doc="For a build side of several partitions: after every epoch see that no key came in two of them, by an index of "
+    "the keys that lies beside those of joins; leave it out only where the producers' partitioner is known to go by the "
+    "key.",
     changes="neither",
 )
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.commands import Advised, either, then
 from tidegate.pipelines.connectors.protocol import SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.kafka.checks import UNCONFIRMED, anew, with_earlier
+from tidegate.pipelines.sources.kafka.checks import UNCONFIRMED, anew
 from tidegate.pipelines.sources.kafka.options import ORDER_OPTION
 from tidegate.pipelines.sources.kafka.steps import KafkaStep
 from tidegate.pipelines.syntax.types import quoted
@@ -50,7 +50,7 @@ def check_places(context: SourceContext, stored: StoredStep, rows: DataFrame, st
     keys = [quoted(name) for name in context.table.primary_key]
     # All that follows is of one key: the rows move once.
     columns = [*keys, "_split", "_offset", "_op", f"{_PLACE} AS _place", f"{_AT} AS _at"]
-    seen = with_earlier(context, stored, rows, columns).repartition(*keys)
+    seen = _with_earlier(context, stored, rows, columns).repartition(*keys)
     found = _falls(seen, keys, several=len(step.stops) > 1 or step.last_ordinal > 0)
     what = f"the change of the key {found['_key']}" if found is not None else ""
     if found is not None and found["_tie"]:
@@ -96,7 +96,7 @@ def _other_image(context: SourceContext, stored: StoredStep, rows: DataFrame, ke
     values = ", ".join(quoted(column.name) for column in table.physical_columns if column.metadata is None)
     image = f"to_json(struct({values})) AS _image"
     columns = [*keys, "_split", "_offset", "_op", f"{_PLACE} AS _place", f"{_AT} AS _at", image]
-    read = with_earlier(context, stored, rows, columns)
+    read = _with_earlier(context, stored, rows, columns)
     images = read.where("_op = 'r'").groupBy(*keys, "_split", "_place")
     twice = images.agg(
         F.min("_image").alias("_least"),
@@ -105,6 +105,17 @@ def _other_image(context: SourceContext, stored: StoredStep, rows: DataFrame, ke
         F.max("_offset").alias("_offset"),
     )
     return _one(twice.where("_least <> _most").select("_before", "_place", "_split", "_offset", F.expr(_key(keys))))
+
+
+def _with_earlier(context: SourceContext, stored: StoredStep, rows: DataFrame, columns: list[str]) -> DataFrame:
+    """`columns` of the rows of the epoch's keys: those of the epoch, `rows`, and all of earlier ones."""
+    seen = rows.where("_op <> 't'")
+    if stored.epoch > 1 and context.earlier_rows is not None:
+        names = list(context.table.primary_key)
+        keys = seen.select(*map(quoted, names)).distinct()
+        known = context.earlier_rows(stored).where("_op <> 't'").join(keys, names, "left_semi")
+        return seen.selectExpr(*columns).unionAll(known.selectExpr(*columns))
+    return seen.selectExpr(*columns)
 
 
 def _truncates(context: SourceContext, stored: StoredStep, rows: DataFrame, keys: list[str]) -> Row | None:
