@@ -148,8 +148,8 @@ KEY_CHECK_OPTION = OptionSpec(
     "boolean",
     default="true",
     doc="For a build side of several partitions: after every epoch see that no key came in two of them, by an index of "
-    "the keys that lies beside those of joins; leave it out only where the producers' partitioner is known to go by the "
-    "key.",
+    "the keys that lies beside those of joins; leave it out only where the producers' partitioner is known to go by "
+    "the key.",
     changes="neither",
 )
 

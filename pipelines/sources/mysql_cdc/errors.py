@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pymysql
 
 from tidegate.pipelines.commands import NextCommand
@@ -16,6 +18,9 @@ from tidegate.pipelines.sources.cdc.errors import (
     SnapshotError,
     TableChanged,
 )
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 _GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""
@@ -95,18 +100,22 @@ class ViewTooOld(SnapshotError):
     """
 
 
-def no_such_date(column: str) -> str:
-    """What is wrong with a key whose date is none."""
+def unreadable_key(column: SourceColumn) -> tuple[str, str]:
+    """What is wrong with a key whose value in `column` is none of its own, and what mends it."""
+    what, mend = "a date that does not exist (0000-00-00, 2024-02-31, …)", "NO_ZERO_DATE, NO_ZERO_IN_DATE and "
+    if column.data_type == "enum":
+        what, mend = "the error value of an ENUM, which is shown as its member '' is,", ""
+    elif column.charset is not None:
+        what = f"a text with a code of {column.charset} that is no character, or has another code, too,"
+        return _unreadable(what, column), "on the server: UPDATE the rows that have such a text in the key"
     return (
-        f"a row has a date that does not exist (0000-00-00, 2024-02-31, …) in the key column {column}: keys that differ"
-        " on the server would be one here"
+        _unreadable(what, column),
+        f"on the server: UPDATE the rows that have such a value in the key, and keep {mend}strict mode in sql_mode",
     )
 
 
-MEND_DATES = (
-    "on the server: UPDATE the rows that have such a date in the key, and keep NO_ZERO_DATE, NO_ZERO_IN_DATE and strict"
-    " mode in sql_mode"
-)
+def _unreadable(what: str, column: SourceColumn) -> str:
+    return f"a row has {what} in the key column {column.name}: keys that differ on the server would be one here"
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:

@@ -10,6 +10,7 @@ Dates and times come from the server as whole numbers, so that no session's time
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -186,15 +187,24 @@ def snapshot_expression(column: SourceColumn) -> str:
 
 
 def exact_expression(column: SourceColumn, expression: str) -> str:
-    """As `expression`, that of the snapshot, but NULL for a date that does not exist: as part of a key it may be none
-    of another day."""
+    """As `expression`, that of the snapshot, but NULL for what is none of its own as part of a key: a date that does
+    not exist, a text that its character set would write in another way (of a code that is no character, or of two that
+    are one), and the error value of an ENUM with a member ''."""
     name = quote(column.name)
+    if column.data_type == "enum" and _EMPTY_MEMBER.search(column.column_type):
+        return f"IF({name} + 0 = 0, NULL, {expression})"
+    if column.data_type in TEXTS - {"enum", "set"} and column.charset not in _UNICODE:
+        again = f"CONVERT(CONVERT({name} USING utf8mb4) USING {column.charset})"
+        return f"IF(HEX({again}) = HEX({name}), {expression}, NULL)"
     if column.data_type in ("date", "datetime"):
         return f"IF(FROM_DAYS(TO_DAYS({name})) = DATE({name}), {expression}, NULL)"
     return expression
 
 
 _EPOCH_DAY = 719_528
+_EMPTY_MEMBER = re.compile(r"[(,]''[,)]")
+_UNICODE = frozenset({None, "binary", "utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"})
+"""Character sets whose texts are each another one in UTF-8."""
 
 
 class Type(IntEnum):

@@ -24,7 +24,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import scan_gtids
 from tidegate.pipelines.sources.mysql_cdc.catalog import NoBound, Server
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, no_such_date, typed
+from tidegate.pipelines.sources.mysql_cdc.errors import typed, unreadable_key
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
 
@@ -216,10 +216,11 @@ class Work:
 
 
 def _require_keys(query: SnapshotQuery, columns: Sequence[pa.Array]) -> None:
-    """A column of the key is never NULL on the server: here it is where its date does not exist."""
+    """A column of the key is never NULL on the server: here it is where its value is none of its own."""
     for column, values in zip(query.columns, columns, strict=True):
         if column.name in query.exact and values.null_count:
-            raise UnreadableKey(no_such_date(column.name), next_command=then(MEND_DATES, RETRY))
+            what, mend = unreadable_key(column)
+            raise UnreadableKey(what, next_command=then(mend, RETRY))
 
 
 @dataclass(frozen=True)

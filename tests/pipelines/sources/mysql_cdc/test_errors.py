@@ -16,11 +16,13 @@ from tidegate.pipelines.sources.cdc.errors import AGAIN, FRESH, RETRY, STATE, Re
 from tidegate.pipelines.sources.mysql_cdc import errors as binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import MAX_FILE_NUMBER, offsets
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
-from tidegate.pipelines.sources.mysql_cdc.errors import MEND_DATES, ChecksumMismatch
+from tidegate.pipelines.sources.mysql_cdc.errors import ChecksumMismatch, unreadable_key
 from tidegate.pipelines.sources.mysql_cdc.log import Birth, check_server
 from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep, step_of
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 NEW = str(resnapshot("users"))
+MEND = unreadable_key(SourceColumn("day", "date", "date"))[1]
 OR_NEW = f"{AGAIN}; if it stops at the same place: {NEW}"
 KINDS: list[tuple[ReadError, str]] = [
     (binlog.MalformedEvent("too short"), OR_NEW),
@@ -29,8 +31,8 @@ KINDS: list[tuple[ReadError, str]] = [
     (binlog.UnknownEvent("type 250", next_command=FRESH), NEW),
     (binlog.BinlogPurged("gone", next_command=FRESH), NEW),
     (binlog.UnsupportedEvent("an old format", next_command="ALTER TABLE t FORCE"), f"ALTER TABLE t FORCE; then {NEW}"),
-    (binlog.UnreadableKey("no date", next_command=then(MEND_DATES, FRESH)), f"{MEND_DATES}, then: {NEW}"),
-    (snapshot.UnreadableKey("no date", next_command=then(MEND_DATES, RETRY)), f"{MEND_DATES}, then: {AGAIN}"),
+    (binlog.UnreadableKey("no date", next_command=then(MEND, FRESH)), f"{MEND}, then: {NEW}"),
+    (snapshot.UnreadableKey("no date", next_command=then(MEND, RETRY)), f"{MEND}, then: {AGAIN}"),
     (binlog.ConnectionLost("reset"), AGAIN),
     (binlog.SpoolDamaged("a copy"), AGAIN),
     (binlog.BinlogRefused("denied"), f"give the grant back, then {AGAIN}"),

@@ -32,10 +32,10 @@ DATES = {
 LAX = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'"
 
 
-def by_snapshot(database: Database, kind: str, folder: Path) -> pa.Table:
+def by_snapshot(database: Database, kind: str, folder: Path, other: str = "TIMESTAMP(3)") -> pa.Table:
     """What a task of Spark reads of the table."""
     types = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP"}
-    table = declare(database.options("t"), {"k": kind, "other": "TIMESTAMP(3)"}, ["k"], types=types)
+    table = declare(database.options("t"), {"k": kind, "other": other}, ["k"], types=types)
     context = SourceContext(
         table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch=str(folder),
         clock=system_clock,
@@ -69,6 +69,55 @@ def test_a_key_whose_date_does_not_exist_is_refused_by_either_phase(
             read(database, table, start)
         assert "--resnapshot" in refused.value.next_command
         database.execute("SET SESSION sql_mode = ''", f"DELETE FROM t WHERE k = '{value}'")
+
+
+OF_TWO_CODES = {
+    "cp932": ("X'8782', X'E040', X'FA40'", "X'FA59', X'EEEF'"),
+    "hebrew": ("X'E0', X'61'", "X'FB', X'A1'"),
+    "sjis": ("X'8340'", "X'5C'"),
+    "ascii": ("X'61'", "X'E9'"),
+}
+"""By character set: codes that are the only ones of their character, or those that the server writes; and others."""
+
+
+@pytest.mark.parametrize("charset", OF_TWO_CODES)
+def test_a_text_key_that_has_another_code_is_refused_by_either_phase(
+    charset: str, database: Database, tmp_path: Path
+) -> None:
+    good, bad = OF_TWO_CODES[charset]
+    text = f"VARCHAR(9) CHARACTER SET {charset} COLLATE {charset}_nopad_bin"
+    database.execute(f"CREATE TABLE t (k {text} PRIMARY KEY, other {text})")
+    table, start = wanted(database, "t", ["k"]), position(database)
+    for code in good.split(", "):
+        database.execute(f"INSERT INTO t VALUES (_{charset} {code}, NULL)")
+    by_log = read(database, table, start)
+    found = by_snapshot(database, "STRING", tmp_path, "STRING")
+    assert sorted(found["k"].to_pylist()) == sorted(by_log["k"].to_pylist())
+    for code in bad.split(", "):
+        start = position(database)
+        database.execute(
+            "SET SESSION sql_mode = ''", f"INSERT INTO t VALUES (CONVERT(_binary {code} USING {charset}), NULL)"
+        )
+        with pytest.raises(snapshot.UnreadableKey, match=rf"of {charset} .* in the key column k"):
+            by_snapshot(database, "STRING", tmp_path, "STRING")
+        with pytest.raises((binlog.UnreadableKey, binlog.UnsupportedEvent)):
+            read(database, table, start)
+        database.execute(f"DELETE FROM t WHERE HEX(k) = HEX({code})")
+
+
+def test_the_error_value_of_an_enum_is_none_of_its_empty_member(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (k ENUM('a', '') PRIMARY KEY, other ENUM('a', ''))")
+    table, start = wanted(database, "t", ["k"]), position(database)
+    database.execute("SET SESSION sql_mode = ''", "INSERT IGNORE INTO t VALUES ('', 'nope'), ('a', '')")
+    by_log, found = read(database, table, start), by_snapshot(database, "STRING", tmp_path, "STRING")
+    assert sorted(found["k"].to_pylist()) == sorted(by_log["k"].to_pylist()) == ["", "a"]
+    assert found["other"].to_pylist() == ["", ""]
+    start = position(database)
+    database.execute("SET SESSION sql_mode = ''", "INSERT IGNORE INTO t VALUES ('nope', 'a')")
+    with pytest.raises(snapshot.UnreadableKey, match=r"the error value of an ENUM, .* in the key column k"):
+        by_snapshot(database, "STRING", tmp_path, "STRING")
+    with pytest.raises(binlog.UnreadableKey, match=r"the error value of an ENUM, .* in the key column k"):
+        read(database, table, start)
 
 
 def described(column: SourceColumn, collation: str | None = None) -> SourceTable:

@@ -33,12 +33,11 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompr
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.lockstep import Images, RowLayout, columns_of, locate
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import POST_HEADER_BYTES, TableMap
 from tidegate.pipelines.sources.mysql_cdc.errors import (
-    MEND_DATES,
     MalformedEvent,
     SchemaChanged,
     UnreadableKey,
     UnsupportedEvent,
-    no_such_date,
+    unreadable_key,
 )
 from tidegate.pipelines.sources.mysql_cdc.types import quote
 
@@ -164,7 +163,8 @@ class TableReader:
         ]
         for known, values in zip(self.table.columns, columns, strict=True):
             if known.name in self.table.primary_key and values.null_count:
-                raise UnreadableKey(no_such_date(known.name), next_command=then(MEND_DATES, FRESH))
+                what, mend = unreadable_key(known)
+                raise UnreadableKey(what, next_command=then(mend, FRESH))
         return Rows(columns, ops, images.event, images.row)
 
     def _bodies(

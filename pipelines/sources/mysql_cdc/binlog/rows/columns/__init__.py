@@ -31,6 +31,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
     BINARY_COLLATION,
     decode_text,
     decompress_column,
+    to_own_utf8,
     to_utf8,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import VariableValues, binary_rows
@@ -160,8 +161,10 @@ def decoder_of(
 
 
 def exact(decode: Decode) -> Decode:
-    """As `decode`, but NULL for a date that does not exist."""
-    return partial(decode, exact=True) if decode in (temporal.decode_date, temporal.decode_datetime) else decode
+    """As `decode`, for a column of the key: NULL for what is none of its own. That is a date that does not exist, a
+    text whose character set has another code for it, and the error value of an ENUM with a member ''."""
+    own = (temporal.decode_date, temporal.decode_datetime, numbers.decode_enum, _decode_text)
+    return partial(decode, exact=True) if getattr(decode, "func", decode) in own else decode
 
 
 def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:
@@ -222,11 +225,23 @@ def _string_decoder(
     unpack = _unpacked(column)
     if not binary:
         charset = _charset(column, known, collations, where)
-        return lambda values: to_utf8(charset, unpack(values), f"{known.name} of {table}", where)
+        return partial(_decode_text, unpack=unpack, charset=charset, column=f"{known.name} of {table}", where=where)
     if known.data_type == "binary":
         width = column.max_bytes
         return lambda values: _padded_binary(values, width)
     return unpack
+
+
+def _decode_text(
+    values: VariableValues,
+    *,
+    unpack: Callable[[VariableValues], pa.Array],
+    charset: str,
+    column: str,
+    where: object,
+    exact: bool = False,
+) -> pa.Array:
+    return (to_own_utf8 if exact else to_utf8)(charset, unpack(values), column, where)
 
 
 def _unpacked(column: MapColumn) -> Callable[[VariableValues], pa.Array]:

@@ -139,12 +139,14 @@ def decode_boolean(values: FixedValues) -> pa.Array:
     return pa.array(values.rows[:, 0] & 1 == 1, mask=values.nulls)
 
 
-def decode_enum(values: FixedValues, members: Sequence[str], column: str) -> pa.Array:
-    """ENUM: 1 names the first member; 0 is the empty string that the server keeps in place of an invalid value."""
+def decode_enum(values: FixedValues, members: Sequence[str], column: str, *, exact: bool = False) -> pa.Array:
+    """ENUM: 1 names the first member; 0 is the empty string that the server keeps in place of an invalid value. Where
+    that is a member's name, too, it is NULL if `exact`."""
     ordinals = _numbers(values)
     if len(ordinals) and ordinals.max() > len(members):
         raise MalformedEvent(f"column {column} holds member {ordinals.max()} of an ENUM of {len(members)}")
-    return pa.array(["", *members], pa.string()).take(pa.array(ordinals, mask=values.nulls))
+    invalid = None if exact and "" in members else ""
+    return pa.array([invalid, *members], pa.string()).take(pa.array(ordinals, mask=values.nulls))
 
 
 def decode_set(values: FixedValues, members: Sequence[str], column: str) -> pa.Array:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import socket
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, binary_rows, text_of
@@ -86,6 +88,24 @@ def to_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.
     )
 
 
+def to_own_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.Array:
+    """As `to_utf8`, but NULL for a text that the server, asked for it in `charset` again, writes in another way: the
+    text that it writes then would be the same here."""
+    texts = to_utf8(charset, raw, column, where)
+    if charset in _SINGLE_BYTE:
+        data, offsets = _bytes_of(raw)
+        others = np.zeros(len(data) + 1, np.int64)
+        np.cumsum(~_own_bytes(charset)[data], out=others[1:])
+        own = others[offsets[1:]] == others[offsets[:-1]]
+    elif charset in _PER_VALUE:
+        encoded = raw.dictionary_encode()
+        words = [_written(charset, _PER_VALUE[charset](value)) == value for value in encoded.dictionary.to_pylist()]
+        own = np.array([*words, True])[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+    else:
+        return texts
+    return texts if own.all() else pc.if_else(pa.array(own), texts, pa.scalar(None, pa.string()))  # type: ignore[attr-defined]
+
+
 def decode_text(charset: str, raw: bytes, column: str, where: object = "") -> str:
     """One value, such as the name of an ENUM's member."""
     return to_utf8(charset, pa.array([raw], pa.binary()), column, where)[0].as_py()
@@ -158,6 +178,47 @@ def _per_value(decode: Callable[[bytes], str], raw: pa.Array) -> pa.Array:
     encoded = raw.dictionary_encode()
     words = pa.array([decode(value) for value in encoded.dictionary.to_pylist()], pa.string())
     return words.take(encoded.indices)
+
+
+@cache
+def _own_bytes(charset: str) -> NDArray[np.bool_]:
+    """Of each byte of a set whether the server writes its character as this byte: of several the first, in tis620 the
+    last."""
+    points = _CODE_POINTS[charset].tolist()
+    bytes_of = enumerate(points) if charset == "tis620" else reversed([*enumerate(points)])
+    written = {point: byte for byte, point in bytes_of}
+    return np.array([written[point] == byte for byte, point in enumerate(points)])
+
+
+_CODECS = {"gbk": "gbk", "gb2312": "gb2312", "euckr": "cp949", "cp932": "cp932", "sjis": "shift_jis"}
+
+
+def _written(charset: str, text: str) -> bytes:
+    """`text` as the server writes it. Of IBM's characters that NEC has, too, it takes IBM's codes, and in sjis the wide
+    backslash."""
+    if charset == "cp932":
+        return b"".join(map(_written_in_cp932, text))
+    if charset == "sjis":
+        text = text.replace("\\", "＼")
+    return text.encode(_CODECS[charset], "replace")
+
+
+def _written_in_cp932(character: str) -> bytes:
+    code = character.encode("cp932")
+    if code[0] in _NEC_OF_IBM:
+        return _ibm().get(character, code)
+    return b"?" if code[0] in _NOT_IN_CP932 else code
+
+
+_NEC_OF_IBM = b"\xed\xee"
+_NOT_IN_CP932 = b"\x80\xa0\xfd\xfe\xff"
+"""Bytes that Python reads as characters, and the server does not."""
+
+
+@cache
+def _ibm() -> dict[str, bytes]:
+    codes = (code.to_bytes(2, "big") for code in range(0xFA40, 0xFC4C))
+    return {code.decode("cp932", "replace"): code for code in codes}
 
 
 WIDTHS = {"inet4": 4, "inet6": 16, "uuid": 16}

@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import struct
 import uuid
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
@@ -28,6 +29,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
     decode_address,
     decode_uuid,
     decompress_column,
+    to_own_utf8,
     to_utf8,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, binary_rows
@@ -285,6 +287,33 @@ def test_every_two_byte_code_of_an_east_asian_set(mariadb: EmbeddedMariaDb, char
     assert len(known) > 5_000
     raw = pa.array([code for code, _ in known], pa.binary())
     assert to_utf8(charset, raw, "c").to_pylist() == [word for _, word in known]
+
+
+def written_again(server: EmbeddedMariaDb, charset: str, codes: str, size: int) -> dict[bytes, bool]:
+    """Of each of a sequence of numbers, as a code: whether the server writes its character with this code."""
+    raw = f"UNHEX(LPAD(HEX(seq), {2 * size}, '0'))"
+    again = f"CONVERT(CONVERT(CONVERT({raw} USING {charset}) USING utf8mb4) USING {charset})"
+    found = server.execute(f"SELECT {raw}, HEX({again}) = HEX({raw}) FROM {codes}", database="mysql")
+    return {bytes(code): bool(same) for code, same in found}
+
+
+@pytest.mark.parametrize("charset", sorted(_SINGLE_BYTE))
+def test_a_byte_is_own_where_the_server_writes_its_character_so(mariadb: EmbeddedMariaDb, charset: str) -> None:
+    found = written_again(mariadb, charset, "seq_0_to_255", 1)
+    texts = to_own_utf8(charset, pa.array(list(found), pa.binary()), "c").to_pylist()
+    assert [text is not None for text in texts] == list(found.values())
+    words = pa.array([b"a" + code + b"b" for code in found] + [None, b""], pa.binary())
+    assert [text is not None for text in to_own_utf8(charset, words, "c").to_pylist()] == [*found.values(), False, True]
+
+
+@pytest.mark.parametrize("charset", sorted(_PER_VALUE))
+def test_a_code_is_own_where_the_server_writes_its_character_so(mariadb: EmbeddedMariaDb, charset: str) -> None:
+    differ = []
+    for code, same in written_again(mariadb, charset, "seq_33088_to_65279", 2).items():
+        with suppress(UnsupportedEvent):
+            if (to_own_utf8(charset, pa.array([code], pa.binary()), "c")[0].as_py() is not None) is not same:
+                differ.append(code.hex())
+    assert differ == []
 
 
 @pytest.mark.parametrize("charset", ["ucs2", "utf16", "utf16le", "utf32", "utf8mb4", "latin1", "gbk"])
