@@ -90,10 +90,10 @@ class ProcessPlanner(ReleasePlanner):
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
     ) -> ReleasePlan:
         """See `ReleasePlanner.instead_of`. Also raises PlanningError if keys have moved to other buckets."""
-        held = position.plan
+        planned, held = super().instead_of(position, kind, on_unmatched), position.plan
         if isinstance(held, ProcessPlan):
             self._check_unchanged(state_before(self.on_lake, held.epoch, held.process.base))
-        return super().instead_of(position, kind, on_unmatched)
+        return planned
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """See `ReleasePlanner.anew`: it lets a function that fails at a record be mended. Also raises PlanningError if

@@ -132,6 +132,10 @@ def _quote(wanted: Wanted) -> str | None:
     return None if wanted.flag(NO_QUOTES.name) else _character(wanted.option(QUOTE))
 
 
+NEVER = "\uffff"
+"""No character, for Spark's parser where quotes mean nothing: of no quote it makes U+0000, which is a character."""
+
+
 def _parse(wanted: Wanted) -> str:
     """SQL of the line as a STRUCT of texts: a field without a character is NULL, whether it has quotes or not.
 
@@ -143,7 +147,7 @@ def _parse(wanted: Wanted) -> str:
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": "_bad",
         "sep": _character(wanted.option(DELIMITER)),
-        "quote": quote or "",
+        "quote": quote or NEVER,
         "escape": _character(escape) if escape else quote or "\\",
         "nullValue": "",
         "emptyValue": "",
@@ -157,6 +161,9 @@ def _broken(wanted: Wanted) -> str:
     count = len(wanted.columns)
     cases = ["WHEN _text IS NULL THEN 'the message is no UTF-8 text'"]
     quote, escape, rest = _quote(wanted), wanted.options.get(ESCAPE.name), "_text"
+    if not quote:
+        sentence = "the message holds U+FFFF, which is no character"
+        cases.append(f"WHEN contains(_text, {spark_string(NEVER)}) THEN '{sentence}'")
     if quote:
         mark = _literal(quote)
         inside = f"[^{mark}]*+"

@@ -295,7 +295,7 @@ def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -
         if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
                 f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
-                f"ALTER TABLE {name} MODIFY {quote(found.name)} {found.column_type} CHARACTER SET utf8mb4;"
+                f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8mb4;"
                 f"   -- or leave it out of the CREATE TABLE of {declared.name}",
             )
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.plays import epochs_of, places_of, taken_up
 from tests.pipelines.runtime.processes import functions as fn
-from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError
+from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.process import EventTimeExtension, ProcessError, StateDeclarations
 from tidegate.pipelines.sql import compile_script
@@ -348,6 +348,9 @@ def test_the_gate_holds_an_epoch_and_its_state_with_it(spark: SparkSession, tmp_
     harness.push("events", [event("a", -190)])
     harness.watermark("events", 201)
     assert [(row["k"], row["seen"], row["total"]) for row in harness.advance()] == [("a", "5,200,-190", 15)]
+    for discard in (False, True):
+        with pytest.raises(PlanningError, match="no epoch of timed is held"):
+            harness.runner.resolve_held("timed", discard=discard)
     rows = places_of(harness)
     assert (rows.landed, rows.matched) == (4, 4)
     (added,) = reconcile_all(harness.lake, harness.pipeline)

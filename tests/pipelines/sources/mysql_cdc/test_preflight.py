@@ -60,9 +60,8 @@ TABLES = {
     "character set": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9) CHARACTER SET big5)",),
         "name is text in the character set big5, which cannot be read from a log",
-        "ALTER TABLE `{db}`.`t` MODIFY `name` varchar(9) CHARACTER SET utf8mb4;"
-        "   -- or leave it out of the CREATE TABLE of build",
-        mended=("ALTER TABLE t MODIFY name varchar(9) CHARACTER SET utf8mb4",),
+        "ALTER TABLE `{db}`.`t` CONVERT TO CHARACTER SET utf8mb4;   -- or leave it out of the CREATE TABLE of build",
+        mended=("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4",),
         columns=(("id", "INT"), ("name", "STRING")),
     ),
     "engine": Case(
