@@ -185,6 +185,7 @@ class Landed:
     for it (SYSTEM_WATERMARK()); one that goes back is ignored, and one that no source may emit is an error (see
     `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
     rows so far: each holds the table's watermark until it has emitted one, and goes on after the bounded phase.
+    `sole_split`: the one that it goes on with after a bounded phase that had no row, so that an empty table may be idle.
     `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
     it can only be asked while it is read; others are `KeepsALog`."""
 
@@ -193,6 +194,7 @@ class Landed:
     watermarks: Sequence[tuple[str, Watermark]] | None = None
     idle: Mapping[str, bool] = field(default_factory=dict)
     splits: frozenset[str] = frozenset()
+    sole_split: str | None = None
     ended: frozenset[str] = frozenset()
     kept: RetainedUntil | None = None
 

@@ -155,6 +155,7 @@ class Part:
             else [(self.prefix + split, watermark) for split, watermark in watermarks],
             idle={self.prefix + split: idle for split, idle in landed.idle.items()},
             splits=frozenset(self.prefix + split for split in landed.splits),
+            sole_split=landed.sole_split and self.prefix + landed.sole_split,
             ended=frozenset(self.prefix + split for split in landed.ended),
         )
 

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
+from tidegate.pipelines.commands import either
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.frames import settings
@@ -228,17 +229,23 @@ def _pickled(function: Any, insert: str) -> bytes:
         ) from error
 
 
+_MEND_WINDOWS = either(
+    "change SELECT or HAVING where they fail, then run the same command again: it takes the same rows",
+    "where an aggregate does not fit its type, write another INSERT, into another target, in the place of this one",
+)
 _MESSAGE = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<message>.+)$", re.MULTILINE)
 
 
-def _explained(error: BaseException, plan: ReleasePlan) -> TidegateError:
+def _explained(error: BaseException, plan: ReleasePlan, *, windowed: bool) -> TidegateError:
     found = _MESSAGE.search(str(error))
     what = found["message"].strip() if found else first_line(error)
     return ProcessError(
         what,
         where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
         state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
-        next_command="mend the function, then run the same command again: it takes the same rows",
+        next_command=_MEND_WINDOWS
+        if windowed
+        else "mend the function, then run the same command again: it takes the same rows",
     )
 
 
@@ -292,7 +299,7 @@ class ProcessRunner(InsertRunner):
             ):
                 counted = outputs.write()
         except (PySparkException, Py4JError) as error:
-            raise _explained(error, plan) from error
+            raise _explained(error, plan, windowed=self.tables.spec.windowed is not None) from error
         faults.point("insert.written", plan.insert)
         return staged_row(outputs, state, counted, self.clock())
 

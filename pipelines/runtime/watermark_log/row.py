@@ -142,7 +142,8 @@ def splits_after(
     if time.processing_time and landed.watermarks is None:
         return [_processing_time(signal.emitted)] if signal.emitted else stored_splits(time.before)
     found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
-    for name in sorted(landed.splits):
+    sole = [] if found or passes or landed.sole_split is None else [landed.sole_split]
+    for name in sorted([*landed.splits, *sole]):
         found.setdefault(name, SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now))
     own_only = landed.watermarks is not None
     for item in passes:

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import pymysql
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
+from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
@@ -283,10 +285,6 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
         # An index over an expression (MySQL 8) has no column name.
         column = IndexColumn(name or "", name is not None and prefix is None, nullable == "YES")
         unique[index] = (*unique.get(index, ()), column)
-    created = None
-    if kind == "BASE TABLE":
-        cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
-        created = cursor.fetchone()
     return SourceTable(
         kind=kind,
         engine=engine or "",
@@ -294,8 +292,19 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
         columns=columns,
         collations=collations,
         unique=unique,
-        create=str(created[1]) if created else "",
+        create=_definition(cursor, database, table) if kind == "BASE TABLE" else "",
     )
+
+
+def _definition(cursor: Cursor, database: str, table: str) -> str:
+    """The CREATE TABLE of a table; empty where the user may not see it, which the preflight then reports."""
+    try:
+        cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
+    except pymysql.err.MySQLError as error:
+        if code_and_text(error)[0] not in DENIED:
+            raise
+        return ""
+    return str((cursor.fetchone() or ("", ""))[1])
 
 
 def column_names(cursor: Cursor, database: str, table: str) -> set[str]:

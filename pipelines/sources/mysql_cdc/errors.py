@@ -26,7 +26,8 @@ _GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""
 _TOO_OLD = 1412
 """The table was altered or truncated since the read view was opened."""
-_DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+"""The user may not do this."""
 _LOST = frozenset({0, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 
 
@@ -134,7 +135,7 @@ def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
         return TableChanged(what, where=where, next_command=FRESH)
     if code == _TOO_OLD:
         return ViewTooOld(f"the table was altered while its rows were asked for: {text}", where=where)
-    if code in _DENIED:
+    if code in DENIED:
         return ReaderRefused(f"the server refuses the user: {text}", where=where)
     if code in _LOST or isinstance(error, OSError):
         return ReaderLost(f"the connection to the server was lost: {text}", where=where)

@@ -169,6 +169,9 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
     names = [quote(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
     if denied := _denied(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0"):  # noqa: S608 quoted identifiers
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
+    elif denied := _denied(cursor, f"SHOW CREATE TABLE {table}"):
+        what = f"the user may read columns of the table, and not how it is defined: {denied}"
+        yield Refusal(what, f"GRANT SELECT ON {table} TO {server.account};")
     if denied := _denied(cursor, server.status_command):
         grant = f"GRANT REPLICATION CLIENT ON *.* TO {server.account};"
         yield Refusal(f"the user may not ask for the binlog's position: {denied}", grant)

@@ -349,7 +349,12 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         bar.advance(files.bytes_between(step.span.start, step.span.end), f"{behind:,} bytes behind")
         gone = [column.name for column in step.columns if column.name.lower() not in there]
         dropped = f"; dropped on the server, NULL since then: {', '.join(gone)}" if gone and there else ""
-        landed = Landed(lag_ms=lag_ms, position=f"{step.span.end}{dropped}", watermarks=self._log_watermarks(step))
+        landed = Landed(
+            lag_ms=lag_ms,
+            position=f"{step.span.end}{dropped}",
+            watermarks=self._log_watermarks(step),
+            sole_split=SPLIT,
+        )
         if spool := self._spool(step.start_birth):
             spool.leave(step.span.end)
         return landed

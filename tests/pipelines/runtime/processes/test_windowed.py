@@ -18,6 +18,7 @@ from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.plays import places_of
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.process.windows import Windows, cumulate, hop, tumble
 from tidegate.pipelines.runtime.processes.outputs import open_windows
 from tidegate.pipelines.testing import Harness
@@ -324,6 +325,7 @@ def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSess
     assert (staged.counts["dropped:where"], staged.counts["processed"]) == (2, 0)
     harness.clock = lambda: 111_000
     harness.restart()
-    with pytest.raises(Exception, match=r"overflow|OVERFLOW|out of range"):
+    with pytest.raises(ProcessError, match=r"overflow|OVERFLOW|out of range") as refused:
         harness.advance()
+    assert "write another INSERT" in refused.value.next_command
     assert harness.published("counted") == []

@@ -170,6 +170,18 @@ def test_splits_without_rows_are_registered_and_hold() -> None:
     assert (row.timestamp, heard(row)) == (MIN_TIMESTAMP, {"a": (5, False), "b": (MIN_TIMESTAMP, False)})
 
 
+def test_an_empty_table_is_idle_by_the_split_that_it_goes_on_with() -> None:
+    """And one whose snapshot had rows goes on by these, until that split has a row."""
+    log, idle = Landed(sole_split="log"), STRATEGY.with_idleness(timedelta(milliseconds=10))
+    empty = land(None, {}, flips=True, landed=log, strategy=idle)
+    assert (empty.timestamp, empty.idle, heard(empty)) == (MIN_TIMESTAMP, False, {"log": (MIN_TIMESTAMP, False)})
+    empty = land(empty, {}, now=10, landed=log, strategy=idle)
+    assert (empty.timestamp, empty.idle) == (MIN_TIMESTAMP, True)
+    assert land(empty, {"log": 7}, now=11, landed=log, strategy=idle).timestamp == 7
+    loaded = land(None, {"chunk": 5}, flips=True, landed=log)
+    assert (loaded.timestamp, heard(loaded)) == (5, {"chunk": (5, False)})
+
+
 def test_without_phases_a_watermark_is_shown_before_the_flip_and_stays_at_it() -> None:
     first = land(None, {"a": 5})
     assert (first.timestamp, first.flip_epoch) == (5, None)
