@@ -185,7 +185,7 @@ class Landed:
     for it (SYSTEM_WATERMARK()); one that goes back is ignored, and one that no source may emit is an error (see
     `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
     rows so far: each holds the table's watermark until it has emitted one, and goes on after the bounded phase.
-    `sole_split`: the one that it goes on with after a bounded phase that had no row, so that an empty table may be idle.
+    `sole_split`: the one that it goes on with after a bounded phase without a row, so that an empty table may be idle.
     `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
     it can only be asked while it is read; others are `KeepsALog`."""
 

@@ -127,6 +127,11 @@ def group_position(
     for owner, watermarks in emitted.items():
         for split, watermark in watermarks.items():
             coordinator.report(owner, split, watermark)
+    limit = coordinator.limit
+    for owner, row in rows.items():
+        if owner != source and limit is not None:
+            for split, watermark in _held_back(row, emitted[owner], limit).items():
+                coordinator.report(owner, split, watermark)
     found = _at_limit(_position(coordinator, source, own, alignment, delay_ms), own, following)
     absent = tuple(owner for owner, row in rows.items() if row is None and owner != source)
     stood = stored_splits(rows.get(source))
@@ -251,6 +256,19 @@ def _watermarks(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
         split.split: Watermark(split.timestamp, split.use_processing_time)
         for split in splits
         if not split.idle and not split.ended
+    }
+
+
+def _held_back(row: WatermarkRow | None, emitted: Mapping[str, Watermark], limit: int) -> dict[str, Watermark]:
+    """What splits of another member have emitted whose idle timeout does not run: they are still beyond the group's
+    `limit`, by which the log has them as blocked."""
+    if row is None or row.alignment is None:
+        return {}
+    nexts = {item["split"]: item["next_rowtime"] for item in row.alignment["blocked"]}
+    return {
+        split.split: Watermark(split.timestamp)
+        for split in counting(stored_splits(row))
+        if split.split in nexts and split.split not in emitted and (nexts[split.split] or split.timestamp) > limit
     }
 
 

@@ -219,6 +219,20 @@ def test_the_idle_timeout_of_a_member_runs_on_where_nobody_lands_it(lake: Lake) 
     assert blocked(lake, "a", 1500, {"a": "g"}) == []
 
 
+def test_the_idle_timeout_of_a_member_does_not_run_while_the_group_holds_it_back(lake: Lake) -> None:
+    """So the slow one never gets so far that a fast one, which may not go on, is what it should have waited for."""
+    log(lake, "a", split("0", 0), at=1000)
+    log(lake, "b", split("0", 100, last_row=1000), split("1", 5, last_row=1000), timeout=500, at=1000)
+    log(lake, "a", split("0", 80), at=5000)
+
+    def reach(now: int, at: int) -> int | None:
+        return group_position(Members(lake, GROUPS), "a", GROUP, now, [split("0", at)]).reach
+
+    assert reach(1400, 80) == 15  # the other split of b is awake
+    assert reach(5000, 80) == 110
+    assert reach(5000, 90) is None  # b may go on, and does not
+
+
 def test_how_long_a_split_is_blocked_is_kept_in_the_log(lake: Lake) -> None:
     log(lake, "b", split("0", 0))
     log(lake, "a", split("0", 50), split("1", 0), at=1000)
