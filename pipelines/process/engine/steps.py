@@ -102,6 +102,7 @@ def steps_of(
     time: int = BEGINNING.timestamp,
     now: int | None = None,
     declarations: Iterable[WatermarkDeclaration] = (),
+    mode_first: bool = True,
 ) -> tuple[Steps, Watermark]:
     """The steps of an epoch, and the combined watermark that it ends with.
 
@@ -113,6 +114,8 @@ def steps_of(
         time: The time that the epoch before has come to (ms, UTC).
         now: The moment at which the epoch was planned, which is its end in processing time (ms, UTC).
         declarations: Of the watermarks that inputs bring beside event time.
+        mode_first: Whether the records that come with a turn to processing time are in processing time already. Those
+            of an event-time window are not: what their table emits with them makes none of them late.
     """
     declarations = tuple(declarations)
     status = CombinedWatermarkStatus(list(inputs), last=last)
@@ -128,7 +131,7 @@ def steps_of(
     reached: dict[int, int] = {}
     emitted = {step.input: step.watermark for step in before}
     for step in landed:
-        if step.watermark.use_processing_time:  # holds for the records that it came with
+        if mode_first and step.watermark.use_processing_time:
             status.input_all({step.input: (step.watermark, step.idle)})
         if status.watermark.use_processing_time:
             if at and step.landed_at > came_to > at[-1]:

@@ -209,6 +209,7 @@ def epoch_steps(
         time=before,
         now=now,
         declarations=spec.declarations,
+        mode_first=spec.windowed is None or not spec.windowed.event_time,
     )
     places = {item[2:4]: step for step, item in enumerate(landed)}
     of_input = tuple(

@@ -329,3 +329,28 @@ def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSess
         harness.advance()
     assert "write another INSERT" in refused.value.next_command
     assert harness.published("counted") == []
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_rows_that_land_with_a_turn_to_processing_time_are_not_late(
+    epochs: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    """They are counted as they are where the turn comes in an epoch of its own."""
+    script = """
+CREATE TABLE views (n INT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE counted (n BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO counted SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(at), INTERVAL '10' SECOND))
+GROUP BY window_start, window_end;
+"""
+    harness = Harness(script, spark, tmp_path)
+    harness.push("views", [{"n": 1, "at": datetime(1970, 1, 1, 0, 0, 5)}])
+    harness.watermark("views", 0)
+    assert harness.advance() == []
+    harness.push("views", [{"n": 1, "at": datetime(1970, 1, 1, 0, 0, second)} for second in (6, 7)])
+    if epochs == 2:
+        assert harness.advance() == []
+    harness.end_of_snapshot("views")
+    assert [row["n"] for row in harness.advance()] == [3]
+    assert {row.counts["dropped:late"] for row in harness.lake.staged.rows("insert counted")} == {0}
+    (checked,) = reconcile_all(harness.lake, harness.pipeline)
+    assert checked.problems == ()
