@@ -177,7 +177,10 @@ def test_missing_grants_are_named_and_can_be_typed_as_they_stand(database: Datab
         "GRANT REPLICATION SLAVE ON *.* TO 'li''m'@'127.0.0.1';",
     ]
     database.execute(f"GRANT SELECT (id) ON `{database.name}`.`t` TO 'li''m'@'127.0.0.1'")
-    assert "not how it is defined" in refusal(table).what
+    by_column = refusal(table)
+    assert "not how it is defined" in by_column.what
+    assert set(re.findall(r"GRANT [^;]+;", by_column.next_command)) == set(grants)
+    database.execute(f"REVOKE SELECT (id) ON `{database.name}`.`t` FROM 'li''m'@'127.0.0.1'")
     for number, grant in enumerate(grants):
         assert re.findall(r"GRANT [^;]+;", refusal(table).next_command) == grants[number:]
         database.execute(grant)
