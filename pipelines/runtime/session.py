@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NoReturn, Self, TypeGuard
+from typing import IO, Any, NoReturn, Self, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -26,9 +26,6 @@ from tidegate.pipelines.progress import Progress, SilentProgress, step
 from tidegate.pipelines.runtime.engine import DEFAULTS, Engine, EngineNotStarted, fits_class_path, is_local, settings
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.spark_versions import spark_jars, supported
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
 
 
 def start_session(
@@ -268,16 +265,12 @@ class SessionAhead:
         if self._session.exception() is None and not self._given_up:
             rows = self._session.result().range(1)
             with suppress(PySparkException, Py4JError):
-                rows.mapInArrow(_unchanged, rows.schema).write.format("noop").mode("overwrite").save()
+                rows.mapInArrow(lambda batches: batches, rows.schema).write.format("noop").mode("overwrite").save()
 
     def _started(self, engine: Engine) -> None:
         self._engine = engine
         if self._given_up:
             engine.kill()
-
-
-def _unchanged(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    return batches
 
 
 def _forget() -> None:
