@@ -152,5 +152,6 @@ def latest_rows(lake: Lake, table: Table, spark: SparkSession, step: StoredStep,
     index = Indexed(lake, table.name, table.primary_key, {**types, "_split": "STRING"}, step.generation, spark)
     found = {name: LAKE_COLUMNS[name] for name in PLACES}
     columns = {name: arrow_type(kind) for name, kind in found.items()}
-    asked = keys.select(*map(quoted, types)).dropna()
+    whole = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in types)  # NaN is a key; to `dropna` it is none
+    asked = keys.select(*map(quoted, types)).where(whole)
     return asked.mapInArrow(partial(newest, index.upto(step.epoch - 1), columns), ddl({**types, **found}))

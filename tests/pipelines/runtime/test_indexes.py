@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
+from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
-from tidegate.pipelines.runtime.indexes import Indexed
+from tidegate.pipelines.runtime.indexes import Indexed, latest_rows
 from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.versions import MATCH, ensure, opened, runs
 
 
@@ -126,3 +130,39 @@ def test_a_run_that_was_made_meanwhile_is_left_alone(tmp_path: Path, monkeypatch
     (run,) = Indexed.of(made.lake, made.pipeline.table("users"), 1).upto(1).runs
     monkeypatch.setattr(runs, "make", lambda run, dealt: pytest.fail("made twice"))
     ensure(run)
+
+
+BY_NUMBER = """
+CREATE TABLE users (k DOUBLE, part INT, name STRING, PRIMARY KEY (k, part) NOT ENFORCED)
+WITH ('connector' = 'scripted');
+CREATE TABLE seen (name STRING) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (k DOUBLE, part INT, at AS PROCTIME()) WITH ('connector' = 'scripted');
+INSERT INTO seen SELECT u.name FROM clicks AS c JOIN users FOR SYSTEM_TIME AS OF c.at AS u
+ON c.k = u.k AND c.part = u.part;
+"""
+
+
+def test_the_latest_row_of_a_key_is_found_whatever_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """NaN is a key like another, a delete is a row, and NULL and what has not come yet have none."""
+    harness = Harness(BY_NUMBER, spark, tmp_path)
+    nan = float("nan")
+    harness.push("users", [{"k": nan, "part": 1, "name": "a"}, {"k": 1.0, "part": 1, "name": "b"}])
+    harness.runner.advance("users")
+    harness.push("users", [{"k": nan, "part": 1, "name": "c"}])
+    harness.push("users", [{"k": 1.0, "part": 1}], op="-D")
+    harness.end_of_snapshot("users")
+    harness.runner.advance("users")
+    step = harness.lake.epochs.last("users")
+    assert step.epoch == 2
+    asked = spark.sql("SELECT * FROM VALUES (1, CAST('NaN' AS DOUBLE)), (1, 1D), (2, 1D), (1, NULL) AS asked(part, k)")
+
+    def found(epoch: int) -> set[tuple[Any, ...]]:
+        rows = latest_rows(harness.lake, harness.pipeline.table("users"), spark, replace(step, epoch=epoch), asked)
+        return {(str(row["k"]), row["_split"], row["_seq"]) for row in rows.collect() if row["part"] == 1}
+
+    rows = lake_rows.read(spark, harness.lake.table_path("users")).collect()
+    assert {row["_op"] for row in rows if row["k"] == 1.0 and row["_epoch"] == 2} == {"d"}
+    for upto in (1, 2):
+        newest = {(str(row["k"]), row["_split"], row["_seq"]) for row in rows if row["_epoch"] == upto}
+        assert len(newest) == 2
+        assert found(upto + 1) == newest
