@@ -19,8 +19,8 @@ from pyspark import SparkContext
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.jars import home, java
 from tidegate.pipelines.progress import SilentProgress
-from tidegate.pipelines.runtime.engine import QUIET, VARIABLE, archive_of, digest_of, fits_class_path, is_whole
-from tidegate.pipelines.runtime.session import own_jars, start_session
+from tidegate.pipelines.runtime.engine import QUIET, VARIABLE, archive_of, digest_of, is_whole
+from tidegate.pipelines.runtime.session import class_path_of, own_jars, start_session
 
 ENDS_WITHIN_S = 600
 """How long the JVM may take to write the archive."""
@@ -30,8 +30,8 @@ def make() -> Path:
     """The archive; made if it is missing or damaged: a session does a little of everything, and writes down at its end
     what it has loaded. Takes a minute, and 190 MB of disk. Raises TidegateError if no session starts, or no archive was
     written."""
-    launcher, jars = java(), own_jars(SilentProgress())
-    path = archive_of(launcher, jars if fits_class_path(jars) else ())
+    launcher = java()
+    path = archive_of(launcher, class_path_of(own_jars(SilentProgress())))
     if is_whole(path):
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ def start_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("TIDEGATE_MASTER", "local[*]")
     builder = SparkSession.builder.appName("tidegate")
-    class_path = _class_path(jars)
+    class_path = class_path_of(jars)
     by_name = {"spark.jars": ",".join(map(str, jars))} if not class_path or not is_local(master) else {}
     given = {"spark.master": master, **by_name, **settings(master, config)}
     for key, value in given.items():
@@ -94,7 +94,7 @@ def own_jars(progress: Progress) -> list[Path]:
     return [*resolve([wanted.delta], progress=progress), *alone]
 
 
-def _class_path(jars: Sequence[Path]) -> Sequence[Path]:
+def class_path_of(jars: Sequence[Path]) -> Sequence[Path]:
     """Those of `jars` that are, or will be, on the class path of this process' JVM: all or none."""
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         return jars if fits_class_path(jars) else ()

@@ -99,9 +99,9 @@ class SnapshotEnd:
 
         `again` reads the step's rows once more, for a run that has not written them itself.
         """
-        missing = self.unmarked(step)
         if not step.read:
             return
+        missing = self.unmarked(step)
         marks, ended = self._marks(stored, step, again), self._ended(step)
         for name in step.topics:
             tables = {marks.get(_alias(step, name, "first")), marks.get(_alias(step, name, "other")), ended.get(name)}

@@ -103,20 +103,18 @@ class ViewTooOld(SnapshotError):
 
 def unreadable_key(column: SourceColumn) -> tuple[str, str]:
     """What is wrong with a key whose value in `column` is none of its own, and what mends it."""
-    what, mend = "a date that does not exist (0000-00-00, 2024-02-31, …)", "NO_ZERO_DATE, NO_ZERO_IN_DATE and "
+    mend = "on the server: UPDATE the rows that have such a value in the key"
     if column.data_type == "enum":
-        what, mend = "the error value of an ENUM, which is shown as its member '' is,", ""
+        what, mend = "the error value of an ENUM, which is shown as its member '' is,", f"{mend}, and keep {_STRICT}"
     elif column.charset is not None:
         what = f"a text with a code of {column.charset} that is no character, or has another code, too,"
-        return _unreadable(what, column), "on the server: UPDATE the rows that have such a text in the key"
-    return (
-        _unreadable(what, column),
-        f"on the server: UPDATE the rows that have such a value in the key, and keep {mend}strict mode in sql_mode",
-    )
+    else:
+        what = "a date that does not exist (0000-00-00, 2024-02-31, …)"
+        mend = f"{mend}, and keep NO_ZERO_DATE, NO_ZERO_IN_DATE and {_STRICT}"
+    return f"a row has {what} in the key column {column.name}: keys that differ on the server would be one here", mend
 
 
-def _unreadable(what: str, column: SourceColumn) -> str:
-    return f"a row has {what} in the key column {column.name}: keys that differ on the server would be one here"
+_STRICT = "strict mode in sql_mode"
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:

@@ -91,18 +91,19 @@ def to_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.
 def to_own_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.Array:
     """As `to_utf8`, but NULL for a text that the server, asked for it in `charset` again, writes in another way: the
     text that it writes then would be the same here."""
-    texts = to_utf8(charset, raw, column, where)
-    if charset in _SINGLE_BYTE:
-        data, offsets = _bytes_of(raw)
-        others = np.zeros(len(data) + 1, np.int64)
-        np.cumsum(~_own_bytes(charset)[data], out=others[1:])
-        own = others[offsets[1:]] == others[offsets[:-1]]
-    elif charset in _PER_VALUE:
+    if charset in _PER_VALUE:
         encoded = raw.dictionary_encode()
-        words = [_written(charset, _PER_VALUE[charset](value)) == value for value in encoded.dictionary.to_pylist()]
-        own = np.array([*words, True])[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
-    else:
+        values = encoded.dictionary.to_pylist()
+        words = to_utf8(charset, encoded.dictionary, column, where).to_pylist()
+        found = [word if _written(charset, word) == value else None for word, value in zip(words, values, strict=True)]
+        return pa.array(found, pa.string()).take(encoded.indices)
+    texts = to_utf8(charset, raw, column, where)
+    if charset not in _SINGLE_BYTE:
         return texts
+    data, offsets = _bytes_of(raw)
+    others = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(~_own_bytes(charset)[data], out=others[1:])
+    own = others[offsets[1:]] == others[offsets[:-1]]
     return texts if own.all() else pc.if_else(pa.array(own), texts, pa.scalar(None, pa.string()))  # type: ignore[attr-defined]
 
 
