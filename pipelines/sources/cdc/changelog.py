@@ -5,13 +5,13 @@ Snapshot and log both give a column in its canonical type, which is then cast to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
-from tidegate.pipelines.syntax.types import spark_string
+from tidegate.pipelines.syntax.types import BINARIES, MAX_FRACTION, STRINGS, TIMESTAMPS, FlinkType, spark_string
 
 SNAPSHOT_PHASE = 0
 LOG_PHASE = 1
@@ -89,6 +89,26 @@ def compatible(source: CanonicalType, declared: str) -> str | None:
         return None
     return _reason(have, want)
 
+
+def cut_off(declared: FlinkType, longest: int | None, fraction: int) -> str | None:
+    """What a column declared with a length, or with digits of a second, must be in place of `declared`, so that every
+    value of the source fits; None where it does. `longest`: characters of the longest value, bytes of a binary one,
+    None: no limit; `fraction`: digits after the source's seconds."""
+    if declared.kind in TIMESTAMPS:
+        digits = MAX_FRACTION if declared.precision is None else declared.precision
+        return None if digits >= fraction else str(replace(declared, precision=fraction))
+    if declared.kind not in (*STRINGS, *BINARIES) or declared.precision is None:
+        return None
+    if longest is not None and longest <= declared.precision:
+        return None
+    text = declared.kind in STRINGS
+    if longest is None or longest > _LONGEST:
+        return "STRING" if text else "BYTES"
+    return f"{'VARCHAR' if text else 'VARBINARY'}({longest})"
+
+
+_LONGEST = 65_535
+"""A longer text or binary value is declared without a length."""
 
 _WIDENINGS = {
     ("FLOAT", "DOUBLE"),

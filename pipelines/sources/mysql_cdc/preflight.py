@@ -14,7 +14,7 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources.cdc.changelog import compatible
+from tidegate.pipelines.sources.cdc.changelog import compatible, cut_off
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
@@ -30,6 +30,8 @@ from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefu
 from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import TIMESTAMPS
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
@@ -291,6 +293,11 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
         except PlanningError as error:
             yield Refusal(error.what, error.next_command)
             continue
+        fitting = None if reason else cut_off(parse_type(column.type), found.longest, found.fraction or 0)
+        if fitting:
+            reason = f"longer values would not fit; declare it as {fitting}"
+            if parse_type(column.type).kind in TIMESTAMPS:
+                reason = f"digits of a second would be lost; declare it as {fitting}"
         if reason:
             yield Refusal(
                 f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",

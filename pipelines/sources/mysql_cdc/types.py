@@ -23,7 +23,7 @@ from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INST
 
 COLUMNS_QUERY = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
-    " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE FROM information_schema.COLUMNS"
+    " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
 )
 """What `SourceColumn.from_row` takes; bind (database, table)."""
@@ -34,7 +34,8 @@ class SourceColumn:
     """A column as the server describes it (information_schema.COLUMNS).
 
     `data_type` is the bare name ("bigint"), `column_type` the whole ("bigint(20) unsigned"). `length` is
-    CHARACTER_OCTET_LENGTH, `fraction` DATETIME_PRECISION (digits after the second).
+    CHARACTER_OCTET_LENGTH, `characters` CHARACTER_MAXIMUM_LENGTH, `fraction` DATETIME_PRECISION (digits after the
+    second).
     """
 
     name: str
@@ -46,6 +47,7 @@ class SourceColumn:
     fraction: int | None = None
     length: int | None = None
     nullable: bool = True
+    characters: int | None = None
 
     @property
     def unsigned(self) -> bool:
@@ -79,10 +81,27 @@ class SourceColumn:
             "or give the table a generated column of another type",
         )
 
+    @property
+    def longest(self) -> int | None:
+        """Bytes of the longest value of a binary type, characters of that of any other as text; None: no such limit."""
+        kind = self.data_type
+        if kind in BYTES:
+            return self.length
+        if kind in _INTEGER_DIGITS:
+            return _INTEGER_DIGITS[kind][self.unsigned]
+        if kind == "bit":
+            return len("false") if self.precision == 1 else -(-(self.precision or 1) // 8)
+        if kind == "decimal":  # a sign, a point, and a zero before it
+            precision, scale = self.precision or 10, self.scale or 0
+            return 1 + precision + (scale > 0) + (scale == precision)
+        if kind in _MOMENTS:
+            return _MOMENTS[kind] + (1 + self.fraction if self.fraction else 0)
+        return _ADDRESS_CHARACTERS.get(kind, self.characters)
+
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> SourceColumn:
         """From one row of COLUMNS_QUERY."""
-        name, data_type, column_type, charset, precision, scale, fraction, length, nullable = row
+        name, data_type, column_type, charset, precision, scale, fraction, length, nullable, characters = row
         return cls(
             name=name,
             data_type=data_type.lower(),
@@ -93,6 +112,7 @@ class SourceColumn:
             fraction=_int(fraction),
             length=_int(length),
             nullable=nullable == "YES",
+            characters=_int(characters),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -124,6 +144,16 @@ _UNSIGNED = {
     "int": CanonicalType("BIGINT", pa.int64()),
     "bigint": CanonicalType("DECIMAL(20,0)", pa.decimal128(20, 0)),
 }
+
+_INTEGER_DIGITS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (8, 8), "int": (11, 10), "bigint": (20, 20)}
+"""Characters of the longest number, its sign included; and of the longest one that is UNSIGNED."""
+_MOMENTS = {
+    "year": len("1970"),
+    "date": len("1970-01-01"),
+    "time": len("-838:59:59"),
+    "datetime": len("1970-01-01 00:00:00"),
+}
+_ADDRESS_CHARACTERS = {"inet4": len("255.255.255.255"), "inet6": 8 * len("ffff:") - 1, "uuid": 36}
 
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"})
 BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})

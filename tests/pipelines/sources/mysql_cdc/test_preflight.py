@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
+from tests.pipelines.sources.mysql_cdc.driver import Driver, MemorySplits, declare
 from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
@@ -19,6 +20,7 @@ from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tidegate.pipelines.syntax.dialect import parse_type
 
 
 def preflight(table: Table) -> None:
@@ -142,6 +144,102 @@ def test_tables(database: Database, name: str) -> None:
     if fix.startswith("ALTER") or case.mended:
         database.execute(*(case.mended or (fix.partition(";")[0],)))
         preflight(table)
+
+
+LONGEST = {
+    "TINYINT": ("-128", "VARCHAR(4)"),
+    "TINYINT UNSIGNED": ("255", "VARCHAR(3)"),
+    "SMALLINT": ("-32768", "VARCHAR(6)"),
+    "SMALLINT UNSIGNED": ("65535", "VARCHAR(5)"),
+    "MEDIUMINT": ("-8388608", "VARCHAR(8)"),
+    "MEDIUMINT UNSIGNED": ("16777215", "VARCHAR(8)"),
+    "INT": ("-2147483648", "VARCHAR(11)"),
+    "INT UNSIGNED": ("4294967295", "VARCHAR(10)"),
+    "BIGINT": ("-9223372036854775808", "VARCHAR(20)"),
+    "BIGINT UNSIGNED": ("18446744073709551615", "VARCHAR(20)"),
+    "BIT(1)": ("0", "VARCHAR(5)"),  # false
+    "DECIMAL(4, 0)": ("-9999", "VARCHAR(5)"),
+    "DECIMAL(4, 2)": ("-99.99", "VARCHAR(6)"),
+    "DECIMAL(4, 4)": ("-0.9999", "VARCHAR(7)"),
+    "DECIMAL(65, 30)": (f"-{'9' * 35}.{'9' * 30}", "VARCHAR(67)"),
+    "YEAR": ("1999", "VARCHAR(4)"),
+    "DATE": ("'9999-12-31'", "VARCHAR(10)"),
+    "DATETIME": ("'9999-12-31 23:59:59'", "VARCHAR(19)"),
+    "DATETIME(6)": ("'9999-12-31 23:59:59.999999'", "VARCHAR(26)"),
+    "TIME": ("'-838:59:59'", "VARCHAR(10)"),
+    "TIME(3)": ("'-838:59:58.999'", "VARCHAR(14)"),
+    "CHAR(3)": ("'💩bc'", "VARCHAR(3)"),
+    "VARCHAR(3) CHARACTER SET latin1": ("'abc'", "VARCHAR(3)"),
+    "TINYTEXT": ("REPEAT('a', 255)", "VARCHAR(255)"),
+    "ENUM('a', 'bcd')": ("'bcd'", "VARCHAR(3)"),
+    "SET('a', 'bc')": ("'a,bc'", "VARCHAR(4)"),
+    "INET4": ("'255.255.255.255'", "VARCHAR(15)"),
+    "INET6": ("'1111:2222:3333:4444:5555:6666:7777:8888'", "VARCHAR(39)"),
+    "UUID": ("UUID()", "VARCHAR(36)"),
+    "BINARY(3)": ("'abc'", "VARBINARY(3)"),
+    "VARBINARY(3)": ("'abc'", "VARBINARY(3)"),
+    "TINYBLOB": ("REPEAT('a', 255)", "VARBINARY(255)"),
+    "BIT(9)": ("511", "VARBINARY(2)"),
+}
+"""Per type of the server its longest value, and the shortest type to declare."""
+BINARY = {"BINARY(3)", "VARBINARY(3)", "TINYBLOB", "BIT(9)"}
+
+
+def test_a_declared_length_has_room_for_the_longest_value(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(LONGEST))
+    values = ", ".join(value for value, _ in LONGEST.values())
+    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", f"INSERT INTO t VALUES (1, {values})")
+    exact = {f"c{number}": declared for number, (_, declared) in enumerate(LONGEST.values())}
+    types = {kind: "BINARY" if kind.startswith("VARBINARY") else "STRING" for kind in exact.values()}
+    table = declare(database.options("t"), {"id": "INT", **exact}, ["id"], types=types)
+    driver = Driver(spark, tmp_path, table)
+    driver.run()
+    (row,) = driver.rows().where("_op = 'r'").select(*exact).collect()
+    for (name, declared), kind in zip(exact.items(), LONGEST, strict=True):
+        assert f"({len(row[name])})" in declared, (kind, row[name])
+        length = len(row[name]) - 1
+        short = f"VARBINARY({length})" if kind in BINARY else f"VARCHAR({length})"
+        error = refusal(
+            declare(database.options("t"), {"id": "INT", name: short}, ["id"], types={short: types[declared]})
+        )
+        assert f"column {name} is {short} in the script" in error.what
+        assert f"longer values would not fit; declare it as {declared}" in error.what
+        assert error.next_command == f"edit the type of {name} in the CREATE TABLE of build"
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "fitting"),
+    [
+        ("TEXT", "VARCHAR(9)", "VARCHAR(65535)"),
+        ("LONGTEXT", "VARCHAR(65535)", "STRING"),
+        ("JSON", "VARCHAR(65535)", "STRING"),
+        ("LONGBLOB", "VARBINARY(65535)", "BYTES"),
+        ("POINT", "VARBINARY(65535)", "BYTES"),
+        ("DOUBLE", "VARCHAR(99)", "STRING"),
+        ("CHAR(9)", "CHAR(8)", "VARCHAR(9)"),
+        ("CHAR(9)", "CHAR(9)", None),
+        ("BINARY(9)", "BINARY(8)", "VARBINARY(9)"),
+        ("DATETIME(3)", "TIMESTAMP(2)", "TIMESTAMP(3)"),
+        ("DATETIME(3)", "TIMESTAMP(3)", None),
+        ("DATETIME", "TIMESTAMP(0)", None),
+        ("DATE", "TIMESTAMP(0)", None),
+        ("TIMESTAMP(6)", "TIMESTAMP_LTZ(3)", "TIMESTAMP_LTZ(6)"),
+        ("TIMESTAMP(6)", "TIMESTAMP_LTZ", None),
+    ],
+)
+def test_a_declared_length_or_digits_of_a_second_that_do_not_suffice(
+    database: Database, kind: str, declared: str, fitting: str | None
+) -> None:
+    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, c {kind})")
+    spark_type = parse_type(declared).spark
+    table = declare(database.options("t"), {"id": "INT", "c": declared}, ["id"], types={declared: spark_type})
+    if fitting is None:
+        preflight(table)
+        return
+    error = refusal(table)
+    assert f"declare it as {fitting}" in error.what
 
 
 def test_a_unique_key_without_nulls_will_do(database: Database) -> None:

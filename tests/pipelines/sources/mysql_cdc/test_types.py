@@ -203,4 +203,5 @@ def test_casts_to_the_declared_type(
 
 def test_a_column_survives_being_stored_in_a_plan() -> None:
     stored = column("decimal", "decimal(5,2) unsigned", precision=5, scale=2, nullable=False)
+    assert SourceColumn.from_json({"name": "c", "data_type": "int", "column_type": "int"}).characters is None
     assert SourceColumn.from_json(stored.to_json()) == stored
