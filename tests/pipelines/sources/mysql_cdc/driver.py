@@ -27,7 +27,10 @@ from tidegate.pipelines.lake.rows import LAKE_COLUMNS, struct_type
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 
-SPARK_TYPES = {"INT": "INT", "BIGINT": "BIGINT", "STRING": "STRING", "TIMESTAMP(3)": "TIMESTAMP_NTZ", "BYTES": "BINARY"}
+SPARK_TYPES = {
+    "TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP(6)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(6)": "TIMESTAMP", "BYTES": "BINARY"
+}  # fmt: skip
+FLINK_TYPES = {"TIMESTAMP_NTZ": "TIMESTAMP(6)", "TIMESTAMP": "TIMESTAMP_LTZ(6)", "BINARY": "BYTES"}
 
 
 def declare(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog import all_types
 from tests.pipelines.sources.mysql_cdc.binlog.recording import columns_of
-from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tests.pipelines.sources.mysql_cdc.driver import FLINK_TYPES, Driver, declare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import CanonicalType, cast_to_declared, compatible
 from tidegate.pipelines.sources.mysql_cdc.types import GEOMETRIES, SourceColumn
@@ -29,7 +29,8 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     all_types.fill(database)
     described = columns_of(database, all_types.TABLE)
     assert len(described) == len(all_types.COLUMNS) + 1
-    types = {found.name: found.canonical.spark for found in described}
+    spark_types = {found.name: found.canonical.spark for found in described}
+    types = {name: FLINK_TYPES.get(kind, kind) for name, kind in spark_types.items()}
     drivers = {}
     # Connections take the zone that the server has when they come about; the values are given in UTC.
     with time_zone(database, "+05:30"):

@@ -25,8 +25,8 @@ ODD_KEYS = {
     "utf16": ("k VARCHAR(40) CHARACTER SET utf16", "CONCAT('ü', MD5(seq))", "STRING"),
     "char": ("k CHAR(40) CHARACTER SET latin1", "CONCAT(MD5(seq), ' é')", "STRING"),
     "quotes": ("k VARCHAR(40)", r"""CONCAT('''"\\%?{}`;-- ', seq)""", "STRING"),
-    "bytes": ("k BINARY(20)", "UNHEX(MD5(seq))", "BINARY"),
-    "timestamp": ("k TIMESTAMP(6)", "'2024-10-27' + INTERVAL seq * 60000001 MICROSECOND", "TIMESTAMP_NTZ"),
+    "bytes": ("k BINARY(20)", "UNHEX(MD5(seq))", "BYTES"),
+    "timestamp": ("k TIMESTAMP(6)", "'2024-10-27' + INTERVAL seq * 60000001 MICROSECOND", "TIMESTAMP(6)"),
     "time": ("k TIME(3)", "SEC_TO_TIME((CAST(seq AS SIGNED) - 50) * 10000.5)", "STRING"),
     "uuid": ("k UUID", "UUID()", "STRING"),
     "inet6": ("k INET6", "CONCAT('fe80::', HEX(seq))", "STRING"),
@@ -35,11 +35,11 @@ ODD_KEYS = {
 
 @pytest.mark.parametrize("name", ODD_KEYS)
 def test_every_row_comes_once(spark: SparkSession, database: Database, tmp_path: Path, name: str) -> None:
-    definition, value, spark_type = ODD_KEYS[name]
+    definition, value, declared = ODD_KEYS[name]
     database.execute(
         f"CREATE TABLE t ({definition} PRIMARY KEY, n INT)", f"INSERT INTO t SELECT {value}, seq FROM seq_1_to_100"
     )
-    table = declare(database.options("t") | {CHUNK: "30"}, {"k": spark_type, "n": "INT"}, ["k"])
+    table = declare(database.options("t") | {CHUNK: "30"}, {"k": declared, "n": "INT"}, ["k"])
     driver = Driver(spark, tmp_path, table)
     driver.run(max_steps=1)
     got = driver.rows().select("k", "n", "_split").collect()
@@ -47,10 +47,10 @@ def test_every_row_comes_once(spark: SparkSession, database: Database, tmp_path:
     assert len({row["_split"] for row in got}) >= 3
     connection = database.connect()
     with connection, connection.cursor() as cursor:
-        shown = "k" if spark_type not in ("STRING",) else "CAST(k AS CHAR)"
+        shown = "k" if declared != "STRING" else "CAST(k AS CHAR)"
         cursor.execute(f"SELECT {shown}, n FROM t")
         wanted = {n: value for value, n in cursor.fetchall()}
-    found = {row["n"]: bytes(row["k"]) if spark_type == "BINARY" else row["k"] for row in got}
+    found = {row["n"]: bytes(row["k"]) if declared == "BYTES" else row["k"] for row in got}
     assert found == wanted
 
 
