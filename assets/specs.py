@@ -17,6 +17,7 @@ from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import Names
 from tidegate.assets.presentation import Kind, OnLake, PipelineAsset, Presentation
 from tidegate.assets.text import markdown_table
+from tidegate.pipelines.connectors.options import on_unmatched
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.location import Address
@@ -24,7 +25,6 @@ from tidegate.pipelines.process.windows.windowed import WINDOW_END
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.compile import keyed_joins
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.syntax.errors import Location
 
 LAKE = "tidegate/lake"

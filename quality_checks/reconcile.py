@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
@@ -19,7 +20,6 @@ from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_row
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
 from tidegate.pipelines.text import counted
 
 __all__ = ["Reconciliation", "WhereRowsAre", "reconcile", "reconcile_all"]

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import FORMATS
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 _COMMON = {"every source": SOURCE_OPTIONS, "every target": SINK_OPTIONS}
 _OF_A_FORMAT = re.compile(rf"((key|value)\.)?({'|'.join(FORMATS)})\.")

@@ -12,9 +12,9 @@ import dagster as dg
 
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.text import in_short, listed
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.compile import MissedKey, Pipeline
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 

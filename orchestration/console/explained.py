@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.commands import Commands, NextCommand
+from tidegate.pipelines.connectors.options import on_unmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
@@ -20,7 +21,6 @@ from tidegate.pipelines.sql import show_create_function, show_create_table, to_p
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.explanation import settings_of
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.text import counted, number
 
 if TYPE_CHECKING:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import Location
 from tidegate.pipelines.syntax.secrets import CREDENTIALS, VARIABLE, is_secret, is_variable
+from tidegate.pipelines.syntax.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Role = Literal["build", "probe", "sink", "part", "unused"]
 OnViolation = Literal["fail", "quarantine", "warn"]
@@ -28,7 +33,8 @@ class Column:
     `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
     A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
     `metadata` is the key of a METADATA column, `delivered` the type that the connector has it in, in Flink's spelling;
-    None where that is `type`. `sql` is a computed column's expression as the script has it.
+    None where that is `type`; else `conversion` is Spark SQL that makes the one of the other. `sql` is a computed
+    column's expression as the script has it.
     Where a column was written does not make it another column.
     """
 
@@ -42,7 +48,9 @@ class Column:
     comment: str | None = None
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
     sql: str | None = None
-    delivered: str | None = field(default=None, repr=False)  # Pipeline.digest is of the repr: stored plans keep theirs
+    # Pipeline.digest is of the repr: stored plans keep theirs.
+    delivered: str | None = field(default=None, repr=False)
+    conversion: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def physical(self) -> bool:
@@ -53,6 +61,14 @@ class Column:
     def source_time(self) -> bool:
         """Whether the column is SYSTEM_ROWTIME()."""
         return self.expression == SOURCE_TIME
+
+    @property
+    def as_delivered(self) -> Column:
+        """This column as the connector is to read it."""
+        if self.delivered is None:
+            return self
+        spark_type = parse_type(self.delivered).spark
+        return replace(self, type=self.delivered, spark_type=spark_type, delivered=None, conversion=None)
 
 
 @dataclass(frozen=True)
@@ -223,6 +239,20 @@ class Table:
     def stored_columns(self) -> tuple[Column, ...]:
         """What the lake stores: all but PROCTIME() columns, which are an instant of the release."""
         return tuple(column for column in self.columns if not column.proctime)
+
+    @property
+    def delivered(self) -> Table:
+        """This table as its connector is to read it: METADATA columns in the types that the connector has them in."""
+        return replace(self, columns=tuple(column.as_delivered for column in self.columns))
+
+    def as_declared(self, rows: DataFrame) -> DataFrame:
+        """`rows` as the connector of `delivered` gives them, with METADATA columns cast to their declared types."""
+        cast = {column.name: column.conversion for column in self.physical_columns if column.conversion is not None}
+        if not cast:
+            return rows
+        return rows.selectExpr(
+            *(f"{cast[name]} AS {quoted(name)}" if name in cast else quoted(name) for name in rows.columns)
+        )
 
     def column(self, name: str) -> Column:
         """The column called `name` (as written). Raises KeyError."""

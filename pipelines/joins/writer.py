@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.frames import task_number
 from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
 from tidegate.pipelines.joins.task import COUNTED, Counts, Frame, Landed, lost
@@ -28,7 +29,7 @@ from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import GROUP_BYTES, BatchWriter
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.model import Insert, OnUnmatched
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.versions.hashing import Flags, Numbers, flags, masked
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.connectors.table import Options, Table, require_variables
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
@@ -29,7 +30,6 @@ from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.connectors.options import LANDED_RETENTION
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
@@ -33,7 +34,6 @@ from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_plans, target_of
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
-from tidegate.pipelines.sql.options import LANDED_RETENTION
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 

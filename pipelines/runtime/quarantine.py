@@ -331,7 +331,7 @@ def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequen
     """Raise BeyondRetention if any `wanted` rows are among the removed ones, `found`."""
     gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
     if gone:
-        from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
+        from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
 
         epoch, reason = max(gone)
         raise BeyondRetention(

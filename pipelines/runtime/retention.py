@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
@@ -52,7 +53,6 @@ from tidegate.pipelines.runtime.quarantine import (
 )
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.text import counted

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
@@ -43,7 +44,7 @@ from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import OnUnmatched, ProcessInsert
+from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)

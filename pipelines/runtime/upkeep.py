@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
@@ -47,7 +48,6 @@ from tidegate.pipelines.runtime.indexes import INDEXES, Indexed
 from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.options import CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION
 from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.commands import resnapshot, then
+from tidegate.pipelines.connectors.options import resolve_options
 from tidegate.pipelines.connectors.protocol import (
     ExplainsFailures,
     Json,
@@ -37,8 +38,6 @@ from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sql.options import resolve_options
-from tidegate.pipelines.sql.tables.source_columns import as_declared, as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.types import quoted
 
@@ -81,7 +80,7 @@ class Part:
         self.tells_time = found.spec.tells_time
         self.context = replace(
             context,
-            table=as_delivered(table),
+            table=table.delivered,
             options=resolve_options(table, found.spec, context.environment),
             splits=PartSplits(context.splits, self.prefix),
             # As if it were read by itself.
@@ -141,7 +140,7 @@ class Part:
 
     def landable(self, rows: DataFrame) -> DataFrame:
         """The part's rows as the hybrid table's."""
-        return _moved(as_declared(rows, self.table), f"concat('{self.prefix}', _split)", PHASES * self.place)
+        return _moved(self.table.as_declared(rows), f"concat('{self.prefix}', _split)", PHASES * self.place)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         """What the part's source reports of a committed step, as the hybrid table's."""

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal
 
+from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
 from tidegate.pipelines.connectors.table import Options, Table
@@ -26,7 +27,6 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import column_type
 from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
 from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
 from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted

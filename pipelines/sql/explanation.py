@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.pipelines.connectors.options import on_unmatched
 from tidegate.pipelines.connectors.table import Column, Constraint, Table, WatermarkSpec
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
-from tidegate.pipelines.sql.options import on_unmatched
 from tidegate.pipelines.syntax.durations import format_duration
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string

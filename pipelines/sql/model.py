@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 JoinKind = Literal["INNER", "LEFT"]
 TimeAttribute = Literal["processing", "event"]
-OnUnmatched = Literal["quarantine", "block", "publish"]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.table import Table, severest_first
 from tidegate.pipelines.errors import PlanningError
@@ -22,7 +23,6 @@ from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import CompiledScript, ProcessInsert, Projection
-from tidegate.pipelines.sql.options import QUARANTINE_RETENTION
 from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.table import TableCompiler

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tidegate.pipelines.connectors.table import Role, Table
-from tidegate.pipelines.sql.inserts.statement import Declared
-from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.sql.options import (
+from tidegate.pipelines.connectors.options import (
     CHANGELOG_RETENTION,
     LANDED_RETENTION,
     QUARANTINE_RETENTION,
@@ -15,6 +12,9 @@ from tidegate.pipelines.sql.options import (
     SOURCE_OPTIONS,
     find_option,
 )
+from tidegate.pipelines.connectors.table import Role, Table
+from tidegate.pipelines.sql.inserts.statement import Declared
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
 from tidegate.pipelines.sql.tables.with_options import place_of, with_role
 from tidegate.pipelines.syntax.source import Source

@@ -32,9 +32,10 @@ from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.verifying.verify import VerifyReport, verify
 from tidegate.pipelines.sinks.protocol import sink_of
-from tidegate.pipelines.sources.scripted import ScriptedInput, only_grows, played
+from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.testing.played import only_grows, played
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {
@@ -85,7 +86,7 @@ class Harness:
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
         scripted: Whether all tables are the test's, whatever their connectors (see
-            `tidegate.pipelines.sources.scripted.played`): they read and write nothing outside of `directory` then.
+            `tidegate.pipelines.testing.played.played`): they read and write nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.
 

@@ -36,7 +36,6 @@ from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, alone
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.secrets import is_secret
 
 GENERATION = 1
@@ -122,7 +121,7 @@ class Observer:
         self.trace = Trace(self.table, self.spec, self._columns(), self._secrets(), self.fed, self.live_snapshot)
 
     def _columns(self) -> dict[str, str]:
-        delivered = {column.name: column.spark_type for column in as_delivered(self.table).physical_columns}
+        delivered = {column.name: column.spark_type for column in self.table.delivered.physical_columns}
         wanted = lake_rows.struct_type({**SOURCE_COLUMNS, **delivered})
         return {field.name: field.dataType.simpleString() for field in wanted}
 

@@ -18,7 +18,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
 if TYPE_CHECKING:  # a look at plans does not need it
-    from tidegate.pipelines.sql.model import OnUnmatched
+    from tidegate.pipelines.connectors.options import OnUnmatched
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
 """The purpose of an epoch. Its class decides how its rows are chosen: a discard has the class of the epoch that it

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from tidegate.pipelines.commands import NextCommand, either, resolving
+from tidegate.pipelines.connectors.options import OnUnmatched, on_unmatched
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
@@ -20,8 +21,7 @@ from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert, OnUnmatched, ProcessInsert
-from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

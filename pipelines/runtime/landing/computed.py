@@ -27,7 +27,6 @@ from tidegate.pipelines.functions import FunctionProblem, UserFunction, load, us
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Generation
 from tidegate.pipelines.spark_versions import over_arrays
-from tidegate.pipelines.sql.tables.source_columns import as_declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +161,7 @@ def computed(rows: DataFrame, table: Table, stored: StoredStep) -> DataFrame:
         else F.col(lake_rows.quoted(column.name)).cast(column.spark_type).alias(column.name)
         for column in table.stored_columns
     ]
-    rows = as_declared(rows, table)
+    rows = table.as_declared(rows)
     if any("_instant" in (column.expression or "") for column in table.stored_columns):
         rows = rows.withColumn("_instant", plan_instant(stored))
     seen = rows.select(*SOURCE_COLUMNS, *columns)

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.options import resolve_options
 from tidegate.pipelines.connectors.protocol import (
     KeepsALog,
     KnowsItsEnd,
@@ -32,8 +33,6 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.splits import Splits
-from tidegate.pipelines.sql.options import resolve_options
-from tidegate.pipelines.sql.tables.source_columns import as_delivered
 from tidegate.pipelines.syntax.durations import parse_duration
 
 LEAST = 4
@@ -95,7 +94,7 @@ def context_of(
 ) -> SourceContext:
     """What the source of `table` may use, with its options resolved. Raises SourceError."""
     return SourceContext(
-        table=as_delivered(table),
+        table=table.delivered,
         options=resolve_options(table, connector(table.connector).spec, environment),
         generation=generation,
         splits=Splits(lake, table.name, generation),

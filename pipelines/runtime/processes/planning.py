@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
@@ -17,7 +18,6 @@ from tidegate.pipelines.runtime.processes.columns import key_columns, state_colu
 from tidegate.pipelines.runtime.processes.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processes.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import BEGINNING
 from tidegate.pipelines.watermarks.watermark import instant
 

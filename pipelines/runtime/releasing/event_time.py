@@ -9,6 +9,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
@@ -28,8 +29,7 @@ from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
-from tidegate.pipelines.sql.model import Insert, OnUnmatched
-from tidegate.pipelines.sql.options import CHANGELOG_RETENTION
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from tidegate.pipelines.watermarks.watermark import instant
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.commands import STATUS, NextCommand
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
 from tidegate.pipelines.lake import StagedRow
@@ -42,7 +43,6 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
-from tidegate.pipelines.sql.model import OnUnmatched
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.commands import STATUS, NextCommand
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -18,7 +19,6 @@ from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, W
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.quarantine import chosen, first_landed, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine import refuse_removed as refuse_removed_rows
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 

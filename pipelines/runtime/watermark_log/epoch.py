@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
+from tidegate.pipelines.connectors.options import SOURCE_OPTIONS, check_resolved
 from tidegate.pipelines.connectors.protocol import Landed, StoredStep
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Options, Table
@@ -19,7 +20,6 @@ from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.runtime.watermark_log import builtin, custom
 from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass, SplitsBefore
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.options import SOURCE_OPTIONS, check_resolved
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.watermarks import (
     MIN_TIMESTAMP,

@@ -1,25 +1,19 @@
-"""Input of scripted tables: a test appends rows, watermarks and idleness, in order; and a script whose servers and
-topics are replaced by such tables."""
+"""Input of scripted tables: a test appends rows, watermarks and idleness, in order."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.connectors.registry import connector
-from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.connectors.table import Column, Options, Table
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sources.scripted.source import CONNECTOR, EventLog, Rows, WatermarkEvent, emits_watermarks
-from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.sources.scripted.source import EventLog, Rows, WatermarkEvent, emits_watermarks
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark, WatermarkToDataOutput
 
 OPS = ("+I", "-U", "+U", "-D")
@@ -32,7 +26,7 @@ class ScriptedInput:
         directory: The table's own folder (SourceContext.scratch).
         table: The table; its connector is `scripted`.
         clock: ms, UTC. A watermark in processing time may not be behind a time that was emitted already.
-        only_grows: Whether it takes +I alone, as what reads it needs (`only_grows`).
+        only_grows: Whether it takes +I alone, as what reads it needs (`played.only_grows`).
     """
 
     def __init__(
@@ -144,13 +138,6 @@ class ScriptedInput:
         )
 
 
-def only_grows(pipeline: Pipeline, name: str) -> bool:
-    """Whether the table may have inserts only, as for any other connector: a processing-time probe, or an input of a
-    process. Such rows are released one by one; in event time updates are joined at their own times."""
-    whole = {table.name for table in pipeline.tables.values() if any(part.name == name for part in table.parts)}
-    return any(insert.time != "event" for insert in pipeline.inserts if {name, *whole} & {*insert.probes})
-
-
 class _Recorder:
     """Writes what the output sends to the log, once `recording` is set."""
 
@@ -172,46 +159,3 @@ class _Recorder:
     def mark_active(self) -> None:
         if self.recording:
             self._log.append(WatermarkEvent(None, self._emitted))
-
-
-def played(pipeline: Pipeline) -> Pipeline:
-    """`pipeline` with tables of `'connector' = 'scripted'` in the place of all that it reads and writes.
-
-    Columns, keys, watermarks, constraints, and the options that every source or target has stay as they are. A source
-    has phases, and signals their end, where its own connector does. Columns that the connector itself fills (METADATA,
-    PARTITIONED BY, SYSTEM_ROWTIME()) are columns like others, filled by the test. Where Python emits the watermarks of
-    a table without WATERMARK FOR (`with_strategy`, a process's generator), its rows move it, as ever.
-    """
-    used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
-    tables = {
-        name: _played(table, used[table.role], _emits_watermarks(pipeline, table)) if table.role in used else table
-        for name, table in pipeline.tables.items()
-    }
-    return replace(pipeline, tables=tables)
-
-
-def _emits_watermarks(pipeline: Pipeline, table: Table) -> bool:
-    in_python = pipeline.generators(table.name) or table.name in pipeline.strategies
-    return table.watermark is not None or not in_python
-
-
-def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
-    options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
-    if table.role != "sink":
-        spec = connector(table.connector).spec
-        phases, signals = spec.phases(table.options), spec.signals(table.options)
-        given = {"phases": phases, "signals": signals, "tells-time": tells_time}
-        options |= {name: str(value).lower() for name, value in given.items()}
-    return replace(
-        table,
-        columns=tuple(map(_delivered, table.columns)),
-        options=Options({"connector": CONNECTOR.spec.name, **options}),
-        parts=(),
-        partition_columns=(),
-    )
-
-
-def _delivered(column: Column) -> Column:
-    """The column, delivered in its declared type by the test."""
-    column = replace(column, metadata=None, delivered=None)
-    return replace(column, expression=None, sql=None) if column.source_time else column

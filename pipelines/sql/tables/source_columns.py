@@ -11,24 +11,19 @@ Flink's would change the others silently.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column, Table
-from tidegate.pipelines.sql.coercion import assignable, cast
+from tidegate.pipelines.connectors.table import Column
+from tidegate.pipelines.sql.coercion import assignable
 from tidegate.pipelines.sql.values import interval_value, length
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import Scalar, Watermark, place
 from tidegate.pipelines.syntax.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 SOURCES_OWN = ("SYSTEM_WATERMARK", "SOURCE_WATERMARK")
 """FLIP-66's name, and the one that Flink has given it since."""
@@ -153,30 +148,3 @@ def declarable(delivered: FlinkType, declared: FlinkType) -> bool:
     if {delivered.kind, declared.kind} <= TIMESTAMPS:
         return True
     return assignable(delivered, declared)
-
-
-def as_delivered(table: Table) -> Table:
-    """`table` as its connector is to read it: every METADATA column in the type that the connector has it in."""
-    return replace(table, columns=tuple(map(_delivered, table.columns)))
-
-
-def declared_sql(column: Column) -> str:
-    """Spark SQL of a column in its declared type, over rows that the connector of `as_delivered` gave."""
-    name = quoted(column.name)
-    return name if column.delivered is None else cast(name, parse_type(column.delivered), parse_type(column.type))
-
-
-def _delivered(column: Column) -> Column:
-    if column.delivered is None:
-        return column
-    return replace(column, type=column.delivered, spark_type=parse_type(column.delivered).spark, delivered=None)
-
-
-def as_declared(rows: DataFrame, table: Table) -> DataFrame:
-    """`rows` with the METADATA columns of `table` cast as Flink casts them; all else as it is."""
-    cast = {column.name: declared_sql(column) for column in table.physical_columns if column.delivered is not None}
-    if not cast:
-        return rows
-    return rows.selectExpr(
-        *(f"{cast[name]} AS {quoted(name)}" if name in cast else quoted(name) for name in rows.columns)
-    )

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
+from tidegate.pipelines.sql.coercion import cast
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import FORBIDDEN, TableScope, check_column_name, check_table_name
@@ -111,7 +112,7 @@ class TableCompiler(TablePart):
         self._field_names(column.type, column.type_span)
         if column.null_written is not None and not column.type.nullable:
             raise self._error(column.null_written, f"column `{column.name.text}` is NULL and NOT NULL")
-        metadata = given = None
+        metadata = given = conversion = None
         if column.metadata is not None:
             metadata = column.metadata.text
             known = spec.metadata_of({option.key.text: option.value.text for option in self.statement.options})
@@ -125,7 +126,9 @@ class TableCompiler(TablePart):
                     f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}",
                     f"declare {column.name.text} {delivered} METADATA",
                 )
-            given = delivered if parse_type(delivered) != column.type.null() else None
+            if parse_type(delivered) != column.type.null():
+                given = delivered
+                conversion = cast(quoted(column.name.text), parse_type(delivered), column.type.null())
         return Column(
             name=column.name.text,
             type=str(column.type.null()),
@@ -133,6 +136,7 @@ class TableCompiler(TablePart):
             nullable=column.type.nullable,
             metadata=metadata,
             delivered=given,
+            conversion=conversion,
             comment=column.comment,
             location=self.source.location(column.name.span.start),
         )

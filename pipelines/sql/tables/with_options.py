@@ -14,11 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec, never_signalling
-from tidegate.pipelines.connectors.table import Column, Options, Role, Suite, Table
-from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.paths import check, restricted
-from tidegate.pipelines.sql.options import (
+from tidegate.pipelines.connectors.options import (
     CONNECTOR,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -30,6 +26,10 @@ from tidegate.pipelines.sql.options import (
     spelled,
     wrong_value,
 )
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec, never_signalling
+from tidegate.pipelines.connectors.table import Column, Options, Role, Suite, Table
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.paths import check, restricted
 from tidegate.pipelines.sql.scope import check_table_name
 from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.syntax.errors import SqlError, suggest

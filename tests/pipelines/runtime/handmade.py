@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
@@ -38,7 +39,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert, Join, Key, OnUnmatched, Projection
+from tidegate.pipelines.sql.model import Insert, Join, Key, Projection
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 

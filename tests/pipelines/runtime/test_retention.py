@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.plays import RATES
 from tests.pipelines.runtime.processes import functions as fn
+from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
@@ -40,7 +41,6 @@ from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(

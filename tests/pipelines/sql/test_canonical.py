@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.processes import functions as fn
+from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "definitions"
 GOLDEN = FIXTURES / "golden.json"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.functions import SQL_TYPES
 from tidegate.pipelines.sql import SqlError, compile_script, to_properties
 from tidegate.pipelines.sql.functions import FUNCTIONS
-from tidegate.pipelines.sql.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.syntax.dialect import RESERVED
 from tidegate.pipelines.syntax.grammar.base import KNOWN
 

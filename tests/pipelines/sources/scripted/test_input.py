@@ -15,10 +15,11 @@ from tests.pipelines.sources.sources_help import table
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime.scripts import load_script
-from tidegate.pipelines.sources.scripted import ScriptedInput, played
+from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import EventLog, Rows
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.testing.played import played
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, ProcessingTimeBehind, ProcessingTimeRevoked, Watermark
 
 COLUMNS = {"user_id": "INT", "price": "DECIMAL(38, 18)", "at": "TIMESTAMP(3)"}

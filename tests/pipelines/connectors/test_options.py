@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipelines.sql.connectors import CONNECTORS
-from tidegate.pipelines.connectors.spec import OptionSpec
-from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql import Table, compile_script
-from tidegate.pipelines.sql.options import (
+from tidegate.pipelines.connectors.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     find_option,
@@ -20,6 +17,9 @@ from tidegate.pipelines.sql.options import (
     resolve_options,
     wrong_value,
 )
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.sql import Table, compile_script
 from tidegate.pipelines.syntax.durations import format_duration
 
 

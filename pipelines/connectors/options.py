@@ -6,17 +6,20 @@ A value that holds `${VAR}` is known only when it is resolved, so it is checked 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.sql.model import OnUnmatched
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.secrets import is_secret, is_variable, needs_variables
 
 CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION = (
     "changelog.retention", "landed.retention", "quarantine.retention",
 )  # fmt: skip
+
+OnUnmatched = Literal["quarantine", "block", "publish"]
+"""What becomes of a released probe row without a match."""
 
 CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads from or writes to.", changes="identity")
 
