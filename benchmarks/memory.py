@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.measure import Figure, seconds
@@ -35,12 +37,37 @@ TIMES, PROBES = 10, 200_000
 UNITS = {"g": 1 << 30, "m": 1 << 20}
 
 
+@dataclass(frozen=True)
+class _Took:
+    """Bytes of a build of `rows` rows in the lake, and the seconds for landing it and for the release."""
+
+    rows: int
+    size: int
+    landed: float
+    released: float
+
+
 def measure() -> list[Figure]:
-    """How long landing and the release take, and how large the build was beside the heap."""
+    """How long landing and the release take, a build row beside one of a tenth of the heap, and the build's size."""
     memory = os.environ.setdefault("TIDEGATE_DRIVER_MEMORY", "1g")
     heap = int(memory[:-1]) * UNITS[memory[-1].lower()]
-    rows = TIMES * heap // 1024
     spark = start_session()
+    _joined(spark, 1000)  # what a process pays once
+    small = _joined(spark, heap // TIMES // 1024)
+    large = _joined(spark, TIMES * heap // 1024)
+    beside = f"of {small.rows:,} rows"
+    landed, small_landed = (1000 * each.landed / each.rows for each in (large, small))
+    released, small_released = (1000 * each.released / (each.rows + PROBES) for each in (large, small))
+    joined = f"… released to {PROBES:,} probes with a heap of {memory}: 1,000 rows of both"
+    finishes = "10, and it finishes"
+    return [
+        Figure(f"a build of {large.size / 1e9:.1f} GB, landed: 1,000 rows", landed, "s", small_landed, beside, "2"),
+        Figure(joined, released, "s", small_released, beside, "2"),
+        Figure("… the build on disk beside the heap", large.size / 1e9, "GB", heap / 1e9, "heap", finishes),
+    ]
+
+
+def _joined(spark: SparkSession, rows: int) -> _Took:
     note = ", ".join(f"SHA2(CONCAT(CAST(item AS STRING), '{part}'), 512)" for part in range(8))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -53,18 +80,14 @@ def measure() -> list[Figure]:
         with Runner(
             compile_script(SCRIPT.format(folder=folder, note=note)), Lake(folder / "lake"), spark=lambda: spark
         ) as runner:
-            landing = seconds(lambda: [runner.advance(table) for table in ("items", "sales")])
+            landed = seconds(lambda: [runner.advance(table) for table in ("items", "sales")])
             shutil.rmtree(folder / "items")
             size = size_of(runner.lake.table_path("items"))
-            print(f"landed {size:,} bytes in {landing:.0f} s", flush=True)
-            took = seconds(lambda: runner.release("priced"))
+            print(f"landed {size:,} bytes in {landed:.0f} s", flush=True)
+            released = seconds(lambda: runner.release("priced"))
             target = runner.lake.target_path(runner.pipeline.table("priced"))
             wrong = f"price IS NULL OR price <> ((id * 7919) % {rows}) % 1000 OR length(note) <> 1024"
             found = lake_rows.read(spark, target).agg(F.count(F.lit(1)), F.count_if(F.expr(wrong))).collect()[0]
     assert found[0] > PROBES * 0.99, found
     assert found[1] == 0, found
-    return [
-        Figure(f"a build of {size / 1e9:.1f} GB, landed", landing),
-        Figure(f"… released to {PROBES:,} probes with a heap of {memory}", took),
-        Figure("… the build on disk beside the heap", size / 1e9, "GB", heap / 1e9, "heap", aim="10, and it finishes"),
-    ]
+    return _Took(rows, size, landed, released)
