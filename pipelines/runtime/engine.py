@@ -62,6 +62,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.redaction.regex": SECRET_NAMES,
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|(?i:url)",
     "spark.scheduler.mode": "FAIR",
+    # Java code that was generated before: the ticks of a few tables need more than the 100 classes that Spark keeps, and
+    # would compile each of them anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
 
