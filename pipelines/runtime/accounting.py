@@ -279,12 +279,16 @@ def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
     return before + done_by(epochs)
 
 
-def sums_of(lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False) -> Sequence[QuarantinedSum]:
-    """All that an INSERT has ever quarantined, summed, or `by_epoch`."""
-    done = None if by_epoch else all_done(lake, insert.id, target_of(lake, pipeline, insert.id))
+def sums_of(
+    lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False, output: str = ""
+) -> Sequence[QuarantinedSum]:
+    """All that an INSERT has ever quarantined, summed, or `by_epoch`; of a process, what its first output has, or its
+    second one, named by `output`: that reads every epoch."""
+    done = None if by_epoch or output else all_done(lake, insert.id, target_of(lake, pipeline, insert.id))
     if done is not None and not done.since:
         return summed(item.shown for item in done.sums)
-    each = [QuarantinedSum.of(item).shown for item in quarantined_by_epoch(lake, pipeline, insert)]
+    found = quarantined_by_epoch(lake, pipeline, insert)
+    each = [QuarantinedSum.of(item).shown for item in found if item.output == output]
     return each if by_epoch else summed(each)
 
 

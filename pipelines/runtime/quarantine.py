@@ -47,13 +47,15 @@ State = Literal["open", "released", "discarded"]
 class QuarantinedRows:
     """What one epoch has quarantined for one reason (as `_reason` says it).
 
-    `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since.
+    `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since. `output`: the
+    table of a process's second output, if they were given to that; they are in its quarantine then.
     """
 
     plan: ReleasePlan
     reason: str
     rows: int
     taken: ReleasePlan | None = None
+    output: str = ""
 
     @property
     def epoch(self) -> int:
@@ -139,9 +141,18 @@ def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 
 
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
-    """All that an INSERT has ever quarantined, one item an epoch and reason; reads every epoch. For sums use
-    `accounting.all_done`."""
-    return quarantined_in(history_of(lake, pipeline, insert))
+    """All that an INSERT has ever quarantined, of every output, one item an epoch and reason; reads every epoch. For
+    sums use `accounting.sums_of`."""
+    epochs = history_of(lake, pipeline, insert)
+    found = quarantined_in(epochs)
+    for output in insert.outputs[1:]:
+        found += [
+            QuarantinedRows(item.plan, reason, rows, output=output)
+            for item in epochs
+            if item.published and item.staged is not None
+            for reason, rows in quarantined_by(item.plan, item.staged.facts["second"]).items()
+        ]
+    return sorted(found, key=lambda item: item.epoch)
 
 
 @dataclass(frozen=True)
@@ -364,6 +375,19 @@ class QuarantinedRow:
     probe: Mapping[str, Any] | None = None
 
 
+def _opened(quarantine: Location) -> delta_log.Table | None:
+    """A quarantine's table; None if there is none. Raises LakeError if its files cannot be read by Arrow."""
+    table = delta_log.opened(quarantine)
+    if table is not None and not delta_log.plain(table):
+        raise LakeError(
+            "the quarantine's files are not plain Parquet any more (deletion vectors or column mapping)",
+            where=str(quarantine),
+            state="nothing was changed",
+            next_command="read it with Spark",
+        )
+    return table
+
+
 def rows_of(
     lake: Lake, pipeline: Pipeline, insert: Insert, wanted: Sequence[QuarantinedRows], most: int
 ) -> list[QuarantinedRow]:
@@ -372,23 +396,15 @@ def rows_of(
 
     from tidegate.pipelines.parquet import python_rows
 
-    target = pipeline.table(insert.target)
-    path = lake.quarantine_path(target, insert)
-    table = delta_log.opened(path)
-    if table is None:
-        return []
-    if not delta_log.plain(table):
-        raise LakeError(
-            "the quarantine's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=str(path),
-            state="nothing was changed",
-            next_command="read it with Spark",
-        )
-    names = [column.name for column in target.stored_columns]
     found: list[QuarantinedRow] = []
     for group in wanted:
         if len(found) >= most:
             break
+        target = pipeline.table(group.output or insert.target)
+        table = _opened(lake.quarantine_path(target, insert))
+        if table is None:
+            continue
+        names = [column.name for column in target.stored_columns]
         files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).paths
         own = (
             (pc.field("_generation") == group.plan.generation)

@@ -12,6 +12,7 @@ from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
 from tidegate.pipelines.sql.options import on_unmatched
+from tidegate.pipelines.sql.processes import waits_for_flip
 from tidegate.pipelines.syntax.durations import format_duration
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -200,7 +201,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines.append(f"  time: {insert.time} time ({time})")
     if insert.where is not None:
         lines.append(f"  where: {insert.where}")
-    lines.append(f"  waits: {_waits(insert)}")
+    lines.append(f"  waits: {_waits(pipeline, insert)}")
     if insert.joins:
         policy = on_unmatched(target)
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
@@ -257,14 +258,19 @@ def _by_key(insert: ProcessInsert) -> str:
     return f": {', '.join([*keys, *whole])}" if keys or whole else ""
 
 
-def _waits(insert: Insert) -> str:
+def _waits(pipeline: Pipeline, insert: Insert) -> str:
     if insert.windowed is not None:
         emitted = "a window is emitted when"
         if insert.windowed.event_time:
             return f"{emitted} the watermark of {insert.probe} has come to its end"
         return f"{emitted} the clock has come to its end"
     if isinstance(insert, ProcessInsert):
-        return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
+        timers = f"timers follow the watermarks of {_and(insert.inputs)}"
+        awaited = [item.table for item in insert.process.inputs if waits_for_flip(pipeline, insert.process, item)]
+        if awaited:
+            first = f"for {_and(awaited)} to flip, whose rows until then are processed first"
+            return f"{first}; after that for nothing: rows are processed as they land; {timers}"
+        return f"for nothing: rows are processed as they land; {timers}"
     if not insert.joins:
         return "for nothing: rows are released as they land"
     flips = f"for {_and(insert.builds)} to flip"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -18,6 +17,7 @@ from tidegate.pipelines.runtime.processes.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processes.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.processes import has_phases, waits_for_flip
 from tidegate.pipelines.watermarks import BEGINNING
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -138,16 +138,16 @@ class ProcessPlanner(ReleasePlanner):
     def _flip(self, item: ProcessInput) -> int | None:
         """The epoch of the flip that the process waits for; 0 if it does not wait for this input; None before the
         flip."""
-        spec, pipeline = self.spec, self.on_lake.pipeline
-        table = pipeline.table(item.table)
-        own = pipeline.process_of(item.table)
-        phases = not own and connector(table.connector).spec.phases(table.options)
-        if len(spec.inputs) == 1 or not (item.broadcast or phases):
+        pipeline = self.on_lake.pipeline
+        if not waits_for_flip(pipeline, self.spec, item):
             return 0
         landed = Stream(self.on_lake.lake, item.table).newest
-        if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
+        if landed is None:
+            return None
+        past_its_end = pipeline.table(item.table).connector == "scripted" and not has_phases(pipeline, item.table)
+        if landed.flip_epoch is None and past_its_end:
             return 1  # it has flipped past its end as of its first plan, whoever emits its watermarks
-        return landed.flip_epoch if landed else None
+        return landed.flip_epoch
 
     def _changed(self, what: str) -> PlanningError:
         insert = self.on_lake.insert

@@ -42,7 +42,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
-from tidegate.pipelines.sql.model import OnUnmatched
+from tidegate.pipelines.sql.model import Insert, OnUnmatched, ProcessInsert
 
 log = logging.getLogger(__name__)
 
@@ -204,8 +204,7 @@ class InsertRunner(InsertOnLake, ABC):
         position = self._own_position()
         if self.insert.time != "event":
             raise PlanningError(
-                f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
-                "span of them can be named",
+                f"{self.insert.id} {_without_time(self.insert)}, so no span of time can be released anew",
                 where=f"line {self.insert.location.line} of the script",
                 state="nothing was released",
                 next_command=NextCommand("run", does="without --from and --to"),
@@ -515,3 +514,12 @@ class InsertRunner(InsertOnLake, ABC):
         if commit.point is not None:
             faults.point(commit.point, self.insert.id)
         return rows
+
+
+def _without_time(insert: Insert) -> str:
+    """Why no rows of an INSERT can be picked by their time."""
+    if isinstance(insert, ProcessInsert):
+        return "takes the rows of its inputs in the order in which they landed, and its state follows from all of them"
+    if not insert.joins:
+        return "joins nothing: its rows are released as they land"
+    return "joins by processing time: its rows have no time of their own"
