@@ -125,12 +125,18 @@ def fits_class_path(jars: Sequence[Path]) -> bool:
     return not own.exists() and not any(os.pathsep in str(jar) for jar in jars)
 
 
-def archive_of(launcher: str, class_path: Sequence[Path] = ()) -> Path:
-    """Where the archive for this Java, this Spark, its jars and those of `class_path` lies; it may not exist."""
+def archived_from(launcher: str, class_path: Sequence[Path] = ()) -> tuple[str, str, list[tuple[str, int, int]]]:
+    """What an archive belongs to: this Java, its release, and the jars of Spark and of `class_path`, each with its size
+    and its time (ns). JSON can hold it."""
     own = sorted((spark_home() / "jars").glob("*"))
     jars = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (*own, *class_path)]
-    made_of = [str(Path(launcher).resolve()), release_of(launcher), jars]
-    return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
+    return str(Path(launcher).resolve()), release_of(launcher), jars
+
+
+def archive_of(launcher: str, class_path: Sequence[Path] = ()) -> Path:
+    """Where the archive for this Java, this Spark, its jars and those of `class_path` lies; it may not exist."""
+    belongs_to = repr(list(archived_from(launcher, class_path)))
+    return home() / "classes" / f"spark-{hashlib.sha256(belongs_to.encode()).hexdigest()[:16]}.jsa"
 
 
 def digest_of(archive: Path) -> str:
