@@ -87,9 +87,9 @@ class Outcomes:
         """The number to which `why_number` is added where this join gave no version."""
         return self.number(_named(kind, WHYS[0], join))
 
-    def dropped_sql(self, outcome: str = "_outcome") -> str:
-        """SQL: whether a row with this outcome is only counted."""
-        return f"{outcome} >= {self.number(WHERE)}"
+    def dropped_sql(self) -> str:
+        """SQL: whether a row is only counted, by its `_outcome`."""
+        return f"_outcome >= {self.number(WHERE)}"
 
     def last_published(self, *, publish_unmatched: bool) -> int:
         """The greatest number of an outcome that is published."""
