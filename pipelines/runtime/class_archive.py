@@ -74,7 +74,7 @@ def make() -> Path:
 
 
 def remove_unusable(folder: Path) -> None:
-    """Remove the archives of a folder that no environment can use any more. A JVM that runs keeps what it has mapped."""
+    """Remove the archives of a folder that no environment can use any more. A JVM that has mapped one keeps it."""
     for note in folder.glob(f"*{NOTE}"):
         if _is_unusable(note):
             for path in (note.with_suffix(".jsa"), note.with_suffix(".sha256"), note):
