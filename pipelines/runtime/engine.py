@@ -71,8 +71,9 @@ finds, or that $TIDEGATE_DRIVER_HOST gives."""
 
 
 PRELOADED: Mapping[str, str] = {"spark.python.daemon.module": "tidegate.pipelines.runtime.worker_daemon"}
-"""Set when workers are children of the driver's JVM: on a cluster a worker's daemon may not find Tidegate where it
-looks. Linux only, since libraries of other systems (macOS) may not be forked."""
+"""Workers are forked from a daemon that has imported Tidegate. Set only where workers are children of the driver's JVM,
+since a cluster's daemon may not find Tidegate; and only on Linux, since libraries of other systems (macOS) may not be
+forked."""
 
 
 def is_local(master: str) -> bool:
@@ -109,8 +110,8 @@ VECTORS = "jdk.incubator.vector"
 
 
 def java_variables(launcher: str) -> Mapping[str, str]:
-    """Environment variables with which Spark starts this Java: where it may lack the module VECTORS, by a launcher that
-    does not ask for it."""
+    """Environment variables with which Spark starts this Java: if it may lack the module VECTORS, they name a launcher
+    of Tidegate's that leaves the module out."""
     own = Path(__file__).with_name("java_home")
     has_it = re.search(rf'^MODULES=.*[ "]{re.escape(VECTORS)}[ "]', release_of(launcher), re.MULTILINE)
     if has_it or Path(launcher).is_relative_to(own):  # the latter in a Python worker, whose JVM was started so
@@ -119,8 +120,8 @@ def java_variables(launcher: str) -> Mapping[str, str]:
 
 
 def fits_class_path(jars: Sequence[Path]) -> bool:
-    """Whether Spark's JVM takes `jars` by its class path, where an archive can have their classes, and need not copy
-    them for its executors. Not beside files of a person's own (spark-env.sh), which may name another class path."""
+    """Whether Spark's JVM gets `jars` by its class path: an archive can then hold their classes, and executors need no
+    copies. False where a person's own files (spark-env.sh) may set another class path."""
     own = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
     return not own.exists() and not any(os.pathsep in str(jar) for jar in jars)
 
@@ -155,8 +156,8 @@ def is_whole(archive: Path) -> bool:
 
 
 def archive_options(launcher: str, class_path: Sequence[Path] = ()) -> str:
-    """JVM options for its archive; empty if there is none, if it is damaged, or if others could have written it: what
-    is in an archive is executed as it is."""
+    """JVM options for its archive. Empty if there is none, if it is damaged, or if another user may have written it,
+    since Java executes what is in an archive unchecked."""
     path = archive_of(launcher, class_path)
     try:
         there = path.stat()
