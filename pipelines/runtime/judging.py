@@ -114,8 +114,8 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
 
 
 def _of_the_engine(error: BaseException | None) -> TypeGuard[Exception]:
-    """Whether Spark, Delta Lake or the disk failed, and not a check's code. The type alone does not say: Spark passes
-    on what a user's function raises, and errors of HTTP libraries are OSErrors whose text holds the address."""
+    """Whether Spark, Delta Lake or the disk failed, and not a check's code. What a user's function raises does not
+    count, though Spark passes it on; nor do the OSErrors of HTTP libraries, whose text holds the address."""
     if isinstance(error, OSError):
         return type(error).__module__ == "builtins"
     return isinstance(error, ENGINE) and not isinstance(error, PythonException)

@@ -24,13 +24,13 @@ from tidegate.pipelines.watermarks.watermark import instant
 
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
-    """Plans epochs that take all that has landed of every input: as soon as there is a row, the time has moved, a timer
-    is due, or an input has emitted another watermark (that it is idle, or active again).
+    """Plans epochs that take all that has landed of every input. There is one as soon as there is a row, the time has
+    moved, a timer is reached, or an input has emitted another watermark (that it is idle, or active again).
 
     A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: every record of
     the others sees what these have landed until then. One with a single input never waits.
 
-    `until`: the moment (ms, UTC) up to which a run follows the clock. A later timer is the next run's; otherwise a
+    `until`: the moment (ms, UTC) up to which a run follows the clock. Later timers are the next run's: otherwise a
     processing-time timer that is always set again would keep a run going for ever.
     """
 
@@ -96,8 +96,8 @@ class ProcessPlanner(ReleasePlanner):
         return planned
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
-        """See `ReleasePlanner.anew`: it lets a function that fails at a record be mended. Also raises PlanningError if
-        keys have moved to other buckets."""
+        """See `ReleasePlanner.anew`: so a function that fails at a record can be corrected. Also raises PlanningError
+        if keys have moved to other buckets."""
         if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
         self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
