@@ -126,7 +126,7 @@ def of_rows(
 
 
 def none_lines(every: Sequence[QuarantinedRows], fitting: Sequence[QuarantinedRows]) -> Iterator[str]:
-    """That no row is as asked for, and what there is; `fitting`: those of `every` in another state."""
+    """That no row fits, and which rows there are. `fitting`: rows of `every` that are in another state."""
     if fitting:
         states = ", ".join(sorted({item.state for item in fitting}))
         rows = counted(sum(item.rows for item in fitting), "row")
@@ -169,7 +169,7 @@ def _values(row: Mapping[str, Any]) -> str:
 def of_taken(
     insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows], done: Sequence[Published] | None
 ) -> dict[str, Any]:
-    """What a release or a discard did, or (`done` is None) would do."""
+    """The result of a release or a discard or, if `done` is None, what it would be."""
     own = [item for item in done or () if isinstance(item.plan, RequeuePlan)]
     took = sum(lot.rows for item in own for lot in item.plan.claims)
     return {

@@ -1,6 +1,5 @@
-"""A compiled pipeline as text: its tables, its functions, what waits for what; SET, SHOW CREATE TABLE, SHOW CREATE
-FUNCTION and DESCRIBE. Secrets are names or `***`.
-"""
+"""A compiled pipeline as text: its tables, its functions, and which INSERT waits for what; SET, SHOW CREATE TABLE, SHOW
+CREATE FUNCTION and DESCRIBE. Secrets are names or `***`."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def _definition(column: Column) -> str:
 
 
 def describe(table: Table) -> str:
-    """The columns as a table: name, type, null, key, and what else is known."""
+    """The columns as a table: name, type, null, key, extras."""
     rows = [("name", "type", "null", "key", "extras"), *(_described(table, column) for column in table.columns)]
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -221,7 +220,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
 
 
 def _in_flink(insert: Insert) -> str:
-    """What SQL's own meaning does with a row for which a build has no version."""
+    """What Flink does with a row for which a build has no version."""
     inner = [join.alias for join in insert.joins if join.kind == "INNER"]
     left = [join.alias for join in insert.joins if join.kind != "INNER"]
     filled = f"publish it with NULL for all columns of {_or(left)}{', if WHERE lets it' if insert.where else ''}"
