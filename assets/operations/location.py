@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tidegate.assets.operations.backfill import BACKFILL, fillable
-from tidegate.assets.operations.operation import Operation, OperationConfig, Started
+from tidegate.assets.operations.operation import PREFIX, Operation, OperationConfig, Started
 from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_LIST, QUARANTINE_RELEASE
 from tidegate.assets.operations.upkeep import MAINTENANCE, RECONCILE, WEEKLY
 from tidegate.assets.presentation import OnLake, Presentation
@@ -84,24 +84,24 @@ _LOOKS_AND_QUARANTINE = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTIN
 _USUAL = {WEEKLY, Presentation().reconcile_cron}
 
 
-def operations(pipelines: Sequence[OnLake]) -> dg.Definitions:
+def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
     """The jobs of all these pipelines, and their schedules: one for each time that pipelines are looked after at.
 
     Raises PlanningError where a pipeline's own job has the name of one of them.
     """
     if not pipelines:
         return dg.Definitions()
-    jobs = [operation.job(pipelines) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
+    jobs = [operation.job(pipelines, prefix) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
     by_zone: dict[str, list[OnLake]] = {}
     for on in pipelines:
         by_zone.setdefault(on.look.timezone, []).append(on)
     stopped, running = dg.DefaultScheduleStatus.STOPPED, dg.DefaultScheduleStatus.RUNNING
     schedules = [_schedule(MAINTENANCE, jobs[-1], WEEKLY, zone, ons, stopped) for zone, ons in by_zone.items()]
     if filled := [on for on in pipelines if fillable(on)]:
-        jobs.append(BACKFILL.job(filled))
+        jobs.append(BACKFILL.job(filled, prefix))
     compared = [on for on in pipelines if on.parts.comparable]
     if compared:
-        jobs.append(RECONCILE.job(compared))
+        jobs.append(RECONCILE.job(compared, prefix))
         times: dict[tuple[str, str], list[OnLake]] = {}
         for on in compared:
             if on.look.reconcile_cron is not None:

@@ -67,9 +67,9 @@ class Operation(Generic[C]):
     config: type[C]
     run: Callable[[Started, C], int | Iterator[Any]]
 
-    def job(self, pipelines: Sequence[OnLake]) -> dg.JobDefinition:
+    def job(self, pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.JobDefinition:
         """The operation as a job for these pipelines."""
-        name = f"{PREFIX}_{self.name}"
+        name = f"{prefix}_{self.name}"
 
         def step(context, config):
             with explained():
