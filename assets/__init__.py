@@ -3,8 +3,8 @@
     build_pipeline_definitions(compile_script(text), lake="lake")     the factory
     type: tidegate.TidegateComponent                                  the component, for YAML
 
-Per source table one asset; per INSERT three nodes: the staged asset, the gate's checks on it, and the published asset,
-which re-reads the stored verdict. Each can be materialised alone, none does another's work.
+Per source table one asset. Per INSERT three nodes: the staged asset, the gate's checks on it, and the published asset,
+which reads the stored verdict again. Each can be materialised alone; none does another's work.
 """
 
 from tidegate.assets.factories import build_pipeline_definitions

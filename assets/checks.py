@@ -1,8 +1,8 @@
 """The gate's verdict as Dagster's asset checks.
 
 `gate` blocks: if it fails with severity ERROR, the published asset does not run. The checks that make up the verdict
-are a table in its result. Checks that a person has asked for (the target's constraints, its suite, and those of a
-custom gate) are shown beside it; they do not block, as only the gate gives the verdict.
+are a table in its result. Checks that the user has asked for (the target's constraints, its suite, and those of a
+custom gate) are asset checks of their own; they do not block, since only the gate gives the verdict.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check_specs(staged: dg.AssetKey, apart: Sequence[str] = ()) -> list[dg.Asset
 
 
 def _asks(name: str = GATE) -> str:
-    """What a check asks, for its description."""
+    """The question of a check, for its description."""
     if name in QUESTIONS:
         return QUESTIONS[name]
     if name != GATE:
@@ -114,8 +114,8 @@ def results(
 
 
 def not_judged(staged: dg.AssetKey, insert: str, epoch: int, held: int) -> dg.AssetCheckResult:
-    """The gate's result after a person has decided about an epoch that it held, while the one in its place is not
-    judged: it stays failed, and no longer asks for a decision."""
+    """The gate's result after a person has decided about a held epoch, as long as the epoch that replaces it is not
+    judged: it stays failed, but asks for no decision any more."""
     return dg.AssetCheckResult(
         asset_key=staged,
         check_name=GATE,
@@ -131,8 +131,8 @@ def not_judged(staged: dg.AssetKey, insert: str, epoch: int, held: int) -> dg.As
 
 
 def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckResult]:
-    """Those of an epoch's results that are worse than what the run has shown so far: in Dagster they replace it.
-    `ranks` (0 passed, 1 with a warning, 2 failed) stores the worst by check; an unknown check is new."""
+    """The results of an epoch that are worse than what the run has shown so far: Dagster shows the newest. `ranks` (0
+    passed, 1 with a warning, 2 failed) stores the worst by check; a check that is not in it is new."""
     for result in found:
         name = _check(result).name
         rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
@@ -190,13 +190,13 @@ def _shown(
 def unshown(
     instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = "", *, again: bool = False
 ) -> list[dg.AssetCheckEvaluation]:
-    """Those results of the newest judged epoch, all of one staged asset, that Dagster does not show, to be reported
-    without a run. The history is read twice, however many results there are.
+    """The results of the newest judged epoch, all of one staged asset, that Dagster does not show; they are to be
+    reported without a run. The history is read twice, however many results there are.
 
-    A failed result is shown whatever runs are queued. A passed one replaces another result, and is left to a queued or
-    running run if there is one. What the run `run_id` has stored itself is not reported again unless something newer
-    hides it; nor, `again`, is a failure while another failure is shown: two code locations with assets of one name and
-    a lake each would take turns for ever.
+    A failed result is shown whatever runs are queued. A passed one replaces another result, but is left to a queued or
+    running run if there is one. Two things are not reported again: what the run `run_id` has stored itself, unless
+    something newer hides it; and, with `again`, a failure while another failure is shown. Otherwise two code locations
+    with assets of one name and a lake each would take turns for ever.
     """
     wanted = {_check(result): result for result in found}
     if not wanted:

@@ -1,17 +1,17 @@
 """Shows in Dagster what other processes publish: one look of the sensor `tidegate_continuous`.
 
-A published epoch becomes a materialisation of the staged and of the published asset, and its verdict the results of
-the staged asset's checks: the first at once, then at most one a minute and target, with all epochs since. A verdict
-that holds its epoch is shown at once, with the staged asset. A source table is materialised when something has landed,
-at most once a minute. Each of them has the version of the code that made it: of the script that the other process runs,
-which need not be the one that Dagster has loaded.
+A published epoch becomes a materialisation of the staged and of the published asset, and its verdict the results of the
+staged asset's checks: the first epoch at once, then at most one report a minute and target, with all epochs since. A
+verdict that holds its epoch is shown at once, with the staged asset. A source table is materialised when something has
+landed, at most once a minute. Each materialisation has the version of the code that made it, which is that of the other
+process's script, and not always that which Dagster has loaded.
 
-Dagster's own runs report what they publish. So nothing is reported that its history has already, from a run or from
-another code location, nor while a run of Dagster holds the INSERT's lease, as it is about to report. The cursor only
+Dagster's own runs report what they publish. So nothing is reported that Dagster's history has already, from a run or
+from another code location; nor while a run of Dagster holds the INSERT's lease, as it will report it. The cursor only
 saves reading the history when there is nothing new.
 
-A held epoch is shown as failed in Dagster whatever runs are queued, and no longer once somebody has decided about it:
-while an epoch is held, and until Dagster has shown its successor, each look compares the newest record of the check
+A held epoch is shown as failed in Dagster whatever runs are queued, and no longer once somebody has decided about it.
+So while an epoch is held, and until Dagster has shown its successor, each look compares the newest record of the check
 with the lake.
 """
 
@@ -113,7 +113,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Versions:
-    """Makes the materialisations of one look, with the versions by which Dagster tells what is out of date; each asset
+    """Makes the materialisations of one look, with the versions by which Dagster knows what is out of date; each asset
     after those that it reads, as they are stored in this order.
 
     A run tags each materialisation with the version of the code that made it and with the data versions of what it

@@ -68,7 +68,7 @@ def on_lake(
     look: Presentation | None = None,
     wait: str = WAIT,
 ) -> OnLake:
-    """What definitions are made of; arguments and errors as of `build_pipeline_definitions`."""
+    """The input of the definitions; arguments and errors as in `build_pipeline_definitions`."""
     look = look or Presentation()
     zone_of(look.timezone)
     names = Names(pipeline.name, steps=look.steps.name or "")
@@ -98,9 +98,9 @@ def _is_queued_by_dagster() -> bool:
 
 
 def definitions_of(own: OnLake, operated: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definitions:
-    """The definitions of one pipeline, with the operations for the pipelines `operated`: all of the code location's for
-    one of its pipelines, none for the others. That one also has the location's sensor, and warns if steps cannot be
-    queued."""
+    """The definitions of one pipeline, with the operations for the pipelines `operated`: for one pipeline of a code
+    location these are all of the location's, for the others none. The former also has the location's sensor, and warns
+    if steps cannot be queued."""
     if operated and is_first_load() and not _is_queued_by_dagster():
         _log.warning(
             "Steps of %s that work on one table or INSERT wait for each other by its lease, and this process finds no "

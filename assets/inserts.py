@@ -80,10 +80,8 @@ def _show(
 
 
 def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
-    """Plan what takes the place of the held epoch, if the config says so. A run that is tried again finds its plan.
-
-    Raises PlanningError where no epoch is held.
-    """
+    """Plan the epoch that replaces the held one, if the config asks for it. A step that is tried again finds that plan.
+    Raises PlanningError where no epoch is held."""
     if config.on_unmatched and config.held != "release":
         raise PlanningError(
             "`on_unmatched` is for an epoch that is released again",

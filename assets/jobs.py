@@ -37,8 +37,8 @@ HELD_TAG = "tidegate/held"
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a tick: why a run is to be started (empty if it would find nothing), and the INSERTs that it leaves
-    out, as the gate holds their epochs until a person has decided. `known`: whether the lake could be read."""
+    """The result of a tick: why a run is to be started (empty if it would find nothing to do), and the INSERTs that it
+    leaves out, as the gate holds their epochs until a person has decided. `known`: whether the lake could be read."""
 
     reason: str
     held: tuple[str, ...] = ()

@@ -1,6 +1,5 @@
-"""What a person chooses about a pipeline's assets, beside the script; which parts of it get some (`select`,
-`exclude`).
-"""
+"""What a user chooses about a pipeline's assets, beside the script; and which parts of it get assets (`select`,
+`exclude`)."""
 
 from __future__ import annotations
 
@@ -197,7 +196,7 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Parts:
-    """The source tables and INSERTs of a pipeline that get assets; an INSERT's gate is never apart from it."""
+    """The source tables and INSERTs of a pipeline that get assets; an INSERT's gate always comes with it."""
 
     sources: tuple[Table, ...]
     inserts: tuple[Insert, ...]

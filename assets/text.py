@@ -34,12 +34,12 @@ def in_short(
 
 
 def values_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What metadata says, by name."""
+    """The values of metadata, by name."""
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
 def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What metadata says, by name, with its folded details."""
+    """The values of metadata, by name, with those of its folded details."""
     values = values_of(metadata)
     return {**values, **values.get("details", {})}
 

@@ -24,8 +24,7 @@ from tidegate.orchestration.alerts.runs import KINDS, Outcome, is_watched, outco
 from tidegate.orchestration.alerts.tables import ASK_EVERY_S
 
 RETRIED_WITHIN_S = 600.0
-"""A retry that Dagster has announced and not started after so long does not come; a run whose history could not be read
-for so long is not read again."""
+"""How long to wait for a retry that Dagster has announced, and for a run's history that cannot be read."""
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
@@ -70,7 +69,7 @@ def _remembered(messages: Sequence[Message], memory: Memory, look: Look, teller:
 
 
 def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
-    """Every run that has finished since the last tick; the first tick only takes the time."""
+    """Every run that has finished since the last tick; the first tick only stores the time."""
     if memory.since is None:
         return replace(memory, since=look.now), ()
     records = look.instance.get_run_records(

@@ -43,7 +43,7 @@ def by_number(
 
 
 def task_number() -> int:
-    """The number of the Spark task that asks, of those of its stage."""
+    """The number of the running Spark task in its stage."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -52,8 +52,8 @@ def task_number() -> int:
 
 
 def given(value: str) -> str:
-    """SQL of a constant (`value`, SQL) that differs from epoch to epoch. Spark would write a number or a time into the
-    code that it generates, and compile it anew each time; elements of an array are passed to that code instead."""
+    """SQL of a constant (`value`, SQL) that differs from epoch to epoch. Spark writes a number or a time into the code
+    that it generates, so each new one is compiled; an element of an array is passed to that code instead."""
     return f"get(array({value}), 0 * spark_partition_id())"
 
 
@@ -72,8 +72,8 @@ def as_views(frames: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def settings_of_thread(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Run the queries of this thread under other settings, as far as Spark's tasks look at them, and where the session
-    has none of its own: a query that runs in another thread, or that somebody has set them for, goes on as it would."""
+    """Run the queries of this thread under other settings, for what Spark's tasks read of them, and where the session
+    has none of its own. Queries of other threads, and settings that somebody has made, are not changed."""
     context = spark.sparkContext
     before = {key: context.getLocalProperty(key) for key in values}
     try:

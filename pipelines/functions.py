@@ -34,7 +34,7 @@ PREFIX = "tidegate_function_"
 
 @dataclass(frozen=True)
 class Parameter:
-    """`type` in Flink's spelling. `takes_null`: annotated Optional, so the function is given None for a NULL.
+    """`type` in Flink's spelling. `takes_null`: annotated Optional, so the function is called with None for a NULL.
     `optional`: it has a default, so a call may leave it out."""
 
     name: str

@@ -162,7 +162,7 @@ class Location:
                 os.unlink(unfinished)
 
     def fetched_to(self, folder: Address) -> None:
-        """Make the file available in a local folder, to be read only: by a hard link, as the storage is local."""
+        """Give the file a name in a local folder, to be read only. The storage is local, so this is a hard link."""
         os.symlink(os.path.abspath(self._at), os.path.join(folder, self.name))
 
     def delete(self) -> bool:

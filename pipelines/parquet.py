@@ -18,7 +18,7 @@ GROUP_BYTES = 64 << 20
 """Bytes in memory of the rows of one row group: so much is held, however long the file gets."""
 
 PAGE_BYTES = 1 << 20
-"""Of a column's values, as Arrow has it."""
+"""The bytes of a column's values in a page; Arrow's own default."""
 
 UNFINISHED_ROWS = ".writing"
 """Suffix of a file that is not whole yet."""

@@ -1,4 +1,5 @@
-"""How long work reports its progress. The CLI draws bars, Dagster logs lines, tests record; the default is silent."""
+"""How work that takes a while reports its progress. The CLI draws bars, Dagster logs lines, tests record; the default
+shows nothing."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkJars:
-    """What a session that Tidegate starts is given, each as "group:artifact:version".
+    """The jars of a session that Tidegate starts, each as "group:artifact:version".
 
     Attributes:
         delta: Delta Lake; with what it depends on.
         kafka: Spark's Kafka source and what it needs, one by one: not every repository has the token provider in the
-            version that the source names, and that of 4.0.0 does in its place.
-        avro: Spark's `from_avro`; what it needs is in Spark. That of 4.2.0 is not to be had: docs/decisions/0022 says
+            version that the source names, and that of 4.0.0 works as well.
+        avro: Spark's `from_avro`; what it needs is in Spark. That of 4.2.0 is not published: docs/decisions/0022 says
             why that of 4.1.1 works, and tests/pipelines/runtime/test_avro_jar.py that it does.
     """
 
@@ -92,7 +92,7 @@ def spark_version() -> str:
 
 
 def spark_jars() -> SparkJars:
-    """Those of the Spark that is there. Raises SparkNotSupported."""
+    """The jars for the installed Spark. Raises SparkNotSupported."""
     return JARS[spark_version()]
 
 

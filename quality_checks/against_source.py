@@ -113,7 +113,7 @@ def differences(source: str, lake: str, keys: Sequence[str], columns: Sequence[s
 
 
 def seen_at(place: LogPlace) -> str:
-    """Rows of a changelog that a read view at `place` sees: those of the snapshot, and what comes before it in the
+    """Rows of a changelog that a read view at `place` contains: those of the snapshot, and the changes before it in the
     log."""
     return (
         f"(_seq.phase = 0 OR _seq.file < {int(place.file)} OR "
@@ -122,7 +122,7 @@ def seen_at(place: LogPlace) -> str:
 
 
 def between(low: LogPlace, high: LogPlace) -> str:
-    """Changes of the log that some read view between the two places sees and another does not."""
+    """Changes that one read view between the two places contains and another does not."""
     return f"(_seq.phase <> 0 AND {seen_at(high)} AND NOT {seen_at(low)})"
 
 

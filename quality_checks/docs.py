@@ -112,7 +112,7 @@ def _without_markup(value: Any) -> Any:
 
 
 def _forget(home: Location, of: str) -> None:
-    """Remove the oldest results that were good; results with a page, of failed epochs, stay."""
+    """Remove the oldest results that passed; results of failed epochs, which have a page, stay."""
     names = {entry.name for entries in home.listed() for entry in entries}
     results = re.compile(re.escape(of) + _NAME)
     found = [(match, name) for name in names if (match := results.fullmatch(name))]

@@ -1,4 +1,4 @@
-"""The counts of a staged epoch, by their meaning; and its statistics, from counts and footers alone, which are stored
+"""The counts of a staged epoch, by what they mean; and its statistics, from counts and footers alone, which are stored
 with its verdict."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def statistics(evidence: Evidence) -> EpochStatistics:
 
 
 def asked(counts: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-    """Of an epoch's counts: the rows that had to find a match, and those that found none, by `why@alias`."""
+    """From an epoch's counts: the rows that had to find a match, and those that found none, by `why@alias`."""
     found = OutcomeCounts(counts)
     unmatched = dict(found.unmatched)
     for name, number in found.dropped.items():

@@ -80,7 +80,7 @@ def load() -> None:
 
 
 def run(evidence: Evidence, frame: pd.DataFrame) -> ExpectationSuiteValidationResult:
-    """Judge one row of metrics."""
+    """Judge the row of metrics."""
     return judged(evidence, frame, evidence.staged.insert.id, expectations(evidence))
 
 

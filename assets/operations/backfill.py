@@ -1,10 +1,9 @@
 """The output of an event-time INSERT by time: one partition is one span, and Dagster's backfills make them.
 
-Materialising a partition releases the rows of its span that have landed, in the place of those that were released
-before; so history can be made ahead of the stream, in any order, and any part of it again. A partition is materialised
-when all that has landed of its span is released: while a row of it waits, the run fails and says for what.
-
-The operation `backfill` does the same for any spans, of one INSERT or of all.
+Materialising a partition releases the landed rows of its span, and replaces what was released of it before. So history
+can be made ahead of the stream, in any order, and any part of it again. A partition is materialised when all that has
+landed of its span is released; while a row of it waits, the run fails, and says what the row waits for. The operation
+`backfill` does the same for any spans, of one INSERT or of all.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
@@ -90,10 +89,11 @@ def ends_of(context: dg.AssetExecutionContext) -> Iterator[tuple[str, int]]:
 
 
 def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tuple[int, int]], int]:
-    """The spans that the run's backfill asks for, low <= time < high, and when it was asked for; ms, UTC.
+    """The spans of the run's backfill, low <= time < high, and when it was started; ms, UTC.
 
-    Dagster starts a run for each row of neighbours among the partitions of a backfill. The first one makes all of them,
-    as one plan. Where a run is of no backfill, they are its own."""
+    Dagster starts a run for each sequence of neighbouring partitions of a backfill. The first run makes all of them, in
+    one plan. A run that belongs to no backfill has its own partitions.
+    """
     definition = context.assets_def.partitions_def
     assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
     rows, since = [context.partition_key_range], 0
@@ -180,12 +180,12 @@ def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
 
 
 def _waits(short: "Waiting | None") -> bool:
-    """Whether something of what has landed cannot be released, and not only of what may still come."""
+    """Whether landed rows cannot be released (and not only rows that may still land)."""
     return short is not None and bool(short.rows or short.unflipped)
 
 
 def _unfinished(short: "Sequence[tuple[Waiting, Released]]", metadata: dict[str, Any]) -> dg.Failure:
-    """The failure of a backfill of whose spans rows wait."""
+    """The failure of a backfill that leaves rows of its spans waiting."""
     problems = []
     for waiting, done in short:
         published = sum(item.rows for item in done.published)

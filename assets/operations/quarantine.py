@@ -250,10 +250,10 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
             for item in quarantined
             if asked_for(item, config.reasons, config.epochs) and config.state in ("all", item.state)
         ]
-        lots += [(insert, item) for item in own]
+        lots += [(_named(insert, item), item) for item in own]
         most = max(config.limit, 0) - len(rows)
         shown = rows_of(lake, pipeline, pipeline.insert(insert), own, most)
-        rows += [(insert, row) for row in shown]
+        rows += [(_named(insert, row.group), row) for row in shown]
         found = nearest_keys(lake, pipeline, pipeline.insert(insert), shown, SHOWN_KEYS - len(keys))
         keys += [(insert, row, missed) for row, missed in found]
     started.context.add_output_metadata(of_quarantine(lots, rows, keys))
@@ -316,6 +316,10 @@ def of_quarantine(
         headers = ("INSERT", "epoch", "reason", "key", "nearest version")
         shown |= listed("nearest versions", "nearest version", headers, nearest)
     return shown
+
+
+def _named(insert: str, item: QuarantinedRows) -> str:
+    return f"{insert}, output {item.output}" if item.output else insert
 
 
 def _json(values: Mapping[str, Any]) -> str:

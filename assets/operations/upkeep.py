@@ -1,6 +1,6 @@
-"""What is done to all tables of a pipeline, off the path of rows, and shown as an asset of its own: their upkeep
-(retention, OPTIMIZE and VACUUM), and the comparison of build tables with their sources. No run of assets makes these
-two, so that a run of all of them is of rows alone."""
+"""What is done to all tables of a pipeline apart from moving rows, shown as assets of its own: upkeep (retention,
+OPTIMIZE and VACUUM), and the comparison of build tables with their sources. No run of the other assets makes these two,
+so that a run of all assets only moves rows."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 

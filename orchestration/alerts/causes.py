@@ -1,5 +1,5 @@
-"""One incident a cause: a table that is behind because a run was lost, waits in the queue, or could not be started
-while the daemon was away, is no incident of its own."""
+"""One incident a cause: if a table is behind because a run was lost, waits in the queue, or could not be started while
+the daemon was away, that is no incident of its own."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def queued(
 
 
 def rooted(seen: Seen, memory: Memory, found: Watched, now: float, bound: timedelta) -> Seen:
-    """`seen` without lag that follows from another incident, open or seen; and with the daemon's absence, if lag
-    follows from that. An absence explains lag for at most `bound` after it."""
+    """`seen` without lag that another incident explains, open or seen; and with the daemon's absence, if that explains
+    lag. An absence explains lag for at most `bound` after it."""
     tables = {str(table.subject): table for table in found.tables}
     # A look at the sources alone sees no queue and no step: what is open of them still holds.
     causes = [*seen.incidents, *(item for item in memory.open if item.kind not in seen.kinds)]

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
 _RECORDS = 20
-"""How many of a check's newest records are read; some are of no run: a result is reported again each time a run was
-queued."""
+"""How many of a check's newest records are read. Some belong to no run, since a result is reported again each time a
+run was queued."""
 _SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
@@ -88,8 +88,8 @@ def held_epoch(
 def _keys(
     lake: Lake, watched: WatchedInsert, plan: ReleasePlan, staged: StagedRow, options: AlertOptions
 ) -> tuple[MissedKey, ...]:
-    """Some keys of an epoch's rows without a match; none where the rows cannot be read: they are evidence, and the
-    alert does not wait for it."""
+    """Some keys of an epoch's rows without a match; none if the rows cannot be read, since they are only evidence and
+    the alert must not wait for them."""
     try:
         return tuple(missed_keys(lake, watched.joins, watched.places.staged, plan, staged, options.keys))
     except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
@@ -98,7 +98,7 @@ def _keys(
 
 
 def _said(verdict: VerdictRow, keys: int) -> list[str]:
-    """The verdict's reasons; without what they show of rows if no key may be shown."""
+    """The verdict's reasons, without values of rows if no key may be shown."""
     if keys > 0:
         return list(verdict.reasons)
     failed = [check for check in verdict.checks if not check["passed"]]

@@ -35,20 +35,20 @@ SHORTEST_SECRET = 4
 
 @dataclass(frozen=True)
 class Incident:
-    """What has happened.
+    """One incident.
 
     Attributes:
         key: identifies the incident for as long as it lasts.
         title: the verdict: one sentence.
-        said: further sentences; the name is the cursor's.
+        said: further sentences (the cursor has the field under this name).
         counts: rows by reason.
         keys: some of the rows that it is about.
         positions: source table -> how far it is.
         run: the address of the run in Dagster; empty where no run of it is known.
         next: the commands to go on with, the likeliest first.
         details: small JSON values for programs.
-        replaces: the key of an incident that has become this one, so that no message says that it is over.
-        subject: what it is about, and what an end is an end of: an epoch, a partition, a table.
+        replaces: the key of an incident that has become this one, so that no message reports its end.
+        subject: what the incident is about, for the message of its end: an epoch, a partition, a table.
     """
 
     key: str

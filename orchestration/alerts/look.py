@@ -38,10 +38,8 @@ class Unanswered(Exception):
 
 def answers(questions: Sequence[Callable[[], T]], within: float) -> list[Callable[[], T]]:
     """Ask all questions, AT_ONCE at the same time, and wait at most `within` s in all. Each answer is a function that
-    returns it, or raises what the question raised, or Unanswered.
-
-    The thread of a question without an answer goes on until it has one; it does not keep the process alive.
-    """
+    returns the question's result, or raises its error, or Unanswered. The thread of an unanswered question goes on; it
+    does not keep the process alive."""
     end = time.monotonic() + within
     open_ones = list(enumerate(questions))[::-1]
     given: dict[int, Callable[[], T]] = {}

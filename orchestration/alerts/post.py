@@ -143,7 +143,7 @@ class Post:
             self._answers(name)
 
     def _left_alone(self, item: Pending) -> None:
-        """The message is still under way: the channel's other messages go before it."""
+        """A message that is still being sent: the channel's other messages go before it."""
         self.queue.remove(item)
         self.queue.append(item)
         self._failed(item.channel, f"no answer within {ANSWER_S:g} s")

@@ -41,8 +41,8 @@ KINDS = ("run-failed", "check-not-run", "check-failed")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run did: its job, the steps that succeeded, the checks that have a result, those that passed, and
-    its incident, if any."""
+    """The outcome of a finished run: its job, the steps that succeeded, the checks that have a result, those that
+    passed, and its incident, if any."""
 
     run: DagsterRun
     job: str
@@ -66,8 +66,8 @@ class Outcome:
         )
 
     def ends(self, item: Open) -> bool:
-        """Whether an open incident is over with this run: it did what had not been done. An incident without a failed
-        step (a lost process) is over when a run of the same job succeeds."""
+        """Whether this run ends an open incident, as it did what had failed. An incident without a failed step (a lost
+        process) ends when a run of the same job succeeds."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
         bad = set(item.details.get("failed_checks", ()))
         own = self.pipeline or pipeline_of(self.run)
@@ -256,7 +256,7 @@ def _incident(
 
 
 def _what(failed: bool, steps: list[str], checks: _Checks) -> str:
-    """What a run did not do, and what will end its incident."""
+    """What a run failed to do, and what ends the incident."""
     if steps:
         return f"the failure of {', '.join(steps)}"
     if failed:
@@ -288,7 +288,7 @@ def _chosen(partition: list[str] | None) -> str:
 
 
 def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
-    """Whether it is reported as the held gate."""
+    """Whether a failed check is reported as a held gate instead."""
     return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
 
 

@@ -86,7 +86,7 @@ def _compiled(script: str, changed: int) -> Pipeline:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a source reported that it has after a landed epoch.
+    """A source's report on what it has after a landed epoch.
 
     Attributes:
         generation, epoch: the landed epoch.
@@ -131,7 +131,7 @@ def ask(watched: WatchedTable, before: Asked | None, now: int) -> Asked | None:
 
 
 def after(before: Asked | None, log: WatermarkRow, unread: Unread | None, now: int) -> Asked:
-    """What to store of an answer, given the one `before`."""
+    """The report to store for an answer, given the report `before`."""
     if unread is None:
         return Asked(log.generation, log.epoch, mute=True)
     if not unread.rest:
@@ -143,8 +143,8 @@ def after(before: Asked | None, log: WatermarkRow, unread: Unread | None, now: i
 def lagging(
     watched: WatchedTable, instance: dg.DagsterInstance, options: AlertOptions, now: int, asked: Asked | None = None
 ) -> Incident | None:
-    """The incident of a source that was too far behind when its newest epoch landed, is now, or may be, as nobody has
-    read it for so long; or whose next epoch has been under way for so long."""
+    """The incident of a source that is too far behind: it was when its newest epoch landed, or is now, or may be, since
+    nobody has read it for so long, or since its next epoch has been under way for so long."""
     landed = _landed(watched)
     if landed is None:
         return None
@@ -167,8 +167,8 @@ def lagging(
 
 
 def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
-    """How to bring it up to date. For a schedule that is on (as stored by Dagster, else by default): what became of its
-    last tick."""
+    """How to bring the source up to date; for a schedule that is on (as stored by Dagster, else by default), what its
+    last tick did."""
     stored = instance.schedule_storage is not None
     states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
     known = {state.instigator_name: state for state in sorted(states, key=lambda state: state.is_running)}

@@ -108,7 +108,11 @@ def list_(
         if as_json:
             screen.result(of_listing({item.id: quarantined_by_epoch(folder, pipeline, item) for item in wanted}))
             return
-        found = {item.id: sums_of(folder, pipeline, item, by_epoch=by_epoch) for item in wanted}
+        found = {
+            (item.id, output): sums_of(folder, pipeline, item, by_epoch=by_epoch, output=output)
+            for item in wanted
+            for output in ("", *item.outputs[1:])
+        }
         screen.result({}, *listing(found, screen.commands))
 
 

@@ -231,7 +231,7 @@ def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
 
 
 def _to_fill(pipeline: Any) -> list[str] | None:
-    """The INSERTs that have spans of time; all of them where none has, so that the first says why."""
+    """The INSERTs that can be released by spans; if there are none, all, so that the first one's error says why."""
     return [insert.id for insert in pipeline.inserts if insert.time == "event"] or None
 
 
@@ -260,8 +260,8 @@ def runner(
 
 
 def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
-    """Gives the Spark session; its JVM writes into a file of the lake's, not between the bars; where the lake is there
-    and can only be read, into one in a new temporary folder."""
+    """A function that returns the Spark session. The JVM's output goes into a file of the lake, not between the bars;
+    into one in a new temporary folder if the lake can only be read."""
     from tidegate.pipelines.location import Location
     from tidegate.pipelines.runtime.session import start_session
 
@@ -272,8 +272,8 @@ def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Callable[[Bars], Callable[[], Any]]]:
-    """The same, started beside what a run does first where it is `certain` to be needed, as in a new lake. Where jars
-    are to be downloaded it is not: that is shown."""
+    """The same, with the session started at once, in the background, if it is `certain` to be needed or the lake is
+    new. Not if jars have to be downloaded, whose progress is shown."""
     from tidegate.pipelines.jars import is_complete
     from tidegate.pipelines.lake import Layout
 

@@ -1,4 +1,4 @@
-"""`tidegate status`: what is where, without Spark or Java."""
+"""`tidegate status`: the state of a lake, without Spark or Java."""
 
 from __future__ import annotations
 

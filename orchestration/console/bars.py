@@ -124,7 +124,7 @@ class _Notes:
         self.note(note)
 
     def total(self, total: int) -> None:
-        """There is none."""
+        """Does nothing: a note has no total."""
 
     def note(self, note: str) -> None:
         now = time.monotonic()

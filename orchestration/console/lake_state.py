@@ -88,7 +88,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
 
 
 def imbalances(found: LakeStatus) -> Iterator[Line | Grid]:
-    """What does not add up, in red."""
+    """The INSERTs whose rows do not add up, in red."""
     for insert in found.imbalanced:
         rows = insert.rows
         assert rows is not None

@@ -46,6 +46,7 @@ def _of_rows(item: QuarantinedRows) -> dict[str, Any]:
         "state": item.state,
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in item.plan.pins],
         "taken": _of_taken(item),
+        **({"output": item.output} if item.output else {}),
     }
 
 
@@ -57,12 +58,16 @@ def _of_taken(item: QuarantinedRows) -> dict[str, Any] | None:
     return {**taken, **({"by": who.by, "because": who.because} if who else {})}
 
 
-def listing(found: Mapping[str, Sequence[QuarantinedSum]], commands: Commands = AS_WRITTEN) -> Iterator[RenderableType]:
-    """The same for people: what is in quarantine first, then what became of the rest."""
-    for insert, quarantined in found.items():
+def listing(
+    found: Mapping[tuple[str, str], Sequence[QuarantinedSum]], commands: Commands = AS_WRITTEN
+) -> Iterator[RenderableType]:
+    """The same for people, by INSERT and second output (or ""): what is in quarantine first, then what became of the
+    rest."""
+    for (insert, output), quarantined in found.items():
         totals = _totals(quarantined)
         text = ", ".join(f"{counted(rows, 'row')} {_STATES[state]}" for state, rows in totals.items() if rows)
-        yield escape(f"{insert}: {text or 'no row was ever quarantined'}")
+        name = f"{insert}, second output {output}" if output else insert
+        yield escape(f"{name}: {text or 'no row was ever quarantined'}")
         for state in _STATES:
             own = [item for item in quarantined if item.state == state]
             if own:
@@ -121,7 +126,7 @@ def of_rows(
 
 
 def none_lines(every: Sequence[QuarantinedRows], fitting: Sequence[QuarantinedRows]) -> Iterator[str]:
-    """That no row is as asked for, and what there is; `fitting`: those of `every` in another state."""
+    """That no row fits, and which rows there are. `fitting`: rows of `every` that are in another state."""
     if fitting:
         states = ", ".join(sorted({item.state for item in fitting}))
         rows = counted(sum(item.rows for item in fitting), "row")
@@ -144,8 +149,9 @@ def row_lines(
     for row, missed in zip(rows, nearest, strict=True):
         if row.group is not last:
             last = row.group
-            pins = ", ".join(map(str, last.plan.pins))
-            yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC, joined to {pins}: {why(last.short)}")
+            pins = f", joined to {', '.join(map(str, last.plan.pins))}" if last.plan.pins else ""
+            output = f", second output {last.output}" if last.output else ""
+            yield escape(f"epoch {last.epoch}, {moment(last.at)} UTC{pins}{output}: {why(last.short)}")
         yield escape(f"  {_values(row.values)}")
         if row.probe is not None:
             yield escape(f"    came as {_values(row.probe)}")
@@ -163,7 +169,7 @@ def _values(row: Mapping[str, Any]) -> str:
 def of_taken(
     insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows], done: Sequence[Published] | None
 ) -> dict[str, Any]:
-    """What a release or a discard did, or (`done` is None) would do."""
+    """The result of a release or a discard or, if `done` is None, what it would be."""
     own = [item for item in done or () if isinstance(item.plan, RequeuePlan)]
     took = sum(lot.rows for item in own for lot in item.plan.claims)
     return {

@@ -123,7 +123,7 @@ def of_the_engine(error: Exception) -> TidegateError | None:
 
 
 def wrong_usage(error: TyperException) -> str:
-    """What is wrong with a command line, as one JSON document."""
+    """The error of a command line, as one JSON document."""
     context, message = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)
     command = context.command_path if context is not None else "tidegate"
     found = {"kind": type(error).__name__, "what": message(), "where": command, "state": "nothing was run"}

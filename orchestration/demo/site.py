@@ -63,7 +63,7 @@ class Site:
 
     @property
     def engine_log(self) -> Path:
-        """What Spark's JVM says."""
+        """The file with the output of Spark's JVM."""
         return self.root / "spark.log"
 
     @property

@@ -195,7 +195,7 @@ def find_option(key: str, known: Sequence[OptionSpec]) -> OptionSpec | None:
 
 
 def path_of(key: str, option: OptionSpec) -> str | None:
-    """What replaces `#` in a key; None for an option without one."""
+    """The text in place of `#` in a key; None for an option without one."""
     head, hole, tail = option.name.partition("#")
     return key[len(head) : len(key) - len(tail)] if hole else None
 

@@ -1,8 +1,8 @@
-"""What a connector is: one object that says what it takes, and one that reads a table step by step.
+"""What a connector is: one object that says which options it takes, and one that reads a table step by step.
 
 A *step* is a bounded piece of a source table, planned before it is read and never changed after: its `ranges` alone
 decide its rows. The runtime stores the step in the `epochs` table, reads it with `Source.read`, appends the rows in one
-commit and then calls `Source.landed`. After a crash anywhere the stored step is run again.
+commit and then calls `Source.landed`. After a crash at any point the stored step is run again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ class Step:
     Attributes:
         ranges: JSON; all that `read` needs. No secrets.
         phase: bounded (snapshot) or unbounded.
-        flips: once this step has landed, the bounded phase is proved to be over. True for one step of a generation
-            at most; the runtime keeps the first.
-        summary: a few words for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
-        quiet: the runtime's own: nothing is read, only the time goes on (a split has fallen idle). `ranges` are those
-            of the step before.
-        blocked: the runtime's own: the splits that alignment held back when it was planned, `Planned.held` too.
-        next_rowtimes: the runtime's own: `Planned.held` once it was planned, and what is still known of blocked splits.
+        flips: once this step has landed, the bounded phase is proved to be over. True for one step of a generation at
+            most; the runtime keeps the first.
+        summary: a short text for people ("chunks 41-60 of 124", "binlog.000003:4711 -> binlog.000004:120").
+        quiet: set by the runtime: nothing is read, only time goes on (a split has become idle). `ranges` are those of
+            the step before.
+        blocked: set by the runtime: the splits that alignment held back when it was planned, and those of
+            `Planned.held`.
+        next_rowtimes: set by the runtime: `Planned.held` of this step, and of blocked splits what an earlier one has
+            stored.
     """
 
     ranges: Json
@@ -90,15 +92,16 @@ class SplitStore(Protocol):
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source may use; it does not change while the source is open. `peers` are all source tables of the
-    pipeline, this one among them. `environment` is where `${VAR}` is looked up.
+    """What a source may use. It does not change while the source is open.
 
-    `options` are resolved, passwords included, so no repr shows them. `earlier_rows` returns the committed rows of all
-    earlier steps of a step's generation; `latest_rows`, of the rows whose keys it is given, the primary key and the
-    `_split` and `_seq` of the last earlier row of that key, a delete too, where there is one. It reads no more of a
-    large table than of a small one.
-
-    `answer_within` (s): the longest time that the caller waits for any one answer of the server; None: no limit.
+    Attributes:
+        environment: where `${VAR}` is looked up.
+        options: resolved, passwords included, so no repr shows them.
+        peers: all source tables of the pipeline, this one among them.
+        earlier_rows: returns the committed rows of all earlier steps of a step's generation.
+        latest_rows: returns, for rows with keys, the primary key and the `_split` and `_seq` of the last earlier row of
+            each key that has one, a delete too. It reads no more of a large table than of a small one.
+        answer_within: s: the longest time that the caller waits for any one answer of the server; None: no limit.
     """
 
     table: Table
@@ -132,15 +135,15 @@ class PlanRequest(SourcePosition):
     """What `Source.plan` plans: the step after `previous`.
 
     Attributes:
-        ends: as `Source.ends` returned them at the run's start; the step goes no further.
+        ends: what `Source.ends` returned at the run's start; the step goes no further.
         instant: the plan's clock reading (ms, UTC).
-        max_rows: about how many rows the step may have ('scan.max-rows-per-epoch'); None: as the source likes.
-        blocked: splits that get no range: watermark alignment (FLIP-182) holds them back. A source all of whose splits
-            are blocked is not asked.
-        limit: where the source can tell times, no row whose rowtime is past it (ms, UTC) should be in the step. None:
-            any may.
-        ahead: splits that nobody in their group waits for: they get nothing past the limit. Any other gets something
-            at least, for the group may wait for that one.
+        max_rows: about how many rows the step may have ('scan.max-rows-per-epoch'); None: any number.
+        blocked: splits of which nothing may be read: watermark alignment (FLIP-182) holds them back. If all splits are
+            blocked, the source is not called.
+        limit: if the source knows times before it reads rows: no row whose rowtime is past it (ms, UTC) should be in
+            the step. None: any may.
+        ahead: splits that hold back nobody in their group: of these nothing past the limit may be read. Of any other
+            split at least something is read, since the group may wait for it.
         start_at: for the first step of a connector that has `ConnectorSpec.start_options`: begin at the first row of
             this time (ms, UTC), by the source's own clock, whatever the options say.
     """
@@ -159,9 +162,9 @@ class Planned:
     """What `Source.plan` returns.
 
     Attributes:
-        step: the next step; None when there is nothing left to do.
-        held: the rowtime (ms, UTC) of the row that comes next in a split, by split, where that is past the limit of
-            the request and the split stops for it.
+        step: the next step; None when there is nothing left to read.
+        held: by split, the rowtime (ms, UTC) of its next row, if that is past the request's limit and the split stops
+            before it.
     """
 
     step: Step | None = None
@@ -170,8 +173,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class RetainedUntil:
-    """What comes after a step surely stays in the source until `until` (ms, UTC); the source keeps anything for
-    `for_ms`."""
+    """The source surely has what comes after a step until `until` (ms, UTC); it keeps anything for `for_ms`."""
 
     until: int
     for_ms: int
@@ -179,15 +181,22 @@ class RetainedUntil:
 
 @dataclass(frozen=True)
 class Landed:
-    """What `Source.landed` found in a committed step. `lag_ms`: how far the step's end was behind the source then.
+    """What `Source.landed` found in a committed step.
 
-    `position` is for people. `watermarks`: what the source itself emitted, by split, in order, for a table that asks
-    for it (SYSTEM_WATERMARK()); one that goes back is ignored, and one that no source may emit is an error (see
-    `WatermarkToDataOutput`). None leaves it to the table's strategy. `splits` are all that it reads, also those without
-    rows so far: each holds the table's watermark until it has emitted one, and goes on after the bounded phase.
-    `sole_split`: the one that it goes on with after a bounded phase without a row, so that an empty table may be idle.
-    `ended` are those of which no further row will come. `kept`: how long the source has what it did not read yet, where
-    it can only be asked while it is read; others are `KeepsALog`."""
+    Attributes:
+        lag_ms: how far the step's end was behind the source then.
+        position: for people.
+        watermarks: what the source itself has emitted, by split, in order, for a table that uses it
+            (SYSTEM_WATERMARK()). One that goes back is ignored; one that no source may emit is an error (see
+            `WatermarkToDataOutput`). None leaves watermarks to the table's strategy.
+        splits: all that it reads, also those without rows so far: each holds the table's watermark until it has emitted
+            one, and goes on after the bounded phase.
+        sole_split: the one that it goes on with after a bounded phase without a row, so that an empty table may become
+            idle.
+        ended: those of which no further row will come.
+        kept: how long the source keeps what it has not read yet, if it can be asked only while it is read; other
+            sources are `KeepsALog`.
+    """
 
     lag_ms: int | None = None
     position: str = ""
@@ -201,10 +210,9 @@ class Landed:
 
 @runtime_checkable
 class Source(Protocol):
-    """One table of one connector. Made new for every run by `Connector.source`; keeps no state that matters.
-
-    A class that names it as its base has the last two methods: the runtime emits the watermark, and nothing is open.
-    """
+    """One table of one connector. `Connector.source` makes a new one for every run, so it keeps no state that matters.
+    A class that has this as its base inherits the last two methods: the runtime emits the watermark, and nothing has to
+    be closed."""
 
     def preflight(self, position: SourcePosition) -> None:
         """Check that the source can be read exactly. Raises SourceError whose text names the fix."""
@@ -215,7 +223,7 @@ class Source(Protocol):
         ...
 
     def plan(self, request: PlanRequest) -> Planned:
-        """The next step, by the request alone. Must not depend on anything that a restart would lose."""
+        """The next step, by the request alone: it must not depend on anything that a restart would lose."""
         ...
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
@@ -223,9 +231,9 @@ class Source(Protocol):
         ...
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
-        """Called after the step's rows are committed (again after a crash). `rows` are the committed rows of this
-        step, None when none were written, or the source has `asks_rows = False`. Records what only committed rows can
-        tell (cuts)."""
+        """Called after the step's rows are committed (again after a crash), to report what only committed rows show
+        (cuts). `rows` are the committed rows of this step; None when none were written, or the source has `asks_rows =
+        False`."""
         ...
 
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
@@ -234,7 +242,7 @@ class Source(Protocol):
         return False
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 def asks_rows(source: Source) -> bool:
@@ -271,8 +279,8 @@ class ExplainsFailures(Protocol):
     """A source that can explain a failed read of one of its steps."""
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
-        """The typed error for what Spark raised while `step` was read or landed; None if the source knows no better
-        than Spark's own message."""
+        """The typed error for what Spark raised while `step` was read or landed; None if Spark's own message says it as
+        well."""
         ...
 
 
@@ -281,9 +289,9 @@ class LogRetention:
     """How long the source still keeps what comes after the last landed step.
 
     Attributes:
-        left_s: seconds until it may be gone; 0 when it is. None where nothing of it goes by age.
+        left_s: seconds until it may be gone; 0 when it is. None where nothing is removed by age.
         kept_s: seconds that the source keeps anything; None where the source does not say.
-        position: the cursor, for people.
+        position: how far the table has read, for people.
     """
 
     left_s: float | None
@@ -307,8 +315,8 @@ class Unread:
     Attributes:
         number: how much; 0 for nothing.
         unit: what is counted, in the singular ("version").
-        since: the time of the oldest of it (ms, UTC); None where only reading it would tell.
-        of: what it is counted in, where the unit does not say so ("the server's binlog").
+        since: the time of the oldest of it (ms, UTC); None where only reading it would show that.
+        of: what holds it, where the unit does not say so ("the server's binlog").
     """
 
     number: int = 0
@@ -391,7 +399,7 @@ class Comparable(Protocol):
 
 
 class Connector(Protocol):
-    """What an entry point of the group `tidegate.connectors` names."""
+    """The object that an entry point of the group `tidegate.connectors` names."""
 
     @property
     def spec(self) -> ConnectorSpec: ...

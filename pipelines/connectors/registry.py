@@ -73,7 +73,7 @@ def _remedy(error: Exception) -> str:
 
 
 def comparable(tables: Iterable[Table]) -> list[Table]:
-    """Those that are build tables and can be read again beside their log."""
+    """The tables that are builds and can be read again beside their log."""
     return [
         table for table in tables if table.role == "build" and connector(table.connector).spec.comparable(table.options)
     ]

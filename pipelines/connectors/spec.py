@@ -39,8 +39,9 @@ class OptionSpec:
     """One WITH option. `name` may end in `.*` (a family such as `jdbc.properties.*`) or hold a `#` for a column's name
     (`fields.#.min`). `kind` is what the value must parse as.
 
-    `changes`: what another value changes: which source is read (identity), what its rows are stored as (rows), or
-    neither, so that it is no part of the table's definition. An option that does not say counts as identity."""
+    `changes`: what another value would change: which source is read (identity), what its rows are stored as (rows), or
+    neither; then it is no part of the table's definition. By default identity.
+    """
 
     name: str
     kind: Literal["string", "integer", "boolean", "duration", "choice", "float"] = "string"
@@ -55,20 +56,24 @@ class OptionSpec:
 class ConnectorSpec:
     """What the planner knows of a connector before anything runs.
 
-    `phases`: it has a bounded phase before its unbounded one. `signals`: it says when the bounded one is over.
-    Either may depend on the options, hence callables (they get the options as written).
-    `append_only`: as a probe, an input of a process or a part of such a table, it delivers inserts only, unless
-    `updates` returns otherwise for these options; this does not hold for a build. `system_time`: its rows have a time
-    of their own (`_rowtime`), for SYSTEM_ROWTIME(). `system_watermark`: it also has watermarks of its own, for
-    SYSTEM_WATERMARK(), without which no table declares the other: it gives them as `Landed.watermarks`, or its times
-    ascend, so that none is still to come before the greatest so far. `tells_time`: its watermarks are what it gives as
-    `Landed.watermarks`, whatever a table declares; those of others are used where a table declares SYSTEM_WATERMARK().
-    `parts`: the tables of the script that one of these options reads in its place; they are its `Table.parts`.
-    `partitioned`: it takes PARTITIONED BY (`Table.partition_columns`).
-    `metadata`: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
-    `start_options`: its options that say where a table begins, if it can begin at a time (`PlanRequest.start_at`).
-    `comparable`: the source's table can be read again beside its log, to be compared with the changelog
-    (`Comparable`).
+    Attributes:
+        phases: whether a table with these options has a bounded phase before its unbounded one.
+        signals: whether it says when the bounded one is over. Both get the options as written.
+        append_only: as a probe, an input of a process or a part of such a table, it delivers inserts only, unless
+            `updates` returns otherwise for these options; this does not hold for a build.
+        system_time: its rows have a time of their own (`_rowtime`), for SYSTEM_ROWTIME().
+        system_watermark: it also has watermarks of its own, for SYSTEM_WATERMARK(), without which no table declares
+            SYSTEM_ROWTIME(): it returns them as `Landed.watermarks`, or its times ascend, so that no row before the
+            greatest so far is still to come.
+        tells_time: its watermarks are those of `Landed.watermarks`, whatever a table declares. Of other connectors
+            these count only where a table declares SYSTEM_WATERMARK().
+        parts: the options that name other tables of the script, which are read in its place; they are its
+            `Table.parts`.
+        partitioned: it takes PARTITIONED BY (`Table.partition_columns`).
+        metadata: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
+        start_options: its options that say where a table begins, if it can begin at a time (`PlanRequest.start_at`).
+        comparable: the source's table can be read again beside its log, to be compared with the changelog
+            (`Comparable`).
     """
 
     name: str

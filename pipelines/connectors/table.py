@@ -30,12 +30,14 @@ SOURCE_TIME = "_rowtime"
 class Column:
     """A column of a table.
 
-    `type` is Flink's spelling ("TIMESTAMP(3)"), `spark_type` Spark's DDL ("TIMESTAMP_NTZ").
-    A computed column has an `expression`; `proctime` marks one that is PROCTIME(), which no table stores.
-    `metadata` is the key of a METADATA column, `delivered` the type that the connector has it in, in Flink's spelling;
-    None where that is `type`; else `conversion` is Spark SQL that makes the one of the other. `sql` is a computed
-    column's expression as the script has it.
-    Where a column was written does not make it another column.
+    Attributes:
+        type: Flink's spelling ("TIMESTAMP(3)"); `spark_type` is Spark's DDL ("TIMESTAMP_NTZ").
+        expression: of a computed column; `sql` is the same as the script has it. `proctime` marks one that is
+            PROCTIME(), which no table stores.
+        metadata: the key of a METADATA column; `delivered` is the type of the connector's value, in Flink's spelling,
+            None where that is `type`; else `conversion` is Spark SQL that makes the declared value of it.
+
+    Two columns that differ only in where they were written are equal.
     """
 
     name: str
@@ -75,13 +77,14 @@ class Column:
 class WatermarkSpec:
     """WATERMARK FOR `column` AS `expression` (FLIP-66).
 
-    `column` may be a dotted path. `type` is what the expression gives, in Flink's spelling: TIMESTAMP(p),
-    TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch, UTC). `sql` is the expression as the script has it; how it was
-    written does not make it another watermark.
-
-    `source`: AS SYSTEM_WATERMARK(), the source's own. What the source emits counts (`Landed.watermarks`); for one that
-    leaves it to the runtime, `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
-    `delay`: AS SYSTEM_WATERMARK() - INTERVAL …: either is emitted so much later; `expression` is without it.
+    Attributes:
+        column: may be a dotted path.
+        type: the expression's, in Flink's spelling: TIMESTAMP(p), TIMESTAMP_LTZ(p), or BIGINT (ms since the epoch,
+            UTC).
+        sql: the expression as the script has it; two that differ only in this are equal.
+        source: AS SYSTEM_WATERMARK(): the source's own watermarks (`Landed.watermarks`). For a source without any,
+            `expression` is FLIP-126's monotonous timestamps: 1 ms before the row's SYSTEM_ROWTIME().
+        delay: AS SYSTEM_WATERMARK() - INTERVAL …: by how much either is later; `expression` is without it.
     """
 
     column: str
@@ -198,12 +201,14 @@ def severest_first(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
 
 @dataclass(frozen=True)
 class Table:
-    """A CREATE TABLE. `role` follows from the INSERTs: the right or left side of a temporal join, or a target; a `part`
-    is read by another table only. `parts` are the tables that this one reads in its place, in its role.
-    `partition_columns` is PARTITIONED BY: columns that the connector derives from where a row lies, in order. `home` is
-    the folder of the script, where a relative 'path' begins; None if the script is not a file.
+    """A CREATE TABLE. Two are equal when they declare the same; role and place do not count.
 
-    Two tables are equal when their CREATE TABLEs say the same; role and place do not count.
+    Attributes:
+        role: by the INSERTs: the right (build) or left (probe) side of a temporal join, or a target (sink); a `part` is
+            read by another table only.
+        parts: the tables that this one reads in its place, in its role.
+        partition_columns: PARTITIONED BY: columns that the connector derives from where a row lies, in order.
+        home: the folder of the script, where a relative 'path' begins; None if the script is not a file.
     """
 
     name: str

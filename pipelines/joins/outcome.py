@@ -1,17 +1,18 @@
-"""What becomes of a released probe row: exactly one outcome, which decides its disposition.
+"""What becomes of a released probe row: exactly one outcome, which decides where it goes (its disposition).
 
-    matched              every build had a version for it: published
-    unmatched            a build had none: quarantined, or published null-extended where the policy says so
-    dropped              INNER (under the policy `publish`) or WHERE left it out: only counted
-    violated             it violates a constraint of the target that quarantines rows (joins.violations): quarantined
-    time-null            it has no place in event time: quarantined, whatever the policy
-    discarded            a person gave up a held epoch: quarantined
+  matched       every build had a version for it: published
+  unmatched     a build had none: quarantined, or published null-extended where the policy says so
+  dropped       INNER (under the policy `publish`) or WHERE left it out: only counted
+  violated      it violates a constraint of the target that quarantines rows (joins.violations): quarantined
+  time-null     it has no place in event time: quarantined, whatever the policy
+  discarded     a person gave up a held epoch: quarantined
 
-WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it only on
-rows that matched (or that are published null-extended).
+WHERE must not remove an unmatched row without a count. So the terms on the probe alone are tested first; the rest of
+WHERE is tested only on rows that matched (or that are published null-extended).
 
-While a release runs, an outcome is a number (`Outcomes`), and so is why a build gave no version (`why_number`): text
-would be compared and copied for every row. It gets its name where a row is quarantined, and in the counts.
+While a release runs, an outcome is a number (`Outcomes`), and so is the reason why a build gave no version
+(`why_number`), since text would be compared and copied for every row. Numbers become names where a row is quarantined,
+and in the counts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WHERE = "dropped:where"
 DISCARDED = "discarded"
 TIME_NULL = "time-null"
 VIOLATED = "violated:"
-"""In front of the name of the severest constraint that the row violates."""
+"""Prefix of the outcome of a violation; the name of the severest constraint that the row violates follows."""
 
 
 WITHOUT_TIME = len(WHYS)
@@ -70,7 +71,8 @@ class Outcomes:
 
     @cached_property
     def names(self) -> list[str]:
-        """The name of each number, of those too that no row can have: the numbers of a join follow WHYS."""
+        """The name of each number. Some are of outcomes that no row can have, since the numbers of a join follow
+        WHYS."""
         violated = [f"{VIOLATED}{each.name}" for each in self.insert.constraints if each.action != "warn"]
         quarantined = [*self._missed("unmatched"), *violated, TIME_NULL, DISCARDED]
         return [MATCHED, *quarantined, WHERE, *self._missed("dropped")]
@@ -84,12 +86,12 @@ class Outcomes:
         return f"coalesce({', '.join([*reasons, 'CAST(NULL AS INT)'])})"
 
     def first_missed(self, kind: Literal["unmatched", "dropped"], join: Join) -> int:
-        """The number to which `why_number` is added where this join gave no version."""
+        """The number of "this join gave no version", to which the `why_number` is added."""
         return self.number(_named(kind, WHYS[0], join))
 
-    def dropped_sql(self, outcome: str = "_outcome") -> str:
-        """SQL: whether a row with this outcome is only counted."""
-        return f"{outcome} >= {self.number(WHERE)}"
+    def dropped_sql(self) -> str:
+        """SQL: whether a row is only counted, by its `_outcome`."""
+        return f"_outcome >= {self.number(WHERE)}"
 
     def last_published(self, *, publish_unmatched: bool) -> int:
         """The greatest number of an outcome that is published."""
@@ -122,5 +124,6 @@ def bits(constraints: Sequence[Constraint]) -> dict[str, int]:
 
 
 def quarantined_from(constraints: Sequence[Constraint]) -> int:
-    """The least mask that keeps a row out of the target; one that no row reaches where no constraint does."""
+    """The least mask with which a row is kept out of the target; a mask that no row can have if no constraint does
+    that."""
     return 1 << sum(each.action == "warn" for each in constraints)

@@ -1,11 +1,12 @@
-"""One release: landed probe rows in, staged files out, every outcome counted in the same pass; one Spark job.
+"""One release: landed probe rows in, staged files out, every outcome counted on the way; one Spark job.
 
-    a task reads its share of the probe and finds what its rows meet (task)  ->  Spark SQL, for all that is an
-    expression  ->  a task writes and counts (writer)
+  a task reads its share of the probe and looks up its rows' versions (task)
+      -> Spark SQL evaluates the expressions
+          -> a task writes and counts (writer)
 
-An INSERT that asks for columns alone has no SQL, and one task does both. Spark is shown the columns that it evaluates;
-the others go from task to task packed (`task.PACKED`). A join whose key is an expression, or follows from what ON has
-left of an earlier join, is a second look-up behind the SQL that gives the key.
+An INSERT that selects columns alone needs no SQL, and one task does both. Spark gets as columns only what it evaluates;
+all other columns go from task to task packed into one (`task.PACKED`). A join whose key is an expression, or a column
+that the ON of an earlier join may set to NULL, is looked up by a second task, behind the SQL that computes the key.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tidegate.pipelines.joins.task import (
     Frame,
     Groups,
     Landed,
-    Meeting,
+    LookUp,
     Pass,
     fixed_width,
     flat,
@@ -62,14 +63,20 @@ _WIDTHS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _CAST = re.compile(rf"CAST\((`[^`]*`\.`[^`]*`) AS ({'|'.join(_WIDTHS)})\)")
 
 Frames = Callable[[Iterable[pa.RecordBatch]], Iterator[Frame]]
-"""What a task makes of the batches that it is handed."""
+"""Turns the batches of a task into frames."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The landed rows that a plan releases: row groups for each task, of which the `releasable` rows are taken; or
-    `rows`, of a table whose files alone do not tell its rows. `columns`: those that a quarantined row holds; of `rows`
-    they travel with each one."""
+    """The landed rows that a plan releases.
+
+    Attributes:
+        releasable: Which rows of the table they are.
+        shares: The row groups that each task reads.
+        rows: The rows as a frame, of a table that the Parquet files alone do not give (deletion vectors, column
+            mapping).
+        columns: The probe's columns that a quarantined row holds; those of `rows` travel with every row.
+    """
 
     releasable: Releasable
     shares: Sequence[Sequence[Groups]] = ()
@@ -79,8 +86,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class Joining:
-    """The join of one INSERT over its `tables` (by name). Unless its rows are known to be `wide`, a task raises
-    RowsTooWide where they are."""
+    """The join of one INSERT over its `tables` (by name). `wide`: rows are known to be too wide for large batches;
+    otherwise a task raises RowsTooWide if they are."""
 
     insert: Insert
     tables: Mapping[str, Table]
@@ -91,7 +98,7 @@ class Joining:
 
     @cached_property
     def _types(self) -> dict[str, Columns]:
-        """By alias, the columns that some expression names."""
+        """By alias, the columns that expressions of the INSERT name."""
         tables = {self.insert.probe_alias: self.tables[self.insert.probe]}
         tables |= {join.alias: self.tables[join.build] for join in self.insert.joins}
         stored = {
@@ -102,7 +109,7 @@ class Joining:
         return {alias: _named(alias, columns, texts) for alias, columns in stored.items()}
 
     def _expressions(self, without: Container[str] = ()) -> list[str]:
-        """All but the keys; `without` the target's columns of some names."""
+        """All expressions but the keys, and but those of the target's columns `without`."""
         insert = self.insert
         found = [item.expression for item in insert.projections if item.name not in without]
         found += [condition.expression for condition in insert.conditions]
@@ -115,7 +122,7 @@ class Joining:
 
     @cached_property
     def _refs(self) -> dict[str, tuple[str, str]]:
-        """A column, by how SQL names it: the name under which it travels, and its type."""
+        """A column's name in SQL -> its name in a frame, and its type."""
         return {
             f"{quoted(alias)}.{quoted(name)}": (flat(alias, name), kind)
             for alias, columns in self._types.items()
@@ -127,9 +134,9 @@ class Joining:
         return any("_instant" in text for text in [*self._expressions(), *self._keys_from(0)])
 
     @cached_property
-    def _plain(self) -> dict[str, str]:
-        """The target's columns that are a column as it was found, which Spark need not see, and under which name it
-        travels."""
+    def _copied(self) -> dict[str, str]:
+        """The target's columns that are copied from a table, and that Spark need not see: the target's name -> the name
+        in a frame."""
         tested = self._tested(range(len(self.insert.joins)))
         judged = "\n".join(each.condition for each in self.insert.constraints).lower()
         found = dict[str, str]()
@@ -140,13 +147,13 @@ class Joining:
         return found
 
     @cached_property
-    def _asked(self) -> set[str]:
-        """The columns of tables that Spark evaluates."""
-        texts = [*self._expressions(without=self._plain), *self._keys_from(len(self._groups[0]))]
+    def _evaluated(self) -> set[str]:
+        """The columns of tables that Spark's SQL needs."""
+        texts = [*self._expressions(without=self._copied), *self._keys_from(len(self._groups[0]))]
         return {flat(alias, name) for alias, types in self._types.items() for name in _named(alias, types, texts)}
 
     def _tested(self, numbers: Iterable[int]) -> list[str]:
-        """The columns that the rest of ON of some joins changes: see `_tested_on`."""
+        """The columns of a frame that `_tested_on` changes for some joins."""
         found = list[str]()
         for number in numbers:
             join = self.insert.joins[number]
@@ -156,8 +163,8 @@ class Joining:
 
     @cached_property
     def _groups(self) -> list[list[int]]:
-        """The joins that are looked up together, by number: at first those (there may be none) whose keys are known
-        when the probe is read; each further group begins with a key that SQL has to give."""
+        """The numbers of the joins that one task looks up together. The first group (it may be empty) has those whose
+        keys are columns of the probe's frames; each further one begins with a join whose key SQL has to compute."""
         joins, first = self.insert.joins, list[int]()
         while len(first) < len(joins) and self._plain_keys(len(first)) is not None:
             first.append(len(first))
@@ -172,7 +179,7 @@ class Joining:
         return found
 
     def _plain_keys(self, number: int) -> list[str] | None:
-        """The columns of the first frames that the keys of a join are; None where SQL has to give them."""
+        """The frame's columns that are the keys of a join in the first group; None where SQL has to compute a key."""
         join, found = self.insert.joins[number], list[str]()
         hidden = [f"{quoted(each.alias)}." for each in self.insert.joins[:number] if each.predicate is not None]
         for key in join.keys:
@@ -192,11 +199,11 @@ class Joining:
     def staged(
         self, spark: SparkSession, probe: Probe, builds: Mapping[str, IndexOf], folders: Mapping[str, str]
     ) -> Staged:
-        """Write what comes of the probe's rows below `folders`, by disposition. A task's error comes as Spark's, with
-        its whole text."""
+        """Join the probe's rows and write them below `folders`, by disposition. A task's error is raised as Spark's,
+        with its whole text."""
         if probe.rows is None and not probe.shares:
             return merged([], self.insert, self.release)
-        targets = {item.name: item.name for item in self.insert.projections} | self._plain
+        targets = {item.name: item.name for item in self.insert.projections} | self._copied
         landed = self._landed(probe)
         writer = Writer(
             self.insert, self.release, targets, folders, landed if landed.columns and not landed.carrying else None
@@ -217,9 +224,9 @@ class Joining:
 
     @property
     def _measured(self) -> bool:
-        """Whether the bytes of a batch that Spark hands on follow from what it was handed, which a task bounds: each
-        result has a width of its type."""
-        results = [item.spark_type for item in self.insert.projections if item.name not in self._plain]
+        """Whether the size of a batch that Spark returns follows from the size of what it gets, which a task bounds:
+        every value that it computes has a fixed width."""
+        results = [item.spark_type for item in self.insert.projections if item.name not in self._copied]
         for join in self.insert.joins[len(self._groups[0]) :]:
             results += [self.tables[join.build].column(key.column).spark_type for key in join.keys]
         return not self.wide and all(map(fixed_width, results))
@@ -231,42 +238,42 @@ class Joining:
             len(self._groups) == 1
             and not (insert.conditions or insert.constraints or self.release.discard)
             and all(join.predicate is None for join in insert.joins)
-            and len(self._plain) == len(insert.projections)
+            and len(self._copied) == len(insert.projections)
         )
 
     def _pass(self, group: int, builds: Mapping[str, IndexOf]) -> Pass:
-        """The look-up of a group of joins. What Spark then changes is not packed, nor what nobody asks for once it has
-        seen it, nor what each pass makes anew."""
-        insert, numbers, meetings = self.insert, self._groups[group], list[Meeting]()
-        tested, plain = self._tested(numbers), set(self._plain.values())
+        """The look-up of a group of joins. Columns are not packed if SQL changes them, if nothing needs them after SQL,
+        or if each pass makes them anew."""
+        insert, numbers, lookups = self.insert, self._groups[group], list[LookUp]()
+        tested, plain = self._tested(numbers), set(self._copied.values())
         last = group == len(self._groups) - 1
-        gone = {*tested, "_instant", *(["_probe_time"] if last else [])}
+        not_packed = {*tested, "_instant", *(["_probe_time"] if last else [])}
         for number in numbers:
             join = insert.joins[number]
             keys, other = self._plain_keys(number) or [], None
             if group:
                 keys, other = [f"_key{number}_{place}" for place in range(len(join.keys))], f"_other{number}"
-                gone |= {*keys, other}
+                not_packed |= {*keys, other}
             columns = tuple(self._types[join.alias])
-            meetings.append(Meeting(number, join, builds[join.build], tuple(keys), other, columns, insert.proof))
+            lookups.append(LookUp(number, join, builds[join.build], tuple(keys), other, columns, insert.proof))
         met = [number for each in self._groups[: group + 1] for number in each]
         shown = {f"_why{number}": "TINYINT" for number in met}
         for alias in (insert.probe_alias, *(insert.joins[number].alias for number in met)):
             flats = {flat(alias, name): kind for name, kind in self._types[alias].items()}
-            shown |= {name: kind for name, kind in flats.items() if name in self._asked or name in tested}
-            gone |= flats.keys() - plain if last else set()
+            shown |= {name: kind for name, kind in flats.items() if name in self._evaluated or name in tested}
+            not_packed |= flats.keys() - plain if last else set()
         instant = self.release.instant if self._asks_instant else None
         shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
         missed = None if open_after or len(numbers) < len(insert.joins) else missed
         return Pass(
-            tuple(meetings),
-            frozenset(gone),
+            tuple(lookups),
+            frozenset(not_packed),
             shown,
             instant,
             missed,
-            at_once=None if self.wide else BYTES_BACK,
+            most_bytes=None if self.wide else BYTES_BACK,
             number=group,
             timed=insert.probe_alias if insert.time == "event" and not group else None,
             late_upto=self.release.late_upto,
@@ -283,7 +290,8 @@ class Joining:
     # Each step is a projection: SQL text takes Spark twice as long, and a view.
 
     def _scoped(self, rows: DataFrame, work: Pass) -> DataFrame:
-        """The rows, with the columns of each table as a struct too, as expressions name them. Spark folds it away."""
+        """The rows with a struct of each table's columns in addition, as expressions name them. Spark optimises the
+        structs away."""
         structs = []
         for alias, types in self._types.items():
             there = [name for name in types if flat(alias, name) in work.shown]
@@ -292,7 +300,8 @@ class Joining:
         return rows.selectExpr("*", *structs) if structs else rows
 
     def _tested_on(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
-        """The rest of ON, which is tested on the version that was met; of another one nothing is seen."""
+        """Test the terms of ON that are no key equalities, on the version that was found. Where one fails there is no
+        match: the build's columns become NULL."""
         names = [*work.shown, ROW, PACKED]
         for number in self._groups[group]:
             join, why = self.insert.joins[number], f"_why{number}"
@@ -307,8 +316,8 @@ class Joining:
         return rows
 
     def _with_keys(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
-        """The keys of a group of joins as values of the builds' types, and whether one is of none of them, so that
-        nothing is equal to it; in the place of all that Spark was shown, but for what the rest of ON has changed."""
+        """Replace the columns that Spark has (but for those that `_tested_on` has changed) by the keys of a group of
+        joins, as values of the builds' types, and by whether a key has no equal value in the build's type."""
         found = dict[str, str]()
         for number in self._groups[group]:
             join, other = self.insert.joins[number], list[str]()
@@ -322,10 +331,11 @@ class Joining:
         return self._scoped(rows, work).selectExpr(ROW, PACKED, *map(quoted, tested), *_aliased(found))
 
     def _concluded(self, rows: DataFrame, work: Pass) -> DataFrame:
-        """`_outcome`, a number (`Outcomes`), and the target's columns, in the place of the tables'.
+        """Replace the tables' columns by the target's, and by `_outcome`, a number (`Outcomes`).
 
-        WHERE may not lose an unmatched row in silence: what it says of the probe alone is tested first, the rest of it
-        only on rows that matched (or that are published null-extended)."""
+        WHERE must not remove an unmatched row without a count: its terms on the probe alone are tested first, the rest
+        only on rows that matched (or that are published null-extended).
+        """
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
         numbered, builds = list(enumerate(insert.joins)), {join.alias for join in insert.joins}
         missing = known.missed_sql("unmatched", numbered)
@@ -347,13 +357,14 @@ class Joining:
             own.append("_instant")
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
         guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
-        evaluated = [item for item in insert.projections if item.name not in self._plain]
+        evaluated = [item for item in insert.projections if item.name not in self._copied]
         items = {quoted(item.name): guard.replace("{}", item.expression) for item in evaluated}
         rows = rows.selectExpr(*own, *_aliased(items))
         return self._judged(rows) if insert.constraints else rows
 
     def _judged(self, rows: DataFrame) -> DataFrame:
-        """What the constraints say of each row that would be published: the mask, and the outcome with that in mind."""
+        """Add the mask of violated constraints of each row that would be published, and change the outcome of rows that
+        are quarantined for one."""
         constraints, known = self.insert.constraints, Outcomes(self.insert)
         last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
         bit = bits(constraints)
@@ -375,7 +386,7 @@ class Joining:
 
 
 def _named(alias: str, columns: Columns, expressions: Sequence[str]) -> Columns:
-    """The columns of a table that some expression names."""
+    """The columns of a table that expressions name."""
     text = "\n".join(expressions).lower()
     return {name: kind for name, kind in columns.items() if f"{quoted(alias)}.{quoted(name)}".lower() in text}
 
@@ -389,7 +400,7 @@ def _all_of(terms: Sequence[Condition]) -> str:
 
 
 def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame, Frames]:
-    """What the first task is handed, and how it makes frames of that."""
+    """The frame that the first task reads, and how the task turns its batches into frames."""
     if probe.rows is not None:
         there = set(probe.rows.columns)
         asked = dict.fromkeys([*OWN.values(), "_rowtime", *landed.types, *landed.columns])
@@ -404,7 +415,7 @@ def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame,
 
 
 def _looked_up(rows: DataFrame, frames: Frames, work: Pass) -> DataFrame:
-    """The rows as Spark is shown them once a task has looked them up."""
+    """The rows after a task's look-up, with the columns that Spark gets."""
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work.batches(frames(batches))
@@ -413,7 +424,7 @@ def _looked_up(rows: DataFrame, frames: Frames, work: Pass) -> DataFrame:
 
 
 def _written(rows: DataFrame, frames: Frames, writer: Writer) -> DataFrame:
-    """What a task reports of the files that it has written."""
+    """The report of each task on the files that it has written."""
 
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"result": [writer.write(frames(batches))]})

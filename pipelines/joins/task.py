@@ -1,17 +1,19 @@
-"""What a task of a release does before Spark's SQL: it reads its share of the probe, and finds the version that each
-row meets.
+"""The first task of a release, before Spark's SQL: it reads its share of the probe, and finds the version of each build
+that a row meets.
 
-Rows are frames, name -> Arrow array, of one length. A column of a table travels as `_of_alias$column`; beside them are
-    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; the last three are left out where no row
-                                                             of the frame can be quarantined any more
-    _probe                                                   its columns, a STRUCT, of a table whose files alone do not
-                                                             tell its rows; else they are found when they are asked for
+Rows are in frames: name -> Arrow array, all of one length. A table's column is called `_of_alias$column`. The others
+are:
+
+    _probe_op, _probe_epoch, _probe_split, _probe_offset     of the landed row; the last three only in a frame of which
+                                                             some row may be quarantined
+    _probe                                                   a STRUCT of the probe's columns, only if Spark reads the
+                                                             probe; else they are read again for quarantined rows
     _probe_time                                              in event time: us, UTC
-    _instant                                                 what PROCTIME() is in this release
-    _why<n>, _build<n>_epoch, _build<n>_seq                  of the n-th join: why it gave no version (NULL: it gave
-                                                             one), and, with 'gate.proof', which it was
-    _counted<n>                                              what the n-th pass has counted of some rows (JSON), with
-                                                             the first of them; NULL with the others
+    _instant                                                 PROCTIME() in this release
+    _why<n>                                                  why the n-th join gave no version; NULL if it gave one
+    _build<n>_epoch, _build<n>_seq                           with 'gate.proof': the version that the n-th join gave
+    _counted<n>                                              the counts of the n-th pass (JSON), in the first of the
+                                                             rows that they are of; NULL in the others
 """
 
 from __future__ import annotations
@@ -50,51 +52,52 @@ from tidegate.pipelines.versions.run import NONE
 Frame = dict[str, pa.Array]
 
 Counts = dict[str, int | None]
-"""What the gate wants to know of rows, by name."""
+"""Counts for the gate, by name."""
 
 Columns = Mapping[str, str]
 """Name -> Spark type."""
 
 AT_ONCE, BYTES_AT_ONCE = 1 << 20, 64 << 20
-"""So many rows, of about so many bytes, are joined at once, at most."""
+"""The most rows, and about the most bytes, that are joined at once."""
 
 BATCH, PACKED_BYTES = 1 << 16, 256 << 10
-"""So many rows are handed to Spark at once, at most, and of about so many bytes that are packed: for the sake of arrays
-of half a megabyte Java's collector looks through its whole heap, and Spark holds a row in up to twice its size."""
+"""The most rows of a batch for Spark, and about the most bytes that are packed in it. Larger arrays are slow: for half
+a megabyte Java's collector looks through its whole heap, and Spark holds a row in up to twice its size."""
 
 PACKED = "_packed"
-"""The columns that Spark is not shown: in the first row of a batch those of all its rows, as an Arrow stream; NULL in
-the others. Between two tasks Spark only projects, so the rows come back as many as they were and in their order, and
-each meets its own again."""
+"""The column with all columns that Spark does not need: in the first row of a batch those of all its rows, as an Arrow
+stream; NULL in the others. Between two tasks Spark only projects, so rows come back complete and in order, and each
+gets its own columns again."""
 
 ROW = "_row"
-"""The number of a row in its task, from 0 on (INT; after 2^31 rows it goes on below 0): the next task sees by it that
-no row was lost and none is in the place of another."""
+"""The column with a row's number in its task, from 0 on (INT; after 2^31 rows it goes on below 0). By it the next task
+checks that no row was lost or has changed places."""
 
 ROWS_BACK, BYTES_BACK, FEW_BACK = 1 << 14, 64 << 20, 1 << 8
-"""So many rows, of so many bytes, Spark hands on in one batch, at most; so many where they are wider than that."""
+"""The most rows, and bytes, of a batch that Spark returns; the last number is the most rows if they are too wide for
+that."""
 UNMEASURED = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
-"""With a limit in bytes Spark looks how large a batch is after each row that it adds to it, which is a quarter of its
-time. In its place a task looks at what it hands to Spark, once a batch: see `Pass.batches`."""
+"""No limit in bytes. With one, Spark measures the batch after each row that it adds, which takes a quarter of its time.
+A task measures what it gives Spark instead, once a batch: see `Pass.batches`."""
 
 COUNTED = "_counted"
-"""With the number of a pass: the column of what it has counted, and how many rows those counts are of."""
+"""With the number of a pass: the name of the column with its counts, and in the counts, how many rows they are of."""
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
-"""A fact of a landed row, and the lake's column that it is."""
+"""A frame's column -> the landed table's column that it has."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
 """What is stored with quarantined rows only."""
 
 _MATCH = -1
 _WHY = np.array([_MATCH, why_number(KEY_ABSENT), why_number(BEFORE_FIRST), why_number(DELETED)], np.int8)
-"""By what `versions.Found.what` says."""
+"""Reasons (`why_number`) by the values of `versions.Found.what`."""
 
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def flat(alias: str, column: str) -> str:
-    """The name under which a column of `alias` travels: no column of the target has it, as none begins with `_`."""
+    """The frame's name of a column of the table `alias`. No column of a target has it, as none begins with `_`."""
     return f"{RESERVED_PREFIX}of_{alias}${column}"
 
 
@@ -108,10 +111,12 @@ class Groups:
 
 @dataclass(frozen=True)
 class Landed:
-    """The landed rows of the probe, as row groups for each task (`shares`), or as Spark reads them. `types`: of the
-    columns that are joined; `columns`: of those that a quarantined row holds. Those are looked up by its place in the
-    row groups that its task has read: none is read, joined or written for a row that is published. Where Spark reads
-    the rows (`carrying`), they travel with each one, as `_probe`."""
+    """The landed rows of the probe, as row groups for each task (`shares`), or as Spark reads them.
+
+    `types`: of the columns that are joined. `columns`: of those that a quarantined row holds; they are looked up by the
+    row's place in the row groups that the task has read, and so are not read, joined or written for rows that are
+    published. Where Spark reads the rows (`carrying`), every row has them, as `_probe`.
+    """
 
     alias: str
     types: Mapping[str, pa.DataType]
@@ -127,7 +132,7 @@ class Landed:
         return self.of(_batches(self.shares[share], schema, self.releasable.expression()))
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
-        """Landed rows, in such batches. A column that was declared since comes with the next epoch that lands."""
+        """Frames of landed rows. A column that was added to the table later is NULL."""
         for rows in together(batches, BYTES_AT_ONCE, AT_ONCE):
 
             def column(name: str, kind: pa.DataType, rows: pa.RecordBatch = rows) -> pa.Array:
@@ -143,9 +148,9 @@ class Landed:
             yield frame
 
     def at(self, share: int, places: pa.Table) -> tuple[pa.StructArray, int]:
-        """The `columns`, a STRUCT for each of the `places` (columns `_epoch`, `_op`, `_split`, `_offset`), NULL where a
-        place is not whole; and how many were not found exactly once, in which case the STRUCTs are worth nothing.
-        Raises OSError."""
+        """A STRUCT of the `columns` for each of the `places` (columns `_epoch`, `_op`, `_split`, `_offset`), NULL where
+        a part of a place is NULL; and how many places were not found exactly once: if any, the STRUCTs must not be
+        used. Raises OSError."""
         keys, schema, wanted = list(OWN.values()), _schema(self.columns), self.releasable.expression()
         for name in ("_epoch", "_offset"):  # a row group that has none of them is not read
             bounds = pc.min_max(places[name]).as_py()  # type: ignore[attr-defined]
@@ -172,7 +177,7 @@ class Landed:
 
 
 def _schema(columns: Mapping[str, pa.DataType], **kinds: pa.DataType) -> pa.Schema:
-    """How landed rows are read: what a lake adds to each, and some columns."""
+    """The schema in which landed rows are read: the lake's own columns, and some of the table's."""
     own = {name: arrow_type(LAKE_COLUMNS[name]) for name in (*OWN.values(), "_generation", "_rowtime")}
     return pa.schema(list({**own, **kinds, **columns}.items()))
 
@@ -189,13 +194,13 @@ def _batches(groups: Sequence[Groups], schema: pa.Schema, releasable: ds.Express
 
 
 def frames_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
-    """Rows that come from Spark, with what was packed of them. Raises LakeError."""
+    """Frames of rows that come from Spark, with their packed columns. Raises LakeError."""
     for batch in together(_unpacked(batches), BYTES_AT_ONCE, AT_ONCE):
         yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def packed(shown: Frame, rest: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
-    """The columns of `shown`, those of `rest` as one more, and the numbers of the rows, from `first` on."""
+    """A batch with the columns of `shown`, those of `rest` packed into one, and the rows' numbers from `first` on."""
     rest = pa.RecordBatch.from_pydict(dict(zip(rest.schema.names, map(_short, rest.columns), strict=True)))
     sink, rows = pa.BufferOutputStream(), rest.num_rows
     with pa.ipc.new_stream(sink, rest.schema) as stream:
@@ -213,7 +218,7 @@ def _numbers(first: int, rows: int) -> pa.Array:
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows with what was packed of them, however Spark has cut the batches since. Raises LakeError."""
+    """Rows with their packed columns, in whatever batches Spark returns them. Raises LakeError."""
     seen, missing, rest = 0, 0, pa.RecordBatch.from_pydict({})
     for batch in batches:
         if not batch[ROW].equals(_numbers(seen, batch.num_rows)):
@@ -236,7 +241,7 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def lost() -> LakeError:
-    """The error where rows, or what was counted of them, are not those that a task has handed to Spark."""
+    """The error if rows or counts that Spark returns are not those that a task gave it."""
     return LakeError(
         "Spark has given back other rows than it was handed",
         where="between the two tasks of a release",
@@ -246,9 +251,16 @@ def lost() -> LakeError:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """The look-up of the `number`-th join: `keys` are columns of the frame, `other` the one that says whether a key is
-    none that the build's type has; `columns` of the build are asked for afterwards."""
+class LookUp:
+    """The look-up of the `number`-th join.
+
+    Attributes:
+        keys: The frame's columns with the keys.
+        other: The frame's column that is true where a key has no equal value in the build's type; None if that cannot
+            be.
+        columns: The build's columns that are taken from the version.
+        proof: Whether the version's epoch and seq are taken, too.
+    """
 
     number: int
     join: Join
@@ -264,12 +276,13 @@ class Meeting:
 
     @property
     def width(self) -> float:
-        """The bytes that are found for one row, on the average."""
+        """The average bytes that are added to a row."""
         return self._index.width(self.columns)
 
-    def meet(self, frame: Frame) -> Counts:
-        """Add what each row meets; how many versions the pin does not allow (or are younger than the row), and the
-        greatest epoch of all, whatever the rest of ON says of them. Raises OSError, LakeError."""
+    def look_up(self, frame: Frame) -> Counts:
+        """Add to each row the version that it meets. Returns counts, which the rest of ON does not change: versions
+        outside of the pin (or younger than the row), and the greatest epoch of all versions. Raises OSError,
+        LakeError."""
         keys = [frame[name] for name in self.keys]
         at = frame["_probe_time"].fill_null(0).to_numpy() if self.join.time == "event" else None
         found = self._index.find(keys, at)
@@ -305,40 +318,42 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Pass:
-    """What is done to each frame: the joins. Then Spark is handed it: the columns that are `shown`, and packed what is
-    not `gone`. So nothing that only counts ask for is handed on with each row.
+    """The joins of one task. After them, Spark gets the columns that are `shown`; all others are packed, but for those
+    `not_packed`.
 
-    `number`: of the pass. `timed`: the alias of the probe where its times are counted; one at or below `late_upto` is
-    late (us, UTC).
-    `instant`: ms, UTC; None where nobody asks. `missed`: the columns that say of which rows a version is missing that
-    they are quarantined for, where no other row can be quarantined but one without a time; else None. `at_once`: of
-    so many bytes ROWS_BACK rows may be that Spark is handed; None: of any.
+    Attributes:
+        number: Of the pass.
+        timed: The probe's alias, if its times are counted. `late_upto` (us, UTC): a time at or below it is late.
+        instant: ms, UTC; None if no expression uses it.
+        missed: The columns with the reasons for which a row can be quarantined, if there is no other way (but a missing
+            time); None if there is.
+        most_bytes: The most bytes of ROWS_BACK rows that Spark gets; None for no limit.
     """
 
-    meetings: tuple[Meeting, ...] = ()
-    gone: frozenset[str] = frozenset()
+    lookups: tuple[LookUp, ...] = ()
+    not_packed: frozenset[str] = frozenset()
     shown: Columns = field(default_factory=dict)
     instant: int | None = None
     missed: tuple[str, ...] | None = None
-    at_once: int | None = None
+    most_bytes: int | None = None
     number: int = 0
     timed: str | None = None
     late_upto: int | None = None
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
-        width = max(sum(meeting.width for meeting in self.meetings), 1.0)
+        width = max(sum(lookup.width for lookup in self.lookups), 1.0)
         size = max(min(AT_ONCE, int(BYTES_AT_ONCE / width)), 1)
         for frame in _pieces(frames, size):
             rows = len(next(iter(frame.values())))
             counts = {f"{COUNTED}{self.number}": rows, **self._times(frame)}
-            for meeting in self.meetings:
-                counts |= meeting.meet(frame)
+            for lookup in self.lookups:
+                counts |= lookup.look_up(frame)
             first = pa.array(np.zeros(rows, np.int32), mask=np.arange(rows) > 0)
             frame[f"{COUNTED}{self.number}"] = pa.DictionaryArray.from_arrays(first, [json.dumps(counts)])
             if self.instant is not None:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)
-            nameless = PLACE if self._all_leave(frame) else ()
+            nameless = PLACE if self._none_quarantined(frame) else ()
             yield {name: column for name, column in frame.items() if name not in nameless}
 
     def _times(self, frame: Frame) -> Counts:
@@ -353,18 +368,18 @@ class Pass:
             f"greatest-time@{self.timed}": bounds["max"],
         }
 
-    def _all_leave(self, frame: Frame) -> bool:
-        """Whether no row can be quarantined, so that nobody asks for its place."""
+    def _none_quarantined(self, frame: Frame) -> bool:
+        """Whether no row of a frame can be quarantined, so that their places are not needed."""
         if self.missed is None or any(frame[name].null_count < len(frame[name]) for name in self.missed):
             return False
         return "_probe_time" not in frame or not frame["_probe_time"].null_count
 
     def batches(self, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
-        """The rows for Spark. Raises RowsTooWide if it could not hand as many of them on at once as it would."""
+        """The batches for Spark. Raises RowsTooWide if so many rows as Spark returns at once have too many bytes."""
         first, window, size = 0, 0, 0
         for frame in self.over(frames):
             shown = {name: _for_spark(frame[name]) for name in self.shown}
-            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in frame if name not in self.gone})
+            rest = pa.RecordBatch.from_pydict({name: frame[name] for name in frame if name not in self.not_packed})
             rows = min(BATCH, PACKED_BYTES * rest.num_rows // max(rest.nbytes, 1) + 1)
             for start in range(0, rest.num_rows, rows):
                 some = {name: column.slice(start, rows) for name, column in shown.items()}
@@ -372,14 +387,14 @@ class Pass:
                 if first // ROWS_BACK > window:
                     window, size = first // ROWS_BACK, 0
                 size += batch.nbytes
-                if self.at_once is not None and size > self.at_once:
+                if self.most_bytes is not None and size > self.most_bytes:
                     raise RowsTooWide
                 first += batch.num_rows
                 yield batch
 
 
 class RowsTooWide(Exception):
-    """ROWS_BACK rows have more bytes than they may have."""
+    """ROWS_BACK rows have more bytes than Spark may return at once."""
 
 
 def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
@@ -390,7 +405,7 @@ def _pieces(frames: Iterable[Frame], size: int) -> Iterator[Frame]:
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """With no more of a dictionary, which is packed with each batch, than the batch has rows."""
+    """A column whose dictionary has no more values than the batch has rows: it is packed with each batch."""
     if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
         return column
     used = pa.array(np.flatnonzero(np.bincount(column.indices.drop_null().to_numpy(), minlength=1)))
@@ -399,7 +414,7 @@ def _short(column: pa.Array) -> pa.Array:
 
 
 def fixed_width(spark_type: str) -> bool:
-    """Whether each value of a type takes as much as any other."""
+    """Whether all values of a type have the same size."""
     kind = arrow_type(spark_type)
     return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
@@ -423,7 +438,7 @@ def row_groups(paths: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def dealt(groups: Sequence[tuple[str, int, int]], tasks: int) -> list[tuple[Groups, ...]]:
-    """Row groups for so many tasks, or fewer, so that each has some, and all about as many rows."""
+    """Row groups divided among `tasks` tasks, or fewer if there are not enough: all get about as many rows."""
     wanted = min(tasks, len(groups))
     rows, found = [0] * wanted, [dict[str, list[int]]() for _ in range(wanted)]
     for path, number, count in sorted(groups, key=lambda group: -group[2]):

@@ -1,11 +1,13 @@
-"""What a task of a release does after Spark's SQL: it writes the staged files, and counts every outcome.
+"""The last task of a release, after Spark's SQL: it writes the staged files, and counts every outcome.
 
 A staged row has the target's columns, then
-    _op, _generation, _epoch          what a published row carries
-    _probe_epoch, _split, _offset     which probe row it is; NULL where published
-    _probe                            the probe's own columns; of a quarantined row
-    _reason                           why it is quarantined; of a published row only with 'gate.proof'
-    _violated                         which constraints it violates (joins.violations), where the target has any
+
+    _op, _generation, _epoch           in every row
+    _probe_epoch, _split, _offset      the probe row; NULL if published
+    _probe                             the probe's own columns; only if quarantined
+    _reason                            why it is quarantined; of a published row only with 'gate.proof'
+    _violated                          the constraints that it violates (joins.violations), if the target has any
+
 and lies in a folder `_disposition=publish` or `_disposition=quarantine`, each below a folder of its own.
 """
 
@@ -34,16 +36,14 @@ from tidegate.pipelines.versions.hashing import Flags, Numbers, flags, masked
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 LOOKED_UP = 100_000
-"""Of so many quarantined rows at once a task holds the probe's columns, which may be much larger than the target's."""
+"""Of how many quarantined rows a task holds the probe's columns at once: they may be much larger than the target's."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Which epoch this is: `instant` (ms, UTC) is its PROCTIME(); `discard` quarantines all that would leave.
-
+    """The epoch. `instant` (ms, UTC) is its PROCTIME(). `discard`: all rows are quarantined that would leave.
     `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be. `retained`: retention
-    has removed versions of a build.
-    """
+    has removed versions of a build."""
 
     generation: int
     epoch: int
@@ -56,7 +56,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes frames to `folders` (by disposition). `columns`: name in the target -> name in the frame, or the same."""
+    """Writes frames to `folders` (by disposition). `columns`: the target's name -> the frame's name of a column."""
 
     insert: Insert
     release: Release
@@ -65,9 +65,9 @@ class Writer:
     probe: Landed | None = None
 
     def write(self, frames: Iterable[Frame]) -> str:
-        """Write all frames of a task: the files' names and what was counted, as JSON. Another attempt at it writes
-        other files, so that what a task has reported stays as it is. Raises OSError, and LakeError where counts are
-        missing of some rows."""
+        """Write all frames of a task; returns the files' names and the counts, as JSON. Another attempt writes other
+        files, so that files which a task has reported never change. Raises OSError, and LakeError if the counts are not
+        of all rows."""
         known, name = Outcomes(self.insert), f"part-{uuid.uuid4().hex}.parquet"
         last = known.last_published(publish_unmatched=self.release.on_unmatched == "publish")
         waiting, counts, unclear = list[pa.RecordBatch](), nothing(self.insert, self.release), 0
@@ -95,7 +95,8 @@ class Writer:
         return json.dumps({"files": written, "counts": counts, "unclear": unclear})
 
     def _quarantine(self, file: BatchWriter, batches: Sequence[pa.RecordBatch]) -> int:
-        """Write quarantined rows with the probe's columns; how many of those were not found exactly once."""
+        """Write quarantined rows with the probe's columns; returns for how many rows these were not found exactly
+        once."""
         if self.probe is None or not batches:
             for batch in batches:
                 file.write(batch)
@@ -112,8 +113,8 @@ class Writer:
         return unclear
 
     def _concluded(self, frame: Frame, known: Outcomes) -> Numbers:
-        """The outcome of each row of an INSERT that has no condition: by the first join that gave no version, and of a
-        LEFT one only where no INNER one did, if unmatched rows are published."""
+        """The outcome of each row of an INSERT without conditions: by the first join that gave no version. If unmatched
+        rows are published, INNER joins decide before LEFT ones."""
         numbered = list(enumerate(self.insert.joins))
         outcome = np.full(len(frame["_probe_op"]), known.number(MATCHED), np.int64)
         publish = self.release.on_unmatched == "publish"
@@ -169,8 +170,7 @@ class Writer:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Text as it is written; what is found of a build may be large text, or a dictionary's, and looks the same in a
-    file."""
+    """Text as it is written: a build's text may be large text, or a dictionary's, and looks the same in a file."""
     own = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     return (
         values if own == kind or pa.types.is_large_string(own) or pa.types.is_large_binary(own) else values.cast(kind)
@@ -179,13 +179,13 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _nulls(size: int, kind: pa.DataType) -> pa.Array:
-    """For each batch the same."""
+    """NULLs of a type; the same array for every batch."""
     return pa.nulls(size, kind)
 
 
 def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], outcome: Numbers) -> Counts:
-    """What the gate wants to know of released rows: how many there are; one count an outcome and a disposition; per
-    join, its matches; and what was counted of them before."""
+    """The counts of released rows for the gate: how many there are, one count an outcome and a disposition, the matches
+    of each join, and the counts of the first tasks."""
     known = Outcomes(insert)
     numbers = np.bincount(outcome, minlength=len(known.names))
     last = known.last_published(publish_unmatched=release.on_unmatched == "publish")
@@ -199,7 +199,7 @@ def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], out
 
 
 def nothing(insert: Insert, release: Release) -> Counts:
-    """What is counted of no row."""
+    """The counts of no rows."""
     frame = {f"_why{number}": pa.array([], pa.int8()) for number in range(len(insert.joins))}
     found = counted(insert, release, frame, np.empty(0, np.int64))
     found |= {
@@ -213,8 +213,8 @@ def nothing(insert: Insert, release: Release) -> Counts:
 
 @dataclass(frozen=True)
 class Staged:
-    """What tasks have written: `files`, by their names in the folder of their disposition, and what they counted.
-    `unclear`: quarantined rows of which the probe's table has several in one place, or none."""
+    """What tasks have written: `files`, by their names in the folder of their disposition, and `counts`. `unclear`: for
+    how many quarantined rows the probe's table has several rows in that place, or none."""
 
     files: list[str]
     counts: Counts
@@ -222,7 +222,7 @@ class Staged:
 
 
 def merged(results: Sequence[str], insert: Insert, release: Release) -> Staged:
-    """What all tasks have reported."""
+    """The reports of all tasks as one."""
     found = [json.loads(text) for text in results]
     return Staged(
         [name for each in found for name in each["files"]],

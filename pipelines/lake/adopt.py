@@ -1,4 +1,4 @@
-"""Publishing without rewriting: one commit that names Parquet files which already lie in the table's folder."""
+"""Publishing without writing again: one commit adds Parquet files that already lie in the table's folder."""
 
 from __future__ import annotations
 
@@ -213,8 +213,8 @@ def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Re
 
 
 def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
-    """The table's files that hold rows of these epochs, as named in its log, and their other rows, written anew in
-    `folder`: OPTIMIZE puts the rows of several epochs into one file."""
+    """The table's files that hold rows of these epochs, as named in its log; and files with their other rows, written
+    in `folder`. (OPTIMIZE puts rows of several epochs into one file.)"""
     if not plain(delta):
         raise LakeError(
             "the table's files are not plain Parquet any more (deletion vectors or column mapping)",

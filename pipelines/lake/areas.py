@@ -1,6 +1,6 @@
 """Landed rows as areas of a plane, probe epoch by time: what releases take, and what is left to later ones.
 
-A release's rows are whole areas, so "exactly once" is a matter of areas that do not meet: no row is looked up.
+A release takes whole areas. So each row is taken exactly once if areas do not overlap, and no row has to be looked up.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Area:
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of `areas`, which do not meet one another, less those of `without`."""
+    """The rows of `areas`, which do not overlap, less those of `without`."""
 
     areas: tuple[Area, ...]
     without: tuple[Area, ...] = ()
 
     @property
     def upto(self) -> int:
-        """The greatest probe epoch that it may take rows of."""
+        """The greatest probe epoch of which it may take rows."""
         return max((area.upto for area in self.areas), default=0)
 
     def condition(self) -> str:

@@ -1,10 +1,9 @@
 """A Delta table as of one version, read from its log by the names of its files: the log's folder is never listed.
 
-A listing takes 0.8 ms of processor time for each thousand names, and the log of a table that gets a commit a second
-has 600,000 of them in a week. A version's name is known before it is there, so the next version is looked for by it.
-
-Versions leave a log from the oldest on (Delta's rule, `upkeep.clean_log`). So where version V is still there, no later
-one has been removed, and a V + 1 that is not found has never been committed.
+A listing takes 0.8 ms of processor time for each thousand names, and the log of a table with a commit a second has
+600,000 of them in a week. The name of the next version's file is known before the file is there, so that name is
+opened. Versions leave a log from the oldest on (Delta's rule, `upkeep.clean_log`). So while version V is there, no
+later one has been removed, and a missing V + 1 was never committed.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def checkpoint_of(log: Location, version: int) -> Location:
 
 
 def seen(log: Location, version: int) -> Tag | None:
-    """The tag of what the log has of a version; None where it is gone."""
+    """The tag of a version's file in the log; None where it is gone."""
     return file_of(log, version).tag() or checkpoint_of(log, version).tag()
 
 

@@ -1,9 +1,9 @@
-"""One commit to a Delta table: the version after the one that was looked at, or none.
+"""One commit to a Delta table: the version after the one that was read, or none.
 
-Written under a name of its own and linked to the version's name, which fails where that is taken: so of two writers
-one gets the version. delta-rs does the same, and lists the log first, and again after it. Spark's writer for local
-files looks whether the name is taken and is alone inside its JVM only, for this writer as for delta-rs. What a table
-asks of its writers that is not known here is left to delta-rs.
+The file is written under a name of its own and linked to the version's name, which fails if that is taken: of two
+writers one gets the version. delta-rs does the same, but lists the log before and after it. Spark's writer for local
+files only checks whether the name is taken, and excludes other writers inside its own JVM alone. Writer features that
+are not known here are left to delta-rs.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class ControlTable(Generic[R]):
             raise
 
     def settle(self, row: R, *, application: str) -> R | None:
-        """Commit a row for its epoch, and return the row that counts: another runner's, if that came first."""
+        """Commit a row for its epoch; returns the row that counts, which is another runner's if that came first."""
         self.append([row], application=application, version=row.epoch)
         stored = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
         return stored[0] if len(stored) == 1 else None
@@ -418,8 +418,8 @@ def _meets(metadata: pq.FileMetaData, group: int, first: int, last: int) -> bool
 
 
 Home = tuple[int, int, int]
-"""The file that rows belong in: their generation, their group of WHOLE blocks, and their block while that group is not
-full (else -1)."""
+"""Which file a row belongs in: its generation, its group of WHOLE blocks, and its block while that group is not full
+(else -1)."""
 
 
 def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
@@ -429,7 +429,8 @@ def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
 
 
 def _scattered(files: Sequence[_File], newest: tuple[int, int]) -> list[_File]:
-    """The files of one owner with rows that are not yet in the file they belong in, and what that file has by now."""
+    """The files of one owner with rows that are not yet in the file where they belong, and the present content of that
+    file."""
     homes: dict[str, set[Home]] = {}
     for file in files:
         generations = range(file.generations[0], file.generations[1] + 1)

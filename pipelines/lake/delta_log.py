@@ -151,8 +151,8 @@ def read(table: DeltaTable, *columns: str, where: ds.Expression | None = None) -
 
 
 def files_of(table: Table, *columns: str, but: Container[str] = ()) -> list[dict[str, Any]]:
-    """What a table's log says of its files, or of some of them (by their paths in it): path, size_bytes, num_records,
-    partition.x, min.x, max.x, null_count.x; times in us, None if it says nothing."""
+    """What a table's log has of its files, or of some of them (by their paths in it): path, size_bytes, num_records,
+    partition.x, min.x, max.x, null_count.x; times in us, None where it has nothing."""
     if isinstance(table, TableState):
         files = [file for file in table.files.values() if file.path not in but]
         values = [table.column(name, files) for name in columns]

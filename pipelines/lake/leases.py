@@ -78,13 +78,13 @@ class Lease:
 
 
 class Reservation:
-    """What the runners of one run hand on to each other is the run's, and over when its process is dead.
+    """The leases that the runners of one run hand on to each other. They end with the run's process.
 
     Args:
         holder: Names the run; the same for each of its runners, in whichever process.
-        label: As another runner reads it.
-        pid: The run's process, where it is another one of this machine: it outlives the runner's own. 0: it is not
-            known, and what is handed on is over TIME_TO_LIVE_MS later. None: this process, until `end`.
+        label: The run's name for other runners.
+        pid: The run's process, where it is another one of this machine, which outlives the runner's own. 0: not known;
+            what is handed on then ends TIME_TO_LIVE_MS later. None: this process, until `end`.
 
     Attributes:
         handed_on: What was handed on in this process, and not taken up since.
@@ -115,8 +115,8 @@ class Reservation:
 
 
 class Leases:
-    """The leases that one runner holds; close() lets them all go. Renewed by a thread while they are held. What
-    another runner of the same `reservation` has handed on is its to take."""
+    """The leases that one runner holds; close() releases them all. A thread renews them while they are held. What
+    another runner of the same `reservation` has handed on can be taken."""
 
     def __init__(
         self, root: Address, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None

@@ -19,7 +19,7 @@ from tidegate.pipelines.watermarks import Watermark
 
 
 def canonical(value: Any) -> str:
-    """JSON with one spelling: sorted keys, no spaces. What digests are taken of."""
+    """JSON with one spelling (sorted keys, no spaces), of which digests are taken."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -55,7 +55,7 @@ def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 @cache
 def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """By field, what makes its value of one that JSON has; without those that JSON has as they are."""
+    """By field, the function that makes its value from JSON's; without fields whose value is JSON's."""
     hints = get_type_hints(kind)
     found = {name: _reader(hints[name]) for name in _known(kind)}
     return {name: reader for name, reader in found.items() if reader is not None}
@@ -72,8 +72,8 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
 
 
 def stored(item: Any) -> dict[str, Any]:
-    """A dataclass as the lake stores it, with those inside of it: a field that came `later` only where it says
-    something, so that what an older version has stored keeps its digest."""
+    """A dataclass as the lake stores it, with those inside of it. A field that was added `later` is stored only if it
+    differs from its default, so that what an older version has stored keeps its digest."""
     values = ((each, getattr(item, each.name)) for each in dataclasses.fields(item))
     return {
         each.name: _stored(value)
@@ -108,7 +108,7 @@ class Record:
 
     table: ClassVar[str]
     for_people: ClassVar[bool] = False
-    """Whether the rows are only shown to people, and decide nothing."""
+    """Whether the rows are only shown to people, and nothing depends on them."""
 
     owner: str
     generation: int
@@ -213,17 +213,21 @@ class SplitWatermark:
 class WatermarkRow(Record):
     """An epoch of a source table that has landed. Only such an epoch can be pinned.
 
-    `flip_epoch`: the epoch whose landing proved the end of the bounded phase; None before. `timestamp` and
-    `use_processing_time` are the table's watermark (FLIP-326's valve over `splits`). `position` is for people.
-    `lag_ms` is how far behind the source the epoch's end was when it landed. `truncated`: there was a truncate, in this
-    epoch or before.
-    `late`: rows whose rowtime is at or below the watermark of the epoch before; None in rows of an older lake.
-    `alignment`: where the table's group stood once the epoch had landed (`runtime/landing/alignment.py`); None outside
-    of a group. `rejected`: what the source could not read as rows; None where that is nothing. `kept`: until when the
-    source surely has what comes after the epoch, and for how long it keeps anything (`until`, `for_ms`); None where it
-    does not say so, or is asked itself. `told`: of a process's output, the last value of every watermark that functions
-    declare; None where there is none. `sums`: of this epoch and all before it, of the generation
-    (`pipelines/lake/stream.py`); None in rows of an older lake.
+    Attributes:
+        flip_epoch: the epoch whose landing proved the end of the bounded phase; None before.
+        timestamp, use_processing_time: the table's watermark (FLIP-326's valve over `splits`).
+        position: for people.
+        lag_ms: how far behind the source the epoch's end was when it landed.
+        truncated: there was a truncate, in this epoch or before.
+        late: rows whose rowtime is at or below the watermark of the epoch before; None in rows of an older lake.
+        alignment: the position of the table's group once the epoch had landed (`runtime/landing/alignment.py`); None
+            outside of a group.
+        rejected: how much the source could not read as rows; None for nothing.
+        kept: until when the source surely has what comes after the epoch, and for how long it keeps anything (`until`,
+            `for_ms`); None where it does not say so, or can be asked at any time.
+        told: of a process's output, the last value of every watermark that functions declare; None where there is none.
+        sums: of this epoch and all before it, of the generation (`pipelines/lake/stream.py`); None in rows of an older
+            lake.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -248,7 +252,8 @@ class WatermarkRow(Record):
 
 
 def word(row: SplitWatermark | WatermarkRow) -> tuple[Watermark, bool]:
-    """Its watermark, and whether it is idle: the input of a valve or a combined status (FLIP-326)."""
+    """The watermark of a log row, and whether the table is idle: the input of a valve or a combined status
+    (FLIP-326)."""
     return Watermark(row.timestamp, row.use_processing_time), row.idle
 
 
@@ -341,11 +346,11 @@ class LedgerRow(Record):
 @dataclass(frozen=True)
 class AlertRow(Record):
     """What was reported to people: an incident that began (`state` open) or is over (resolved). `owner` is the
-    pipeline, and `epoch` counts its alerts. A log for people; of rows, nothing is decided by it. It decides which of
-    the code locations that share a lake sends a message.
+    pipeline, and `epoch` counts its alerts.
 
-    `incident` is the key of what it is about, `next` the command to go on with, `teller` the code location that
-    reported it.
+    It is a log for people: nothing that happens to rows depends on it. It only decides which of the code locations that
+    share a lake sends a message. `incident` is the key of the incident, `next` the command to go on with, `teller` the
+    code location that reported it.
     """
 
     table: ClassVar[str] = "alerts"
@@ -388,14 +393,14 @@ class StuckRow(Record):
 
 @dataclass(frozen=True)
 class DefinitionRow(Record):
-    """What an owner is defined by, from one of its epochs on. `epoch` counts its definitions, from 1; plans name it.
+    """The definition of an owner from one of its epochs on. `epoch` counts its definitions, from 1; plans name it.
 
     Attributes:
         generation, since: The generation and the epoch of the owner from which it holds.
         form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
-        assumed: It was taken from the first script that came, since the lake is older than its definitions.
+        assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
     """

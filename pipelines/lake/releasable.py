@@ -1,7 +1,7 @@
-"""Landed probe rows by epoch and time: those that a watermark lets go, found by the files' statistics.
+"""Landed probe rows by epoch and time: those that a watermark has reached, found by the files' statistics.
 
-The landed table is the buffer of an event-time join. A release looks at the files that may hold a releasable row and
-at no others, so that its cost follows what it releases and not what has ever landed.
+The landed table is the buffer of an event-time join. A release reads only files that may hold a releasable row, so that
+its cost depends on what it releases and not on what has ever landed.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Releasable:
 
 
 def settled(path: Address, generation: int, since: int, upto: int, watermark: int) -> int:
-    """The greatest probe epoch up to which no row waits any more once all up to `watermark` (ms) are released, of
-    epochs up to `upto`; `since` is what was known before."""
+    """The greatest probe epoch, of those up to `upto`, up to which no row waits any more once all up to `watermark`
+    (ms) are released. `since`: the result of an earlier call."""
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
         return since
@@ -187,8 +187,7 @@ class _File:
 
 
 def _at_most(logged: int) -> int:
-    """The greatest time (us) that a file may hold whose log entry has this one: whoever put files together has cut it
-    to a millisecond (OPTIMIZE does)."""
+    """The greatest time (us) that a file with this upper bound may hold: OPTIMIZE cuts bounds to a millisecond."""
     return logged if logged % 1000 else logged + 999
 
 

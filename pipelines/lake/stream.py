@@ -1,11 +1,10 @@
-"""A table that statements read: its rows, and its log, which says what has landed and how complete that is.
+"""A table that statements read: its rows, and its log of what has landed and how complete that is.
 
-Callers name positions: a generation and epochs of its watermark log. Only this module decides where these rows lie, how
-many there are, and what retention has removed of them. It serves the tables of sources and the outputs of processes; a
-target of several INSERTs needs such a log of its own first.
+Callers name positions: a generation, and epochs of its watermark log. Only this module decides where these rows lie,
+how many there are, and what retention has removed of them. It serves the tables of sources and the outputs of
+processes; a target of several INSERTs needs such a log of its own first.
 
-Nothing is cached here: each method reads what is committed now, at a cost that does not grow with the number of
-epochs.
+Nothing is cached here: each method reads what is committed now, at a cost that does not grow with the number of epochs.
 """
 
 from __future__ import annotations
@@ -72,7 +71,8 @@ class Stream:
 
     @property
     def kind(self) -> Literal["build", "probe"] | None:
-        """The kind that it was landed as: a build is a changelog. None in an older lake, and for an output."""
+        """What it was landed as: a build (its table is a changelog) or a probe. None in an older lake, and for an
+        output."""
         stored = self.lake.definitions.last(self.name)
         return None if stored is None else stored.form.get("role")
 
@@ -195,8 +195,8 @@ class Generation:
         return between(spark, self.path, self.number, after, upto)
 
     def there(self, upto: int | None = None) -> int | None:
-        """How many rows of epochs up to one the table holds: 0 if there is no table, None if its files alone do not
-        give its rows."""
+        """How many rows of the epochs up to `upto` the table holds: 0 if there is no table, None if its files alone do
+        not give its rows."""
         table = self.stream.table
         return 0 if table is None else delta_log.rows_of(table, self.number, upto)
 
@@ -263,7 +263,7 @@ class Removed:
         return self == Removed()
 
     def asked_by(self, parts: Sequence[Part]) -> bool:
-        """Whether any removed row of a probe may lie in one of these parts of its landed rows."""
+        """Whether any removed row of a probe may be in one of these parts of its landed rows."""
         if self.epoch is None:
             return False
         areas = [area for part in parts for area in part.areas if area.after < self.epoch and not area.empty]

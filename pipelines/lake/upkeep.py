@@ -270,7 +270,7 @@ def _removed(
 
 
 def _written(name: str) -> bool:
-    """Whether a file is one that Spark, Arrow, delta-rs or a killed `BatchWriter` leaves in a table's folder."""
+    """Whether a file has a name that Spark, Arrow, delta-rs or a killed `BatchWriter` gives to files of a table."""
     rows = name.endswith((".parquet", f".parquet{UNFINISHED_ROWS}"))
     return rows or name == "_SUCCESS" or (name.startswith(".") and name.endswith(".crc"))
 

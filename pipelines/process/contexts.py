@@ -71,10 +71,8 @@ class StateManager:
         return self._current.key
 
     def get_state(self, declaration: StateDeclaration) -> Any:
-        """The state that was declared. Every call returns the same object, so it may be taken once, in `open`.
-
-        Raises UndeclaredState, and InvalidDeclaration if another kind of state is declared, or a name is given.
-        """
+        """The state that was declared. Every call returns the same object, so `open` may store it. Raises
+        UndeclaredState, and InvalidDeclaration if another kind of state is declared, or a name is given."""
         try:
             declared, state = self._states[declaration.name]
         except (AttributeError, KeyError):
@@ -165,7 +163,7 @@ class EventTimeManager:
         self._current = current
         self.now = self.landed_at = MIN_TIMESTAMP
         self.times: list[int] = []
-        """Of the current key's timers (ms, UTC), each once, in order."""
+        """`current`: the times of the current key's timers (ms, UTC), each once, in order."""
 
     def register_timer(self, timestamp: int) -> None:
         """Set a timer of the current key: `on_event_timer` is called at `timestamp` (ms, UTC). Raises NotKeyed,
@@ -182,7 +180,7 @@ class EventTimeManager:
             del self.times[place]
 
     def _place(self, timestamp: int) -> tuple[int, int]:
-        """A time, and where its timer is, or belongs."""
+        """A checked time, and the place of its timer among the key's timers."""
         if self._current.cells is None:
             raise NotKeyed("a timer")
         time = _time(timestamp)

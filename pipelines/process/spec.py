@@ -28,9 +28,14 @@ class ProcessInput:
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process function over tables. `outputs`: the tables that it gives, one or two. `declarations`: of the
-    watermarks that its inputs bring beside event time, since the processes before it declare them. `windowed`: what SQL
-    asks of its input before the function sees it, and of what it gives."""
+    """A process function over tables.
+
+    Attributes:
+        outputs: The tables that it writes, one or two.
+        declarations: Of the watermarks that its inputs bring beside event time, as the processes before it declare
+            them.
+        windowed: Of SQL's windows: what is evaluated before and after the function.
+    """
 
     function: Any = field(compare=False, repr=False)
     inputs: tuple[ProcessInput, ...]

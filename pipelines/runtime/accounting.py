@@ -1,8 +1,8 @@
-"""Where the rows are: of every landed probe row, which one of four places it is in, counted from control tables alone.
+"""Where the rows are: each landed probe row is in one of four places, counted from control tables alone.
 
 landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
 
-Of a process: landed = handled + left out + waiting, over all inputs; the rows that it gives are other ones.
+Of a process: landed = handled + left out + waiting, over all inputs; its output rows are counted apart.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class WhereRowsAre:
 
     Attributes:
         landed: rows of the probe's generation that the INSERT reads, by the watermark log.
-        matched: published rows that every build had a version for; of a process, rows that it has handled.
+        matched: published rows that had a version in every build; of a process, rows that it has handled.
         null_extended: published rows without one, by `why@alias` (policy `publish`, LEFT).
-        quarantined: rows that were quarantined, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
-        released_again: rows that were quarantined once, by the same reasons, until later epochs joined them again: they
-            are counted where those have put them.
+        quarantined: rows in quarantine or discarded, by `why@alias`, `violated:constraint`, `time-null` or `discarded`.
+        released_again: rows that later epochs have taken out of quarantine, by the reason for which they had been
+            there; each is counted a second time in the place where it is now.
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
-        outputs: of a process, the rows that it has given to each output, and where they went.
+        outputs: of a process, the rows that it has written to each output, and where they went.
     """
 
     insert: str
@@ -63,11 +63,11 @@ class WhereRowsAre:
 
     @property
     def rows_quarantined(self) -> int:
-        """Rows that count as quarantined; of a process, rows that it gave."""
+        """Rows in quarantine or discarded; of a process, output rows."""
         return sum(self.quarantined.values()) + sum(each.quarantined for each in self.outputs)
 
     def into(self, output: int) -> Given:
-        """Where the rows are that the target was given; of a process, those of one of its outputs."""
+        """Where the rows written to the target are; of a process, those of one of its outputs."""
         if self.outputs:
             return self.outputs[output]
         return Given(published=self.published, quarantined=self.rows_quarantined)
@@ -78,7 +78,7 @@ class WhereRowsAre:
 
     @property
     def in_quarantine(self) -> int:
-        """Rows of the quarantine's table: it keeps those that were released again."""
+        """Rows of the quarantine's table, which rows that were released again do not leave."""
         return sum(self.quarantined.values()) + sum(self.released_again.values())
 
     @property
@@ -154,7 +154,8 @@ DECISIONS = 500
 
 
 def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
-    """What epochs have done with rows. None of them may refer back to an epoch that is not among them."""
+    """What epochs have done with rows. Each earlier epoch to which one of them refers (a backfill, rows out of
+    quarantine) must be among them."""
     released, matched, extended, dropped = 0, 0, Counter[str](), Counter[str]()
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
@@ -198,7 +199,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
 
 
 def _last_decisions(found: tuple[QuarantinedSum, ...]) -> tuple[tuple[QuarantinedSum, ...], int]:
-    """The sums without decisions before the last DECISIONS ones, and the last epoch left out."""
+    """The sums with the last DECISIONS decisions alone, and the last epoch whose decisions were left out (0 for
+    none)."""
     since = max([0, *sorted({item.decided[0] for item in found if item.state != "open"})[:-DECISIONS]])
     return tuple(item for item in found if item.state == "open" or item.decided[0] > since), since
 
@@ -208,13 +210,13 @@ CHECKPOINT = 100
 
 
 def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, looked_back: bool = False) -> bool:
-    """Store what an INSERT's epochs have done with rows, unless there is a checkpoint of the last CHECKPOINT epochs;
-    also if an epoch since has looked back. Returns whether it was stored. The newest epoch is left out unless it is
-    published, as what becomes of it is not known yet. `target`: where the target's table lies; `at`: ms, UTC.
+    """Store the sums of an INSERT's epochs as a checkpoint, if the last one is more than CHECKPOINT epochs old; or if
+    `looked_back`: an epoch since has changed what earlier ones count for. Returns whether one was stored. An
+    unpublished newest epoch is left out, since its rows may still go anywhere. `target`: where the target's table lies;
+    `at`: ms, UTC.
 
-    An INSERT with many epochs and no checkpoint gets them one after the other, each from the one before. All epochs are
-    read at once if one looks back, or if an older version made the checkpoint; that one is replaced as soon as there is
-    an epoch to store, so this happens once.
+    An INSERT with many epochs and no checkpoint gets several, each made from the one before. Where an epoch looks back,
+    or an older version made the checkpoint, all epochs are read, once: the new checkpoint replaces it.
     """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
@@ -247,9 +249,9 @@ def looked_back(lake: Lake, insert: str, target: Location) -> bool:
 def since_checkpoint(
     lake: Lake, insert: str, target: Location | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
-    """What an INSERT's epochs up to the newest checkpoint have done with rows, and the epochs after it, up to `upto`.
-    Returns all epochs if there is no checkpoint, if it belongs to another history or an older version, or if a
-    published epoch after it looks back: that may have changed what earlier ones count for."""
+    """The sums of the newest checkpoint, and the epochs after it, up to `upto`. Without a checkpoint that can be used:
+    no sums, and all epochs. One cannot be used if it belongs to another history, if an older version made it, or if a
+    published epoch after it looks back, which may have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
     if stored is not None and (before := Done.of(stored)) is not None:
@@ -279,12 +281,16 @@ def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
     return before + done_by(epochs)
 
 
-def sums_of(lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False) -> Sequence[QuarantinedSum]:
-    """All that an INSERT has ever quarantined, summed, or `by_epoch`."""
-    done = None if by_epoch else all_done(lake, insert.id, target_of(lake, pipeline, insert.id))
+def sums_of(
+    lake: Lake, pipeline: Pipeline, insert: Insert, *, by_epoch: bool = False, output: str = ""
+) -> Sequence[QuarantinedSum]:
+    """The rows that an INSERT has quarantined, summed, or one item for each epoch. `output`: the second output of a
+    process; its rows have no checkpoint, so every epoch is read."""
+    done = None if by_epoch or output else all_done(lake, insert.id, target_of(lake, pipeline, insert.id))
     if done is not None and not done.since:
         return summed(item.shown for item in done.sums)
-    each = [QuarantinedSum.of(item).shown for item in quarantined_by_epoch(lake, pipeline, insert)]
+    found = quarantined_by_epoch(lake, pipeline, insert)
+    each = [QuarantinedSum.of(item).shown for item in found if item.output == output]
     return each if by_epoch else summed(each)
 
 
@@ -336,10 +342,11 @@ def where_rows_are(
 
 
 def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:
-    """How many rows each of these epochs has left waiting: rows that had landed before its plan's instant, and that
-    neither it nor an earlier epoch takes. Rows of a held epoch count as its own. Of a process, rows of all inputs.
+    """For each of these epochs, how many rows it left waiting: rows that had landed before its plan's instant, and that
+    neither it nor an earlier epoch takes. Rows of a held epoch do not count as waiting. Of a process, rows of all
+    inputs.
 
-    From plans and watermark logs alone; None if they do not show it exactly.
+    By plans and watermark logs alone; None where they do not give the exact number.
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):

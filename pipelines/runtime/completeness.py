@@ -62,17 +62,18 @@ class Complete:
 
     Attributes:
         name: the source table, or the target.
-        insert: of a target: the INSERT that the row speaks of.
-        flipped_at: of a table: when the end of its snapshot was proved; of a target: when that of the last of its
-            inputs was, once an epoch is published. None before.
-        complete_until: no row up to this time is missing but late ones; for a target as of its last published epoch.
-            None before the flip, before there is a watermark, and where `complete_until_now`.
-        complete_until_now: it has all that its source had when it was last asked: its time is the clock's.
+        insert: of a target: the INSERT that publishes into it.
+        flipped_at: when the end of a table's snapshot was proved; of a target: when that of its last input was, once an
+            epoch is published. None before.
+        complete_until: no row up to this time is missing, but for late ones; of a target as of its last published
+            epoch. None before the flip, before there is a watermark, and where `complete_until_now` is true.
+        complete_until_now: the table has all that its source had when it was last read (FLIP-326's
+            `use_processing_time`).
         epoch: the last landed one of a table; the last one of an INSERT, whatever its verdict.
         verdict: of that epoch: `passed` or `held`; None before there is one, and of a table.
-        waiting, quarantined: rows of the INSERT's probe that are not released, and that were quarantined; of a process,
-            rows of all its inputs, and rows that it gave to this output; of a table, rows that its source could not
-            read are `quarantined`.
+        waiting, quarantined: of a target: rows of the INSERT's probe that are not released, and that were quarantined;
+            of a process's target: waiting rows of all its inputs, quarantined rows of this output. Of a table:
+            `quarantined` are rows that its source could not read.
     """
 
     name: str
@@ -88,8 +89,8 @@ class Complete:
 
 
 def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> list[Complete]:
-    """The rows of one script, as of what is committed now. `moved`: only of these owners, and of the INSERTs that read
-    one of them, as rows wait for them."""
+    """The rows of one script, by what is committed now. `moved`: only the rows of these owners, and of the INSERTs that
+    read one of them (their waiting rows have changed)."""
     if moved is not None:
         reading = (item for item in pipeline.inserts if not set(item.inputs).isdisjoint(moved))
         moved = {*moved, *(insert_owner(item.id) for item in reading)}
@@ -188,7 +189,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
 
 
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
-    """What the log of each input said at the epoch up to which a plan reads it."""
+    """The watermark log's row of each input, at the epoch up to which a plan reads it."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.inputs]
     rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)

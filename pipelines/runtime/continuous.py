@@ -1,23 +1,21 @@
 """The continuous mode: the same epochs as `Runner.run`, tick by tick in one warm process, until it is asked to stop.
 
-A tick lands one epoch of every source, by one Spark job as far as that goes, then takes every INSERT as far as it goes:
-a process also to the timers that the system's time has reached, where its time is that (FLIP-326's scheduler of system
-time is the tick).
+A tick lands one epoch of every source, by one Spark job as far as possible, then takes every INSERT as far as it goes.
+A process in processing time also gets the timers that the clock has reached (FLIP-326's scheduler of system time is the
+tick). After a tick comes upkeep: one piece at least, and more while there is time until the next tick.
 
-After a tick it does upkeep: a piece of it at least, and more while there is time until the next tick.
+Stopping: the loop looks between two steps whether it should stop, and finishes the step that is under way. If Spark is
+taken away meanwhile, the step is abandoned; that is as safe as a crash, since the next run finishes the epoch from its
+stored plan. Any other failure of that step is raised.
 
-Between two steps the loop looks whether it should stop; a step that is under way is finished, and if its engine is
-taken away meanwhile it is abandoned, which is as safe as a crash: the next run finishes the epoch from its stored plan.
-A step that fails by itself after it was to stop fails.
+Failing: a step that fails stops its own table or INSERT alone. It is tried again after a second, then after longer and
+longer pauses, while the others go on. In processing time an INSERT waits for its builds that are stuck, since its rows
+would join to a table that is behind; in event time the watermark holds back what must wait. What ends the loop:
+another runner works on the same tables; the lake's definitions refuse the script; in the first tick no source can be
+read, and one of them for another reason than that its server does not answer.
 
-Before that, a step that fails stops its own table or INSERT alone: it is tried again, after a second and then more and
-more seldom, while the others go on. In processing time an INSERT waits for its builds that are stuck, since its rows
-would join to a table that is behind; in event time the watermark holds what must wait. What another runner works on, or
-a script that the lake's definitions refuse, ends the loop, and so does the first tick if no source can be read, for
-another reason than that its server does not answer.
-
-While the gate holds an epoch, its INSERT's lease is free: a person decides beside the loop, which looks without the
-lease, and goes on once another runner has done what was decided.
+Holding: while the gate holds an epoch, its INSERT's lease is free, so that a person can decide by a command beside the
+loop. The loop looks at the lake without the lease, and goes on once the decision has been carried out.
 """
 
 from __future__ import annotations
@@ -69,8 +67,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stuck:
-    """A source table, or an INSERT (`tidegate.pipelines.runtime.epochs.insert_owner`), whose step failed
-    `attempts` times, since `since`; it is tried again at `retry_at` (s, of the loop's own time)."""
+    """A source table or an INSERT (`insert_owner`) whose step has failed `attempts` times since `since`; the next
+    attempt is at `retry_at`. Both in seconds, by the loop's `now`."""
 
     owner: str
     error: TidegateError
@@ -93,7 +91,7 @@ class Tick:
 
     @property
     def behind(self) -> bool:
-        """Whether a source surely has more to read: it is inside its bounded phase."""
+        """Whether a source is inside its bounded phase, and so surely has more to read."""
         return any(epoch.phase == "bounded" and not epoch.flipped for item in self.advances for epoch in item.epochs)
 
     @property
@@ -167,8 +165,8 @@ class Continuous:
         return "stopped"
 
     def still_held(self) -> list[str]:
-        """The INSERTs whose gate holds an epoch now, by the lake: since they were asked last somebody may have decided,
-        or what was decided may have failed. One that cannot be looked at is as it was then."""
+        """The INSERTs whose gate holds an epoch now, by the lake: a person may have decided since the last tick. Where
+        the lake cannot be read, the last tick's answer counts."""
         return [insert.id for insert in self.runner.pipeline.inserts if self._holds(insert.id)]
 
     def _holds(self, insert: str) -> bool:
@@ -231,7 +229,8 @@ class Continuous:
         return Tick(number, tuple(advances), tuple(releases), tuple(held), time.monotonic() - started, stuck)
 
     def _release(self, insert: str) -> Released:
-        """Take an INSERT as far as it goes. Raises GateHeld, as long as nobody has decided and done it."""
+        """Take an INSERT as far as it goes. Raises GateHeld until a person has decided about its held epoch, and the
+        decision has been carried out."""
         before = self.held.get(insert)
         looks = before is not None and insert not in self._unreleased
         if looks and (still := self.runner.held(insert)) is not None:
@@ -290,8 +289,8 @@ class Continuous:
         self.stuck[owner] = Stuck(owner, error, attempts, since, retry_at)
 
     def _refuse_to_begin(self) -> None:
-        """Raise what a source raised in a first tick in which none could be read: a wrong script or setting shows so. A
-        server that does not answer is waited for."""
+        """In a first tick in which no source could be read, raise the first error that is no unreachable server: a
+        wrong script or setting shows at once."""
         for item in self.stuck.values():
             if not isinstance(item.error, SourceUnreachable):
                 raise item.error

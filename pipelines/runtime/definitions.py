@@ -67,11 +67,9 @@ class Difference:
 
 @dataclass
 class Definitions:
-    """A pipeline's definitions, compared with those of a lake.
-
-    `say` gets one line for each change that is taken up. `resnapshot`: the tables that begin a new generation just now.
-    `pipeline` has the lake's columns of tables for which the script declares fewer: all of them land.
-    """
+    """A pipeline's definitions, compared with those of a lake. `pipeline` has all columns of the lake, also of a table
+    for which the script declares fewer, since all of them land. `say` gets one line for each change that is taken up.
+    `resnapshot`, in methods: the tables that begin a new generation just now."""
 
     lake: Lake
     pipeline: Pipeline
@@ -140,8 +138,8 @@ class Definitions:
             yield replace(item, refused=not (goes_on or item.what.startswith(tuple(_TAKEN_UP))))
 
     def _stores_nothing(self, table: str) -> bool:
-        """Whether no row of a table is stored: no epoch is in the watermark log with rows, and none is committed that
-        is not in it."""
+        """Whether no row of a table is stored: its watermark log counts none, and no epoch beyond the log is
+        committed."""
         return not Stream(self.lake, table).landed and self._committed(table) <= self._counted(table)
 
     def _counted(self, table: str) -> int:
@@ -202,8 +200,8 @@ class Definitions:
         return any(row.plan_digest == plan.digest for row in rows)
 
     def _taking_over(self, insert: Insert) -> Iterator[Difference]:
-        """A new INSERT begins at its probe's first row: what an INSERT that is gone from the script has published into
-        the same target would be there twice."""
+        """The difference of a new INSERT into a target that an INSERT which has left the script has published to: the
+        new one begins at its probe's first row, so the same rows would be there twice."""
         own = {insert_owner(item.id) for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
@@ -230,11 +228,9 @@ class Definitions:
     # --- taking up -----------------------------------------------------------------------------------------------
 
     def take_up(self, owner: str, *, resnapshot: bool = False) -> None:
-        """Store what the script has changed of `owner`, whose lease this runner holds, valid from the next epoch on; if
-        the owner is older than the lake's definitions, store all that the script says of it.
-
-        Raises DefinitionChanged, and ConcurrentRun if another runner has changed it meanwhile.
-        """
+        """Store what the script has changed of `owner`, whose lease this runner holds; it is valid from the next epoch
+        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Raises
+        DefinitionChanged, and ConcurrentRun if another runner has changed it meanwhile."""
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
         if plan is None:
@@ -277,7 +273,7 @@ class Definitions:
         self._undeclared = {}
 
     def leave_out(self, leases: Leases) -> None:
-        """Store which INSERTs the script had and does not name any more; not those that another runner works on."""
+        """Store which INSERTs have left the script, but for those that another runner works on."""
         named = {insert_owner(insert.id) for insert in self.pipeline.inserts}
         for owner in self.lake.definitions.owners():
             stored = self.lake.definitions.last(owner)
@@ -381,7 +377,7 @@ class Definitions:
     # --- columns that came later ---------------------------------------------------------------------------------
 
     def added(self, owner: str) -> frozenset[str]:
-        """The columns that later definitions of `owner` have added: the table gets those that it lacks."""
+        """The columns that later definitions of `owner` have added, and its table may lack."""
         rows = self.lake.definitions.rows(owner)
         if len(rows) < 2:
             return frozenset()
@@ -415,11 +411,10 @@ def _unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool)
 
 
 def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
-    """A pipeline with the INSERT called `insert` as the lake defines it: by its newest definition, or by that `number`.
-
-    `pipeline` itself if it says the same, or if the lake has no definition of it. None if that INSERT cannot be made
-    any more: a function of the user's own computes something else now, or the number is unknown.
-    """
+    """A pipeline with the INSERT called `insert` as the lake defines it, by its newest definition or by that `number`.
+    It is `pipeline` itself where the two are the same, or the lake has no definition of the INSERT. None where that
+    INSERT cannot be made any more: a function of the user's own computes something else now, or the number is
+    unknown."""
     owner, found = insert_owner(insert), pipeline.insert(insert)
     rows = lake.definitions.rows(owner)
     if number is None and not rows:
@@ -436,13 +431,13 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
 
 
 def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:
-    """The aliases of the builds by a stored definition; those of `insert` where it does not say them."""
+    """The aliases of the builds in a stored definition; those of `insert` where it stores none."""
     found = None if insert.sql in row.script else _aliases_in(row.script, insert.id)
     return [join.alias for join in insert.joins] if found is None else found
 
 
 def _same_aliases(row: DefinitionRow, insert: Insert) -> bool:
-    """Whether a stored definition calls the builds as the script does; it is no part of the digest."""
+    """Whether a stored definition has the builds' aliases of the script, which are no part of its digest."""
     return _aliases(row, insert) == [join.alias for join in insert.joins]
 
 
@@ -455,8 +450,8 @@ def _aliases_in(script: str, insert: str) -> list[str] | None:
 
 
 def _mistaken(insert: Insert, stored: Sequence[str]) -> Iterator[Difference]:
-    """The aliases that would come to mean another build than in the rows that are there; and, where the target has
-    columns that are called by them, those that differ at all."""
+    """The aliases that mean another build in the script than in stored rows; where the target has columns named after
+    aliases, all aliases that differ."""
     there, named = {alias: place for place, alias in enumerate(stored)}, insert.proof and len(insert.joins) > 1
     for place, join in enumerate(insert.joins[: len(stored)]):
         if join.alias != stored[place] and (named or there.get(join.alias, place) != place):
@@ -483,8 +478,8 @@ def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
 
 
 def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
-    """The INSERTs of a lake that join `build` and that a pipeline does not name (another script's, or left out of this
-    one), by id, each in a pipeline as the lake defines it; None for one that cannot be made any more."""
+    """The INSERTs of a lake that join `build` and are not in a pipeline (another script's, or left out of this one), by
+    id: each in a pipeline as the lake defines it, or None where it cannot be made any more."""
     found: dict[str, Pipeline | None] = {}
     own = {insert_owner(insert.id) for insert in pipeline.inserts}
     for owner in lake.definitions.owners():
@@ -517,8 +512,8 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
 
 
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
-    """The tables of a plan whose rows, as far as it reads them, were stored under more than one definition that stores
-    other values: such a change needs a new generation."""
+    """The tables whose rows, as far as a plan reads them, were stored under definitions with different values for the
+    same input: such a change needs a new generation."""
     reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
     reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
     reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
@@ -539,8 +534,8 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
 def covered(
     lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
 ) -> tuple[Pipeline, dict[str, dict[str, str]]]:
-    """A pipeline whose source tables have the lake's columns where the script declares fewer and changes nothing else:
-    rows that land have all of them. Also returns what each script table lacks, by table."""
+    """A pipeline whose source tables have all columns of the lake, where the script declares fewer and changes nothing
+    else; and by table, the columns that the script does not declare."""
     lacking: dict[str, dict[str, str]] = {}
     for table in pipeline.sources:
         stored = lake.definitions.last(table.name)
@@ -563,11 +558,9 @@ def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> Definitio
 
 
 def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
-    """Whether a pipeline defines a source table as the lake has stored it, so that its rows land as before.
-
-    It may declare fewer columns, as all of the lake's land. Options whose values come from variables may differ: a
-    process that only looks has not always the variables of the one that lands.
-    """
+    """Whether a pipeline defines a source table as the lake does, so that its rows land as before. It may declare fewer
+    columns, since all of the lake's land. An option whose value comes from a variable may differ: a process that only
+    reads may not have the variable."""
     table = pipeline.tables.get(stored.owner)
     if table is None:
         return False
@@ -580,7 +573,7 @@ def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
 
 
 def _variable(table: Table) -> tuple[str, ...]:
-    """How differences end that are of an option whose value comes from a variable."""
+    """How the differences end that are in an option whose value comes from a variable."""
     given = [item for part in (table, *table.parts) for item in part.options.items()]
     return tuple(f" {name}" for name, value in given if needs_variables(value))
 
@@ -598,8 +591,8 @@ def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
-    """For commands that only read: the pipeline with the lake's definition of each table and INSERT that the script has
-    changed in a way that is refused; and one line for each of them."""
+    """For commands that only read: the pipeline, with the lake's definition of each table and INSERT whose change is
+    refused; and one line for each of them."""
     changes: list[str] = []
     pipeline, _ = covered(lake, pipeline)
     script = pipeline
@@ -670,8 +663,8 @@ def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
 
 
 def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-    """For an INSERT that is older than the lake's definitions: the differences if it reads other tables than its newest
-    epoch was planned over, or in the other kind of time."""
+    """For an INSERT that is older than the lake's definitions: the difference if its newest epoch was planned over
+    other tables, or in the other kind of time."""
     owner = insert_owner(insert.id)
     process = isinstance(plan, ProcessPlan)
     if process != isinstance(insert, ProcessInsert):
@@ -708,7 +701,8 @@ def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool
 
 
 def _grown(one: FlinkType, other: FlinkType) -> bool:
-    """Whether values stored as the one type can be read as the other: a ROW may have more fields, or fewer."""
+    """Whether values stored as one type can be read as the other: the same type, but for fields that a ROW has gained
+    or lost."""
     if one.kind is Kind.ROW and other.kind is Kind.ROW:
         fields = {field.name: field.type for field in other.fields}
         return all(_grown(field.type, fields[field.name]) for field in one.fields if field.name in fields)
@@ -721,7 +715,8 @@ _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
 
 
 def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:
-    """All differences between two forms, each at its place; all of them refused at first."""
+    """All differences between two forms, each at its place. All of them are marked as refused; the caller lets some
+    pass."""
     found = []
     for name in dict.fromkeys([*lake, *script]):
         one, other = lake.get(name) or None, script.get(name) or None

@@ -21,11 +21,13 @@ from tidegate.pipelines.runtime.runner import Runner
 
 @dataclass(frozen=True)
 class InsertDraft:
-    """The next epoch of an INSERT, from what has landed by now.
+    """The next epoch of an INSERT, by what has landed.
 
-    `state`: `next` (it would be planned), `unfinished` (planned before, and finished first), `held` (the gate holds
-    it), `waiting` (there is none). `rows`: how many it would release, or how many wait; `reason`: why it waits or is
-    held.
+    Attributes:
+        state: `next` (it would be planned), `unfinished` (planned before, and finished first), `held` (the gate holds
+            it), or `waiting` (there is no next epoch).
+        rows: How many it would release, or how many wait.
+        reason: Why the INSERT waits or is held.
     """
 
     insert: str
@@ -70,10 +72,8 @@ def dry_run(runner: Runner, resnapshot: Collection[str] = ()) -> DryRun:
 
 def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) -> str:
     """Why a run of these source tables and INSERTs has something to do; empty if it would find nothing: no source has
-    more than has landed, no epoch is open, nothing can be released, no split becomes idle.
-
-    Stores nothing. Raises what a run would, and what `runner.spark` raises if only Spark can read the source.
-    """
+    more than has landed, every epoch is finished, nothing can be released, and no split becomes idle. Stores nothing.
+    Raises what a run would, and what `runner.spark` raises if only Spark can read the source."""
     runner.definitions.require()
     owners = {*tables, *map(insert_owner, inserts)}
     changed = next((item.owner for item in runner.definitions.differences() if item.owner in owners), None)

@@ -62,8 +62,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.redaction.regex": SECRET_NAMES,
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|(?i:url)",
     "spark.scheduler.mode": "FAIR",
-    # Java code that was generated before: the ticks of a few tables need more than the 100 classes that Spark keeps, and
-    # would compile each of them anew.
+    # The ticks of a few tables need more classes of generated code than the 100 that Spark keeps, and would compile each
+    # of them anew.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
@@ -74,8 +74,9 @@ finds, or that $TIDEGATE_DRIVER_HOST gives."""
 
 
 PRELOADED: Mapping[str, str] = {"spark.python.daemon.module": "tidegate.pipelines.runtime.worker_daemon"}
-"""Set when workers are children of the driver's JVM: on a cluster a worker's daemon may not find Tidegate where it
-looks. Linux only, since libraries of other systems (macOS) may not be forked."""
+"""Workers are forked from a daemon that has imported Tidegate. Set only where workers are children of the driver's JVM,
+since a cluster's daemon may not find Tidegate; and only on Linux, since libraries of other systems (macOS) may not be
+forked."""
 
 
 def is_local(master: str) -> bool:
@@ -112,8 +113,8 @@ VECTORS = "jdk.incubator.vector"
 
 
 def java_variables(launcher: str) -> Mapping[str, str]:
-    """Environment variables with which Spark starts this Java: where it may lack the module VECTORS, by a launcher that
-    does not ask for it."""
+    """Environment variables with which Spark starts this Java: if it may lack the module VECTORS, they name a launcher
+    of Tidegate's that leaves the module out."""
     own = Path(__file__).with_name("java_home")
     has_it = re.search(rf'^MODULES=.*[ "]{re.escape(VECTORS)}[ "]', release_of(launcher), re.MULTILINE)
     if has_it or Path(launcher).is_relative_to(own):  # the latter in a Python worker, whose JVM was started so
@@ -122,18 +123,24 @@ def java_variables(launcher: str) -> Mapping[str, str]:
 
 
 def fits_class_path(jars: Sequence[Path]) -> bool:
-    """Whether Spark's JVM takes `jars` by its class path, where an archive can have their classes, and need not copy
-    them for its executors. Not beside files of a person's own (spark-env.sh), which may name another class path."""
+    """Whether Spark's JVM gets `jars` by its class path: an archive can then hold their classes, and executors need no
+    copies. False where a person's own files (spark-env.sh) may set another class path."""
     own = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
     return not own.exists() and not any(os.pathsep in str(jar) for jar in jars)
 
 
-def archive_of(launcher: str, class_path: Sequence[Path] = ()) -> Path:
-    """Where the archive for this Java, this Spark, its jars and those of `class_path` lies; it may not exist."""
+def archived_from(launcher: str, class_path: Sequence[Path] = ()) -> tuple[str, str, list[tuple[str, int, int]]]:
+    """What an archive belongs to: this Java, its release, and the jars of Spark and of `class_path`, each with its size
+    and its time (ns). JSON can hold it."""
     own = sorted((spark_home() / "jars").glob("*"))
     jars = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (*own, *class_path)]
-    made_of = [str(Path(launcher).resolve()), release_of(launcher), jars]
-    return home() / "classes" / f"spark-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
+    return str(Path(launcher).resolve()), release_of(launcher), jars
+
+
+def archive_of(launcher: str, class_path: Sequence[Path] = ()) -> Path:
+    """Where the archive for this Java, this Spark, its jars and those of `class_path` lies; it may not exist."""
+    belongs_to = repr(list(archived_from(launcher, class_path)))
+    return home() / "classes" / f"spark-{hashlib.sha256(belongs_to.encode()).hexdigest()[:16]}.jsa"
 
 
 def digest_of(archive: Path) -> str:
@@ -152,8 +159,8 @@ def is_whole(archive: Path) -> bool:
 
 
 def archive_options(launcher: str, class_path: Sequence[Path] = ()) -> str:
-    """JVM options for its archive; empty if there is none, if it is damaged, or if others could have written it: what
-    is in an archive is executed as it is."""
+    """JVM options for its archive. Empty if there is none, if it is damaged, or if another user may have written it,
+    since Java executes what is in an archive unchecked."""
     path = archive_of(launcher, class_path)
     try:
         there = path.stat()

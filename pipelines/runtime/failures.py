@@ -1,4 +1,4 @@
-"""Errors of Spark, Delta Lake and the disk in the middle of a step, as errors that say what, where, state, next."""
+"""Errors of Spark, Delta Lake and the disk in the middle of a step, raised as typed errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, T
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
-"""Errors of what a step works with, and not of the step itself."""
+"""What the engine and the disk raise: no fault of the step's own code."""
 
 AGAIN = "then run the same command again: it goes on at this epoch"
 
@@ -34,7 +34,7 @@ class Failed(dict[str, TidegateError]):
 
     @contextmanager
     def taken(self, table: str) -> Iterator[None]:
-        """Collect a failure of the source `table` inside the block; errors that affect the whole run are raised."""
+        """Collect the error of the source `table` inside the block; raise one that affects the whole run."""
         try:
             yield
         except (LeaseHeld, ConcurrentRun, PlanningError):

@@ -30,10 +30,8 @@ class NoGate(TidegateError):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence.
-
-    `warning`: what a person should know though the check passed; empty for none.
-    """
+    """One check of the gate. `observed` and `expected` are small JSON values, `detail` is a sentence. `warning`: what a
+    person should know although the check passed; empty for none."""
 
     name: str
     passed: bool
@@ -124,8 +122,8 @@ class StagedEpoch:
 
 
 Gate = Callable[[StagedEpoch, "Callable[[], SparkSession]"], GateVerdict]
-"""The checks: they get a staged epoch and a function that gives a Spark session, and return a verdict. An exception is
-no verdict: the epoch stays staged and unjudged, and the next run judges it again."""
+"""The checks: called with a staged epoch and a function that returns a Spark session, they return a verdict. If they
+raise, there is no verdict: the epoch stays staged, and the next run judges it again."""
 
 
 @cache

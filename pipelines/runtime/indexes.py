@@ -1,5 +1,5 @@
-"""The index of a build's versions (tidegate.pipelines.versions): which runs it consists of, and the check that none of
-its rows is missing."""
+"""The index of a build's versions (tidegate.pipelines.versions): of which runs it consists, and the check that it has
+every row of the build."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Indexed:
         return IndexOf(tuple(made), epoch, held)
 
     def missing(self, epoch: int) -> int:
-        """How many rows the runs hold that must be made before it can be used."""
+        """How many rows have to be put into runs before the index can be used."""
         spans = chained(self._known, epoch, self._own.landed)
         return sum(self._own.landed(*span) for span in spans if span not in self._known)
 
@@ -141,12 +141,12 @@ class Indexed:
 
 
 PLACES = ("_split", "_seq")
-"""What tells where a row came from, and its place in the order of changes."""
+"""The columns that show where a row came from, and its place in the order of changes."""
 
 
 def latest_rows(lake: Lake, table: Table, spark: SparkSession, step: StoredStep, keys: DataFrame) -> DataFrame:
-    """`SourceContext.latest_rows` of a source. The index is one of the keys and `_split` alone, so that a look into it
-    takes as long for a large table as for a small one."""
+    """`SourceContext.latest_rows` of a source. Its index has the keys and `_split` alone, so that a lookup takes as
+    long in a large table as in a small one."""
     of_key = {column.name: column.spark_type for column in table.stored_columns if column.name in table.primary_key}
     types = {name: of_key[name] for name in table.primary_key}
     index = Indexed(lake, table.name, table.primary_key, {**types, "_split": "STRING"}, step.generation, spark)

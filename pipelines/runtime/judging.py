@@ -1,7 +1,7 @@
 """Run the gate on a staged epoch; only a complete answer in time is a verdict.
 
-A gate is somebody's code. Whatever it does (raise, hang, end its thread, return something else, judge another epoch,
-leave one of its checks out), the epoch stays staged and unjudged, and the next run asks again.
+A gate is somebody else's code. Whatever it does (raise, hang, end its thread, return something else, judge another
+epoch, leave one of its checks out), the epoch stays staged and unjudged, and the next run judges it again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class _Asked:
         return self.session
 
     def stop(self) -> None:
-        """Stop the Spark jobs of an abandoned gate, and those that it starts later: its thread is left behind, and a
-        suite goes on with its next expectation when one fails."""
+        """Stop the Spark jobs of an abandoned gate. Its thread goes on, and a suite may begin its next expectation when
+        one fails: the jobs of that are stopped, too."""
         if self.session is not None:
             context: Any = self.session.sparkContext
             context._jsc.sc().cancelJobGroupAndFutureJobs(self.group)
@@ -114,8 +114,8 @@ def ask(gate: Gate, staged: StagedEpoch, spark: Callable[[], SparkSession], with
 
 
 def _of_the_engine(error: BaseException | None) -> TypeGuard[Exception]:
-    """Whether Spark, Delta Lake or the disk failed, and not the code of a check: Spark passes on what a user's function
-    raises, and errors of HTTP libraries are OSErrors whose text holds the address."""
+    """Whether Spark, Delta Lake or the disk failed, and not a check's code. What a user's function raises does not
+    count, though Spark passes it on; nor do the OSErrors of HTTP libraries, whose text holds the address."""
     if isinstance(error, OSError):
         return type(error).__module__ == "builtins"
     return isinstance(error, ENGINE) and not isinstance(error, PythonException)

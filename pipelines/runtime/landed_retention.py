@@ -1,12 +1,11 @@
 """'landed.retention': landed rows of a probe that nobody needs any more leave its table.
 
-Removed is a prefix of whole epochs of the newest generation. It ends where an epoch landed within the retention, or is
-still needed: by an INSERT of the lake that has not released it (in event time: that has rows of it waiting for their
-time), by a process that has not read it, by a newest plan that is not published, or by rows in quarantine that nobody
-has released or discarded.
-
-How far it has gone is a mark in the table's log (`tidegate.pipelines.lake.stream`), in the same commit that removes the
-files. Later requests for removed rows are refused: a backfill, a new INSERT, rows of a discarded epoch.
+What is removed is always the oldest epochs of the newest generation, as a whole. The first epoch that stays is one that
+landed within the retention, or is still needed: by an INSERT of the lake that has not released it (in event time: some
+of its rows wait for their time), by a process that has not read it, by a newest plan that is not published, or by rows
+in quarantine that nobody has released or discarded. How far removal has gone is a mark in the table's log
+(`tidegate.pipelines.lake.stream`), set by the commit that removes the files. Whatever needs removed rows later is
+refused: a backfill, a new INSERT, rows of a discarded epoch.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class LandedRetention(OldRows):
         return Retained(table.name, generation, examined, removed, what=self.what, more=more)
 
     def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
-        """Remove all rows of the epochs up to one, and mark how far that has gone, in one commit."""
+        """Remove all rows of the epochs up to `upto` and set the mark, in one commit."""
         path, epochs = own.path, Epochs(own.number, [(0, upto)])
         old, remaining = without(opened, path, epochs)
         latest = _latest(delta_log.paths_of(opened, old), epochs)
@@ -106,7 +105,7 @@ class LandedRetention(OldRows):
 
     def _old(self, own: Generation, after: int, upto: int, oldest: int) -> tuple[int, bool]:
         """The last epoch, up to `upto`, up to which all epochs landed at or before `oldest` (ms, UTC); and whether
-        there are more such epochs, as the search ends after enough rows."""
+        there are more of them, as the search ends after enough rows."""
         rows = 0
         while after < upto:
             log = own.log(after + 1, min(after + STEP, upto))
@@ -123,7 +122,7 @@ class LandedRetention(OldRows):
     # --- who still asks -------------------------------------------------------------------------------------------
 
     def _asked_for(self, table: Table, generation: int) -> tuple[int, str] | str:
-        """The last epoch up to which nobody needs any epoch, and who needs the next one; or why that cannot be known
+        """The last epoch that nobody needs, nor any before it, and who needs the next one; or why that cannot be known
         yet."""
         newest = self.lake.epochs.last(table.name)
         if table.parts and (newest is None or newest.plan["ranges"]["part"] < len(table.parts) - 1):
@@ -159,7 +158,8 @@ class LandedRetention(OldRows):
         return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
 
     def _quarantined(self, insert: str, target: Location | None, plan: ReleasePlan) -> list[tuple[int, str]]:
-        """The last epoch up to which no row lies in quarantine that may still be released."""
+        """For rows in quarantine that may still be released: the last epoch before the first of them landed, and why it
+        is the last that may go."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = all_done(self.lake, insert, target).undecided
         return [(item.landed - 1, why) for item in left if item.probe_generation == plan.probe_generation]
@@ -184,8 +184,8 @@ def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
 
 
 def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
-    """Raise BeyondRetention if a plan reads landed rows that retention has removed. That is possible only for a new
-    INSERT or process, not for a plan that goes on where the one before it ended."""
+    """Raise BeyondRetention if a plan reads landed rows that retention has removed. Only a new INSERT or process can:
+    any other plan begins where the one before it ended."""
     for item in plan.inputs if plan.follows else ():
         removed = Stream(lake, item.table).generation(item.generation).removed
         if item.after < item.upto and item.after < (removed.epoch or 0):

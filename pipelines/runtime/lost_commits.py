@@ -1,12 +1,12 @@
-"""Commits that a power cut has taken: each epoch is in several tables, one after the other, so that the later ones show
-what the earlier ones have lost.
+"""Commits that a power cut has taken back. An epoch is committed to several tables, one after the other, so a later
+commit shows that an earlier one is missing:
 
-    a source    plan (epochs)  ->  rows (its table)  ->  watermark log
-    an INSERT   plan (epochs)  ->  staged  ->  verdict  ->  quarantine, second output, state  ->  target
+    a source     plan (epochs) -> rows (its table) -> watermark log
+    an INSERT    plan (epochs) -> staged -> verdict -> quarantine, second output, state -> target
 
-Without this, a plan would be made a second time over rows that are there already, and a build would be joined as it had
-been before the commit. What the last epoch has put beside its target is committed again from the staged files; whatever
-else is missing has to come back from a backup. Nothing is guessed.
+Without this check a plan would be made again over rows that are there already, and a build would be joined without the
+rows of the lost commit. What the last epoch has put beside its target is committed again from the staged files.
+Whatever else is missing has to come back from a backup: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
 
 
 def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:
-    """Whether the table `name` beside a target has lost the commit of its last published epoch, which the next run
-    makes again from the staged files. Unknown in an older lake, whose staged rows do not store which epoch that was."""
+    """Whether the table `name` beside a target has lost the commit of its last published epoch, so that the next run
+    makes it again from the staged files. False in an older lake, whose staged rows do not store which epoch that
+    was."""
     owner = insert_owner(insert.id)
     staged = lake.staged.last(owner)
     if staged is None:

@@ -85,8 +85,8 @@ class Compaction:
         adopt.replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 
     def _waits(self, probing: Sequence[Insert]) -> str:
-        """SQL: whether some INSERT has not released a row yet. It decides in which file a row is put; only speed
-        depends on it."""
+        """SQL: whether some INSERT has not released a row yet. It decides only in which file the row is put, and so how
+        fast it is found."""
         return " OR ".join(f"({self._waits_for(insert)})" for insert in probing)
 
     def _waits_for(self, insert: Insert) -> str:

@@ -62,8 +62,8 @@ def missed_keys(
 def nearest_of_rows(
     lake: Lake, pipeline: Pipeline, insert: Insert, rows: Sequence[QuarantinedRow]
 ) -> Iterator[MissedKey | None]:
-    """The nearest version for each quarantined row; None if it had a match, or its key cannot be known. Rows of an
-    epoch are looked for when the first of them is asked for."""
+    """For each quarantined row its nearest version; None if it had a match, or its key cannot be known. Each epoch's
+    rows are looked up together."""
     joins = keyed_joins(pipeline, insert)
     for _, group in groupby(rows, key=lambda row: row.group.epoch):
         own = list(group)
@@ -90,8 +90,8 @@ def nearest_keys(
 
 
 def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
-    """Those of some rows (their `_reason` and place) that had no match, numbered, with the columns of the landed rows
-    that joins read; None if there are none, or if a script that has changed since reads others."""
+    """Of some rows (their `_reason` and place) those that had no match, numbered, with the columns of the landed rows
+    that joins read. None if there are none, or if a changed script reads other columns."""
     numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
     unmatched = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
     table = Stream(lake, plan.probe).table
@@ -145,11 +145,9 @@ def _with_nearest(
 
 
 def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> list[str]:
-    """The version nearest to each row, as text.
-
-    First choice is what the pin sees: a version that the rest of ON refused, or that the key was deleted or its table
-    truncated; then what a join to today's versions finds; else, in event time, the key's first version.
-    """
+    """The version nearest to each row, as text. In this order: what the pin sees (a version that the rest of ON
+    refused; the key was deleted, or its table truncated); what a join to today's versions finds; in event time, the
+    key's first version."""
     from tidegate.pipelines.runtime.indexes import Indexed  # it imports pyspark
 
     if not join.types or pin is None:

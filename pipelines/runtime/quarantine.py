@@ -1,13 +1,12 @@
-"""Quarantined rows of a target, and what became of them since: by epoch and reason, from control tables alone; and a
-few of the rows themselves, read by Arrow from the table's own files. No Spark.
+"""Quarantined rows of a target, and what became of them: by epoch and reason, from control tables alone; and a few of
+the rows themselves, read by Arrow from the table's files. No Spark.
 
-  open         nobody has decided anything
-  released     a later epoch has joined them again: they are where that epoch has put them
+  open         nobody has decided about them
+  released     a later epoch has joined them again, and they are where that epoch has put them
   discarded    a person has given them up; they stay stored, and are counted
 
 Rows stay in the quarantine's table as they were written, and are never moved. What one epoch has quarantined for one
-reason is one unit (`QuarantinedRows`), and a plan takes whole units: so "exactly once" is a matter of lots that do not
-overlap.
+reason is one unit (`QuarantinedRows`). A plan takes whole units (`Lot`), each at most once, so no row is taken twice.
 """
 
 from __future__ import annotations
@@ -45,15 +44,17 @@ State = Literal["open", "released", "discarded"]
 
 @dataclass(frozen=True)
 class QuarantinedRows:
-    """What one epoch has quarantined for one reason (as `_reason` says it).
+    """What one epoch has quarantined for one reason (as `_reason` stores it).
 
-    `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since.
+    `at` is the epoch's instant (ms, UTC); `taken` the plan that has released or discarded the rows since. `output`: the
+    table of a process's second output, whose quarantine they are in; empty for the first output, and for other INSERTs.
     """
 
     plan: ReleasePlan
     reason: str
     rows: int
     taken: ReleasePlan | None = None
+    output: str = ""
 
     @property
     def epoch(self) -> int:
@@ -91,9 +92,9 @@ def short(reason: str) -> str:
 
 
 def may_match(reason: str, insert: Insert) -> bool:
-    """Whether some version could still match rows that were quarantined for this reason: they have a time that
-    retention has not passed, and a key. A key that is NULL because an earlier build of the chain gave NULL may get a
-    value once that build's versions have come."""
+    """Whether rows that were quarantined for this reason could match a version if they are joined again: they have a
+    time, which retention has not passed, and a key. A key that is NULL because an earlier build of the chain gave NULL
+    may have a value next time."""
     if reason == _TIMELESS or short(reason).startswith(_BEYOND):
         return False
     if not short(reason).startswith(_KEYLESS):
@@ -139,24 +140,33 @@ def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 
 
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
-    """All that an INSERT has ever quarantined, one item an epoch and reason; reads every epoch. For sums use
-    `accounting.all_done`."""
-    return quarantined_in(history_of(lake, pipeline, insert))
+    """All that an INSERT has ever quarantined, of every output, one item an epoch and reason; reads every epoch. For
+    sums use `accounting.sums_of`."""
+    epochs = history_of(lake, pipeline, insert)
+    found = quarantined_in(epochs)
+    for output in insert.outputs[1:]:
+        found += [
+            QuarantinedRows(item.plan, reason, rows, output=output)
+            for item in epochs
+            if item.published and item.staged is not None
+            for reason, rows in quarantined_by(item.plan, item.staged.facts["second"]).items()
+        ]
+    return sorted(found, key=lambda item: item.epoch)
 
 
 @dataclass(frozen=True)
 class QuarantinedSum:
-    """The rows that epochs have quarantined for one reason, and that the same epoch (or none) has decided about since.
-    While nobody has decided, also how far back they lie, grouped by the probe's generation and the builds.
+    """The rows that epochs have quarantined for one reason, and that the same later epoch (or none) has taken. As long
+    as none has, also how far back they lie, grouped by the probe's generation and the builds.
 
     Attributes:
-        first, last: the first and the last of the `epochs`, each with its instant (ms, UTC).
-        decided: the epoch that has released or discarded the rows, and its instant; (0, 0) if none has.
-        by, because: who asked for that, and why; empty if nobody did.
-        probe_generation: 0 for rows that were decided about, and for a process.
-        landed: no row of them landed before this probe epoch.
-        needed: by pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
-            that this comes from. Under "", the same for generations that they were not pinned to. Empty in processing
+        first, last: The first and the last of the `epochs`, each with its instant (ms, UTC).
+        decided: The epoch that has released or discarded the rows, and its instant; (0, 0) if none has.
+        by, because: Who requested that, and why; empty if nobody did.
+        probe_generation: 0 for rows that were released or discarded, and for a process.
+        landed: No row of them landed before this probe epoch.
+        needed: By pin (`table generation`): no version before this time (ms, UTC) can be their match, and the epoch
+            that this comes from. Under "" the same for generations that they were not pinned to. Empty in processing
             time.
     """
 
@@ -212,7 +222,7 @@ class QuarantinedSum:
 
 
 def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
-    """The same items, added up if they differ only in their epochs and in how far back they lie."""
+    """The items, added up where they differ only in their epochs and in how far back they lie."""
     sums: dict[tuple[Any, ...], QuarantinedSum] = {}
     for item in found:
         key = (item.reason, item.decided, item.state, item.probe_generation, tuple(sorted(item.needed)))
@@ -221,7 +231,8 @@ def summed(found: Iterable[QuarantinedSum]) -> tuple[QuarantinedSum, ...]:
 
 
 def first_landed(epoch: ReleasedEpoch) -> int:
-    """A probe epoch before which no row landed that an epoch has quarantined, by the statistics of what it staged."""
+    """A probe epoch before which none of the rows landed that an epoch has quarantined, by the statistics of its staged
+    files."""
     files = epoch.staged.of("quarantine") if epoch.staged else []
     least = [json.loads(file.stats).get("minValues", {}).get("_probe_epoch") for file in files if file.rows]
     known = [number for number in least if isinstance(number, int)]
@@ -248,10 +259,10 @@ def asked_for(item: QuarantinedRows, reasons: Sequence[str], epochs: Sequence[in
 
 
 def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
-    """What a request takes: everything it selects that nobody has taken before. Rows of a discarded epoch, and rows
-    without a time, which would be quarantined again, are released only if their reason is named.
+    """What a request takes: all that it selects, but for what was taken before. Rows of a discarded epoch, and rows
+    without a time (which would be quarantined again), are released only if their reason is named.
 
-    Raises PlanningError if no row was ever quarantined for a reason, or in an epoch, that it names.
+    Raises PlanningError if it names a reason or an epoch for which no row was ever quarantined.
     """
     _refuse_unknown(
         insert, "for the reason", request.reasons, lambda one: any(asked_for(k, (one,), ()) for k in quarantined)
@@ -266,8 +277,8 @@ def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQua
 
 
 def as_shown(request: FromQuarantine, wanted: Iterable[QuarantinedRows]) -> FromQuarantine:
-    """The request limited to what a person has seen as `wanted`, without rows quarantined later. If that is nothing, an
-    epoch that an aborted command left unfinished may still belong to it."""
+    """The request limited to what a person has seen as `wanted`, without rows quarantined later. It is still made if
+    that is nothing: an aborted command may have left an unfinished epoch that answers it."""
     return replace(request, upto=max((item.epoch for item in wanted), default=0))
 
 
@@ -307,8 +318,8 @@ def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[Quarantined
 
 
 def removal(lake: Lake, insert: Insert) -> str:
-    """The transaction of a quarantine's log that stores the last epoch whose decisions 'quarantine.retention' has
-    carried out. An INSERT has only one generation."""
+    """The transaction of a quarantine's log whose version is the last epoch up to which 'quarantine.retention' has
+    removed rows. An INSERT has only one generation."""
     return lake.application(insert_owner(insert.id), "retention-epoch", 1)
 
 
@@ -318,7 +329,7 @@ def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
 
 
 def removed_upto(lake: Lake, insert: Insert, quarantine: Location) -> int:
-    """The last epoch whose decisions retention has carried out; 0 for none."""
+    """The last epoch up to which retention has removed the rows that epochs have released or discarded; 0 for none."""
     return max(delta_log.committed(quarantine, removal(lake, insert)), 0)
 
 
@@ -328,7 +339,7 @@ def removed(quarantined: Sequence[QuarantinedRows], upto: int) -> list[Quarantin
 
 
 def refuse_removed(insert: str, found: Sequence[QuarantinedRows], wanted: Sequence[QuarantinedRows]) -> None:
-    """Raise BeyondRetention if any `wanted` rows are among the removed ones, `found`."""
+    """Raise BeyondRetention if rows that are `wanted` are among those that retention has removed, `found`."""
     gone = {(item.epoch, item.reason) for item in found} & {(item.epoch, item.reason) for item in wanted}
     if gone:
         from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
@@ -353,15 +364,32 @@ PROBE_PLACE = ("_probe_epoch", "_split", "_offset")
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """One quarantined row of a `group`: its columns (`values`, by the target's columns), its op, which probe row it is
-    (`place`, by PROBE_PLACE), and that row's own columns (`probe`; None of rows that were quarantined before these were
-    stored, and of a process's)."""
+    """One quarantined row of a `group`.
+
+    Attributes:
+        values: By the target's columns.
+        place: Which probe row it is, by PROBE_PLACE.
+        probe: That row's own columns; None for a process, and for rows that were quarantined before these were stored.
+    """
 
     group: QuarantinedRows
     op: str
     place: Mapping[str, Any]
     values: Mapping[str, Any]
     probe: Mapping[str, Any] | None = None
+
+
+def _opened(quarantine: Location) -> delta_log.Table | None:
+    """A quarantine's table; None if there is none. Raises LakeError if its files cannot be read by Arrow."""
+    table = delta_log.opened(quarantine)
+    if table is not None and not delta_log.plain(table):
+        raise LakeError(
+            "the quarantine's files are not plain Parquet any more (deletion vectors or column mapping)",
+            where=str(quarantine),
+            state="nothing was changed",
+            next_command="read it with Spark",
+        )
+    return table
 
 
 def rows_of(
@@ -372,23 +400,15 @@ def rows_of(
 
     from tidegate.pipelines.parquet import python_rows
 
-    target = pipeline.table(insert.target)
-    path = lake.quarantine_path(target, insert)
-    table = delta_log.opened(path)
-    if table is None:
-        return []
-    if not delta_log.plain(table):
-        raise LakeError(
-            "the quarantine's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=str(path),
-            state="nothing was changed",
-            next_command="read it with Spark",
-        )
-    names = [column.name for column in target.stored_columns]
     found: list[QuarantinedRow] = []
     for group in wanted:
         if len(found) >= most:
             break
+        target = pipeline.table(group.output or insert.target)
+        table = _opened(lake.quarantine_path(target, insert))
+        if table is None:
+            continue
+        names = [column.name for column in target.stored_columns]
         files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).paths
         own = (
             (pc.field("_generation") == group.plan.generation)

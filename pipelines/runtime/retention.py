@@ -75,12 +75,16 @@ def few(rows: int, examined: int) -> str:
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far back no release looks any more: ms, UTC (MAX once all inputs have ended), and a build epoch. None: no
-    join of this kind uses the build.
+    """How far back releases may still look.
 
-    `pinned`: what landed in later build epochs stays, and counts as no successor of any version yet, as an unpublished
-    event-time plan does not see it, or a process has not read it. None: there is no such plan or process. `held_by`:
-    what keeps the horizon from moving on, if a person can do something about it.
+    Attributes:
+        time: For joins in event time: a version that ended before it (ms, UTC) meets no row any more; MAX once all
+            inputs have ended. None where no INSERT joins the build in event time.
+        epoch: For joins in processing time: the last build epoch that is older than the retention, and that no release
+            can be pinned before. None where there is no such join.
+        pinned: The build epoch up to which an unpublished event-time plan, or a process, has read: what landed later
+            stays, and ends no version yet. None: there is no such plan or process.
+        held_by: What keeps the horizon from moving on, if a person can do something about it.
     """
 
     time: int | None
@@ -91,7 +95,7 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Retained:
-    """What retention did to one table: `removed` rows of `examined` went, which are `what`. `reason`: why none were
+    """What retention did to one table: `removed` of `examined` rows went; `what` they are. `reason`: why none were
     removed. `more`: there is more to remove right now."""
 
     table: str
@@ -106,8 +110,8 @@ class Retained:
 
 @dataclass(frozen=True)
 class OldRows:
-    """Rows of one pipeline that an option of their table removes: `option`; `what` they are. `environment`: replaces
-    `${VARIABLE}` in options, None for the process's own."""
+    """Rows that an option of their table removes: `option`; `what` they are. `environment`: replaces `${VARIABLE}` in
+    options, None for the process's own."""
 
     option: ClassVar[str]
     what: ClassVar[What]
@@ -210,8 +214,8 @@ class Retention(OldRows):
         return Horizon(time, epoch, min(unpublished, default=None), held_by)
 
     def _read_by_processes(self, table: str, generation: int) -> dict[str, int] | str:
-        """The epoch up to which each process of the lake has certainly read a table: it must see every row once. Or why
-        that cannot be known yet."""
+        """The epoch up to which each process of the lake has read a table for certain, since it must see every row
+        once; or why that cannot be known yet."""
         found: dict[str, int] = {}
         for plan in newest_plans(self.lake):
             for span in plan.inputs if isinstance(plan, ProcessPlan) else ():
@@ -278,8 +282,8 @@ class Retention(OldRows):
         return Retained(table.name, last.generation, examined, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
-        """What the commit that removes `over` versions of a build stores; `last` is the build's newest epoch.
-        `furthest` (us, UTC): none of them had a successor after it; MAX if one had no successor."""
+        """The marks of the commit that removes the versions `over` of a build; `last` is the build's newest epoch.
+        `furthest` (us, UTC): none of the versions had a successor after it; MAX if one had none."""
         own = Stream(self.lake, last.owner).generation(last.generation)
         before = own.removed
         time, epoch = horizon.time, last.epoch if horizon.epoch is None else horizon.epoch
@@ -295,8 +299,8 @@ class Retention(OldRows):
         return own.marks(Removed(time, max(epoch, before.epoch or 0), removed))
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
-        """The rows, with `_after`, when the key's next version begins, and `_over`, whether it may go. A truncate never
-        may: it explains why keys have no match."""
+        """The rows with `_after`, the time at which the key's next version begins, and `_over`, whether the row may go.
+        A truncate never may: it explains why keys have no match."""
         keys = ", ".join(["_generation", "_op = 't'", *(quoted(key) for key in table.primary_key)])
         in_order = ", ".join(["_rowtime", *(f"_seq.{part}" for part in SEQ_PARTS)])
         pinned = "true" if horizon.pinned is None else f"_epoch <= {int(horizon.pinned)}"
@@ -369,8 +373,8 @@ class QuarantineRetention(OldRows):
         return self._removed(insert, path, opened, going, upto)
 
     def _decided(self, insert: Insert, before: int, oldest: int) -> list[QuarantinedRows]:
-        """The rows that were released or discarded; the history is read only if an epoch after `before`, planned at or
-        before `oldest` (ms, UTC), has done so."""
+        """The rows that were released or discarded. The history is read only if an epoch after `before` has done so
+        that was planned at or before `oldest` (ms, UTC)."""
         target = self.lake.target_path(self.pipeline.table(insert.target))
         done = all_done(self.lake, insert.id, target)
         decisions = [item.decided for item in done.sums if item.state != "open"]

@@ -143,7 +143,7 @@ class Runner:
         self.leases.hand_on(insert_owner(insert))
 
     def session(self) -> SparkSession:
-        """The Spark session, started when it is first needed; meanwhile the gate of a run gets ready."""
+        """The Spark session, started at the first call. The gate of a run is imported meanwhile."""
         if self._will_judge:
             self._will_judge = False
             with suppress(TidegateError, ImportError, AttributeError):  # the step that asks a gate says what it lacks
@@ -151,8 +151,9 @@ class Runner:
         return self.spark() if self.spark else start_session(progress=self.progress)
 
     def stuck(self, owner: str, error: TidegateError) -> None:
-        """Store that a step of a table or an INSERT (`insert_owner`) failed and is tried again: alerts and `tidegate
-        status` read it, until a step of it works. A lake that cannot be written does not hide `error`."""
+        """Store that a step of a table or an INSERT (`insert_owner`) failed and is tried again. Alerts and `tidegate
+        status` show it until a step of it works. If the lake cannot be written, that is only logged, so that `error` is
+        still raised."""
         try:
             last, now = self.lake.stuck.last(owner), self.clock()
             since = last.since if last and not last.over else now
@@ -166,7 +167,7 @@ class Runner:
         self._stuck.add(owner)
 
     def _works(self, owner: str) -> None:
-        """A step of `owner` worked: if it was stuck, it no longer is."""
+        """A step of `owner` worked: it is not stuck any more."""
         if owner not in self._stuck:
             return
         self._stuck.discard(owner)
@@ -304,7 +305,7 @@ class Runner:
         return self.gate or installed_gate()
 
     def _staged(self, releasing: InsertRunner, plan: ReleasePlan) -> StagedRow:
-        """Stage, while the gate gets ready in the background: it takes seconds to load, once a process."""
+        """Stage, while the gate is imported in the background, which takes seconds once a process."""
         prepare(self._gate)
         return releasing.stage(plan)
 

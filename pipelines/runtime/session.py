@@ -225,9 +225,8 @@ class SessionAhead:
     Called, it returns the session, or raises the error of the start. `progress` shows what is still waited for.
     """
 
-    def __init__(self, *, master: str | None = None, progress: Progress | None = None, log: Path | None = None) -> None:
+    def __init__(self, *, master: str | None = None, log: Path | None = None) -> None:
         self._start = partial(start_session, master=master, log=log)
-        self._progress = progress or SilentProgress()
         self._engine: Engine | None = None
         self._given_up = False
         self._threads = ThreadPoolExecutor(1, "start Spark")

@@ -1,8 +1,9 @@
-"""The splits of a source table: those that would make a plan too long (the chunks of a snapshot), as a source stores
-and finds them; and which splits count now, for its watermark and for its alignment group. No Spark.
+"""The splits of a source table. Those that would make a plan too long (the chunks of a snapshot) are stored in a table;
+and only some splits count for the table's watermark and its alignment group. No Spark.
 
-The splits of the bounded phase (chunks of a snapshot, in the order of keys) are read once each. While other splits go
-on they are ignored; as long as there are no others, the greatest of them is the table's: all their rows are in.
+A split of the bounded phase (a chunk of a snapshot, in the order of keys) is read once. While other splits go on, such
+splits do not count. As long as there are no others, the greatest watermark of them is the table's, since all their rows
+are in.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ def stored_splits(row: WatermarkRow | None) -> list[SplitWatermark]:
 
 
 def counting(splits: Sequence[SplitWatermark]) -> list[SplitWatermark]:
-    """The splits that count: those that go on, else one for all that were read."""
+    """The splits that count: those that go on; if there are none, one for all that were read."""
     going = [split for split in splits if not split.ended and not split.bounded]
     return going or ([together(splits)] if splits else [])
 
 
 def together(splits: Sequence[SplitWatermark]) -> SplitWatermark:
-    """One split for the finished ones; it is idle if each of them is idle or has ended."""
+    """The finished splits as one; it is idle if each of them is idle or has ended."""
     if len(splits) == 1:
         return replace(splits[0], idle=splits[0].idle or splits[0].ended)
     last_rows = [split.last_row for split in splits if split.last_row is not None]
@@ -107,5 +108,5 @@ class Splits:
 
 
 def of_a_file(detail: Json | None) -> bool:
-    """Whether a split is a file that was taken up: no chunk of a snapshot, and without a cut."""
+    """Whether a split is a file that is read as one piece: it has no cut, and is no chunk of a snapshot."""
     return detail is not None and detail.get("kind") == "file"

@@ -1,4 +1,5 @@
-"""What is where, right now: read through delta-rs in milliseconds, changing nothing, without Spark or a JVM."""
+"""The state of a lake right now, read through delta-rs in milliseconds: without Spark or a JVM, and changing
+nothing."""
 
 from __future__ import annotations
 
@@ -97,10 +98,10 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class InsertStatus:
-    """One INSERT: its newest epoch and its state, and where the rows of its probe are over all history.
+    """One INSERT: its newest epoch, and where the rows of its probe are over all history.
 
-    `kind`, `state`, `pins` and `reasons` are those of the newest epoch; `reasons` say why the gate holds it, and
-    `given_up` what discarding it does. `process`: a function of Python gives its rows.
+    `kind`, `state`, `pins` and `reasons` are those of the newest epoch: `reasons` say why the gate holds it, `given_up`
+    what discarding it would do. `process`: its rows come from a Python function.
     """
 
     insert: str

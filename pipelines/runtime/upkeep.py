@@ -1,9 +1,8 @@
-"""Upkeep of a running pipeline: what `tidegate maintain` does at once, in pieces of less than a tick each.
+"""Upkeep of a running pipeline: what `tidegate maintain` does at once, in pieces that each take less than a tick.
 
-Done by the runner, under the leases that it holds anyway, so that a pipeline that never stops is maintained too, and
-nothing that a tick reads grows with how long it has run. A lease that is let go between two pieces, as that of a held
-INSERT is, ends what was done under it. A piece that fails costs only space: it is logged, and tried again in the next
-round.
+The runner does it, under the leases that it holds anyway. So a pipeline that never stops is maintained too, and nothing
+that a tick reads grows with its age. If a lease is let go between two pieces, as that of a held INSERT is, the work
+under it ends. A piece that fails costs only space: it is logged, and tried again in the next round.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
 AFTER_A_FAILURE_S = 60.0
 
 LEAST_S = 0.05
-"""A piece goes on to the next folder or table until so much time has passed. Most have nothing to do; a loop that is
-behind does one piece a tick, and as each tick adds folders, a round would never end otherwise."""
+"""The least duration of a piece. Most folders and tables need nothing, so a piece goes on through them until then.
+Otherwise a loop that is behind, and does one piece a tick, would never end a round, since each tick adds folders."""
 
 RETENTION = {"build": CHANGELOG_RETENTION, "probe": LANDED_RETENTION}
 """The option of a source table that removes rows of it, by the table's role."""
@@ -72,20 +71,20 @@ the time for which they are kept."""
 
 @dataclass(frozen=True)
 class _Place:
-    """A table that needs upkeep, under the leases of `owners`. `may`: the files that may be compacted; `own`: only
-    Tidegate reads its log."""
+    """A table that needs upkeep, under the leases of `owners`. `compactable`: returns the files that may be compacted;
+    `own`: only Tidegate reads its log."""
 
     path: Location
     owners: tuple[str, ...]
-    may: Read | None = None
+    compactable: Read | None = None
     own: bool = False
 
 
 @dataclass
 class Upkeep:
     """The upkeep of one pipeline. `retain` does a piece of the retention of a source table, or of an INSERT's
-    quarantine (by its owner's name), if it has the option, and returns whether there is more; None: retention is left
-    to others.
+    quarantine (by its owner's name), if it has the option, and returns whether there is more; without it, retention is
+    not done here.
 
     Dead files are deleted when they are `keep` old: somebody may be reading them until then. A piece takes at least
     `least` seconds, if there is so much to do.
@@ -139,11 +138,11 @@ class Upkeep:
         yield from self._indexes()
         yield from self._dead_of_control()
         for place in self._places():
-            if self._held(place) and self._due(f"dead {place.path}", self.keep):
+            if self._held(place) and self._is_time_for(f"dead {place.path}", self.keep):
                 yield from self._leased(place.owners, self._dead(place))
         for insert in self.pipeline.inserts:
             owner = insert_owner(insert.id)
-            if self.leases.holds(owner) and self._due(f"staged {insert.id}", self.keep):
+            if self.leases.holds(owner) and self._is_time_for(f"staged {insert.id}", self.keep):
                 for target in map(self.pipeline.table, insert.outputs):
                     removed = remove_staged(self.lake, self.pipeline, target, insert, self.keep)
                     yield from self._leased((owner,), removed)
@@ -152,12 +151,12 @@ class Upkeep:
             options = self.pipeline.table(insert.target).options
             retained[insert_owner(insert.id)] = options.get(QUARANTINE_RETENTION)
         for owner, option in retained.items() if self.retain is not None else ():
-            if option is not None and self.leases.holds(owner) and self._due(f"retention {owner}", None):
+            if option is not None and self.leases.holds(owner) and self._is_time_for(f"retention {owner}", None):
                 yield from self._leased((owner,), iter(partial(self.retain, owner), False))  # type: ignore[arg-type]
                 yield
 
     def _leased(self, owners: Sequence[str], pieces: Iterator[object]) -> Iterator[None]:
-        """Pieces of a work, for as long as this runner holds the leases that it is done under."""
+        """The pieces of a work, as long as this runner holds the leases for it."""
         while all(map(self.leases.holds, owners)) and next(pieces, self) is not self:
             yield
 
@@ -206,7 +205,7 @@ class Upkeep:
             yield
 
     def _dead_of_control(self) -> Iterator[None]:
-        if not self._due("control", CONTROL_KEEP):
+        if not self._is_time_for("control", CONTROL_KEEP):
             return
         keep = min(CONTROL_KEEP, self.keep)
         control = [*(table.path for table in self.lake.control_tables), self.lake.control / "leases"]
@@ -243,7 +242,7 @@ class Upkeep:
         table = delta_log.opened(place.path)
         if table is None or table.version() - self._examined.get(place.path, -SMALL_FILES) < SMALL_FILES:
             return
-        while put_together(place.path, place.may):
+        while put_together(place.path, place.compactable):
             yield
         table = delta_log.opened(place.path)
         self._examined[place.path] = table.version() if table is not None else 0
@@ -256,7 +255,7 @@ class Upkeep:
         if not probing:
             return None
 
-        def may(table: delta_log.Table) -> Collection[str]:
+        def compactable(table: delta_log.Table) -> Collection[str]:
             found: set[str] | None = None
             for insert in probing:
                 row = self.lake.epochs.last(insert_owner(insert.id))
@@ -268,7 +267,7 @@ class Upkeep:
                 found = names if found is None else found & names
             return found or ()
 
-        return may
+        return compactable
 
     def _dead(self, place: _Place) -> Iterator[None]:
         for _ in remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep):
@@ -278,8 +277,8 @@ class Upkeep:
             for _ in clean_log(place.path, keep=keep):
                 yield
 
-    def _due(self, what: str, keep: timedelta | None) -> bool:
-        """Whether it is time to check `what` again; if so, the time of the check is now."""
+    def _is_time_for(self, what: str, keep: timedelta | None) -> bool:
+        """Whether it is time to check `what` again; if so, its next time counts from now."""
         every = RARELY_S if keep is None else min(max(keep.total_seconds() / 100, OFTEN_S), RARELY_S)
         if self.now() - self._done_at.get(what, -RARELY_S * 2) < every:
             return False
@@ -288,9 +287,9 @@ class Upkeep:
 
 
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
-    """Delete files that an INSERT has staged for a target and that were adopted and then compacted, piece by piece;
-    yields how many each. What the newest epoch has staged stays until it is published; all stays if a commit is lost,
-    which the next run makes again from it."""
+    """Delete, piece by piece, staged files of an INSERT that its target has adopted and then compacted; yields the
+    number of each piece. The newest epoch's files stay until it is published. All files stay while a commit is lost,
+    since the next run makes it again from them."""
     path = lake.target_path(pipeline.table(insert.target))
     quarantine, own = lake.quarantine_path(target, insert), lake.target_path(target)
     if is_lost(lake, insert, path, "quarantine", target.name, quarantine) or (

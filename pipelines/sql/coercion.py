@@ -1,5 +1,5 @@
-"""Which type may be used as which: assigned implicitly, compared, brought to a common type, or cast; and the types and
-the Spark SQL of arithmetic and comparison.
+"""Conversions between types: which are assigned implicitly, compared, brought to a common type, or cast; and the types
+and the Spark SQL of arithmetic and comparison.
 
 Assigning follows Flink's implicit casts as far as they lose nothing: an INT fits a BIGINT and a DOUBLE, a BIGINT does
 not fit a DOUBLE; lengths of strings are not enforced, as in Flink by default. Sessions run in UTC, so TIMESTAMP and
@@ -87,8 +87,8 @@ def _parts_match(source: FlinkType, target: FlinkType) -> bool:
 
 
 def comparable(left: FlinkType, right: FlinkType) -> bool:
-    """Whether `=`, `<` and their kind make sense between two types, and are exact where both are: of two DECIMALs that
-    no DECIMAL holds, Spark would round one before it compares."""
+    """Whether `=`, `<` and the like make sense between two types, and are exact if both are: if no DECIMAL holds the
+    values of both DECIMALs, Spark would round one before it compares."""
     kinds = {left.kind, right.kind}
     if Kind.MAP in kinds or kinds & INTERVALS:
         return False
@@ -116,8 +116,8 @@ def narrowed(value: Value) -> FlinkType:
 
 
 def looked_up_as(value: Value, key: FlinkType) -> bool:
-    """Whether a value can be cast to the type of what it is looked up among (elements, keys of a MAP) before it is
-    compared: a cast that rounds would find what is not equal."""
+    """Whether a value can be cast to the type of the elements, or of a MAP's keys, among which it is looked up. A cast
+    that rounds would find a value that is not equal."""
     numbers = {value.type.kind, key.kind} <= NUMERIC
     return not numbers or assignable(value.type, key) or (value.literal and isinstance(value.constant, int))
 
@@ -132,7 +132,7 @@ def common(types: Iterable[FlinkType]) -> FlinkType | None:
 
 
 def common_exact(values: Sequence[Value]) -> FlinkType | None:
-    """The type of values that are handed on or compared (CASE, COALESCE, IN); None too where a DECIMAL of 38 digits
+    """The type of values that are returned or compared (CASE, COALESCE, IN); None also where a DECIMAL of 38 digits
     would cut some of them."""
     for types in ([value.type for value in values], [narrowed(value) for value in values]):
         found = common(types)
@@ -227,7 +227,7 @@ def cast(sql: str, source: FlinkType, target: FlinkType, *, safe: bool = False) 
 
 
 def converted(sql: str, source: FlinkType, target: FlinkType) -> str:
-    """Spark SQL for `assignable`: nothing where Spark's type is the same already."""
+    """Spark SQL for an `assignable` value; unchanged where Spark's type is the same already."""
     return sql if source.spark == target.spark else f"CAST({sql} AS {target.spark})"
 
 
@@ -337,7 +337,7 @@ def modulo(left: Value, right: Value) -> str:
 
 
 def _moved(sign: str, left: Value, right: Value) -> Value | None:
-    """A moment and an interval; or two intervals."""
+    """The sum or difference of a moment and an interval, or of two intervals."""
     if sign == "+" and left.type.kind in INTERVALS and right.type.kind not in INTERVALS:
         left, right = right, left
     if right.type.kind not in INTERVALS or sign not in "+-":
@@ -355,7 +355,7 @@ def _moved(sign: str, left: Value, right: Value) -> Value | None:
 
 
 def _times(sign: str, left: Value, right: Value) -> Value | None:
-    """A number of intervals: whole ones of months and years."""
+    """An interval times a number; whole numbers only for months and years."""
     number, one = (left, right) if right.type.kind in INTERVALS else (right, left)
     if sign != "*" or one.type.kind not in INTERVALS or number.type.kind not in NUMERIC:
         return None

@@ -78,8 +78,8 @@ class KeyedJoin:
 
 @dataclass(frozen=True)
 class MissedKey:
-    """A probe row without a match: its key (column of the build -> value), why (`key-absent@user_info`), and the
-    version of that key that comes nearest, as text."""
+    """A probe row without a match: its key (column of the build -> value), the reason (`key-absent@user_info`), and the
+    nearest version of that key, as text."""
 
     key: Mapping[str, Any]
     reason: str

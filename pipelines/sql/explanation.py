@@ -1,6 +1,5 @@
-"""A compiled pipeline as text: its tables, its functions, what waits for what; SET, SHOW CREATE TABLE, SHOW CREATE
-FUNCTION and DESCRIBE. Secrets are names or `***`.
-"""
+"""A compiled pipeline as text: its tables, its functions, and which INSERT waits for what; SET, SHOW CREATE TABLE, SHOW
+CREATE FUNCTION and DESCRIBE. Secrets are names or `***`."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
+from tidegate.pipelines.sql.processes import waits_for_flip
 from tidegate.pipelines.syntax.durations import format_duration
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -87,7 +87,7 @@ def _definition(column: Column) -> str:
 
 
 def describe(table: Table) -> str:
-    """The columns as a table: name, type, null, key, and what else is known."""
+    """The columns as a table: name, type, null, key, extras."""
     rows = [("name", "type", "null", "key", "extras"), *(_described(table, column) for column in table.columns)]
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -200,7 +200,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines.append(f"  time: {insert.time} time ({time})")
     if insert.where is not None:
         lines.append(f"  where: {insert.where}")
-    lines.append(f"  waits: {_waits(insert)}")
+    lines.append(f"  waits: {_waits(pipeline, insert)}")
     if insert.joins:
         policy = on_unmatched(target)
         lines.append(f"  a released row without a match: {_PROOF.get(policy, policy)} ({policy})")
@@ -220,7 +220,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
 
 
 def _in_flink(insert: Insert) -> str:
-    """What SQL's own meaning does with a row for which a build has no version."""
+    """What Flink does with a row for which a build has no version."""
     inner = [join.alias for join in insert.joins if join.kind == "INNER"]
     left = [join.alias for join in insert.joins if join.kind != "INNER"]
     filled = f"publish it with NULL for all columns of {_or(left)}{', if WHERE lets it' if insert.where else ''}"
@@ -257,14 +257,19 @@ def _by_key(insert: ProcessInsert) -> str:
     return f": {', '.join([*keys, *whole])}" if keys or whole else ""
 
 
-def _waits(insert: Insert) -> str:
+def _waits(pipeline: Pipeline, insert: Insert) -> str:
     if insert.windowed is not None:
         emitted = "a window is emitted when"
         if insert.windowed.event_time:
             return f"{emitted} the watermark of {insert.probe} has come to its end"
         return f"{emitted} the clock has come to its end"
     if isinstance(insert, ProcessInsert):
-        return f"for nothing: rows are processed as they land; timers follow the watermarks of {_and(insert.inputs)}"
+        timers = f"timers follow the watermarks of {_and(insert.inputs)}"
+        awaited = [item.table for item in insert.process.inputs if waits_for_flip(pipeline, insert.process, item)]
+        if awaited:
+            first = f"for {_and(awaited)} to flip, whose rows until then are processed first"
+            return f"{first}; after that for nothing: rows are processed as they land; {timers}"
+        return f"for nothing: rows are processed as they land; {timers}"
     if not insert.joins:
         return "for nothing: rows are released as they land"
     flips = f"for {_and(insert.builds)} to flip"

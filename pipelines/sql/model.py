@@ -98,7 +98,7 @@ class Insert:
 
     @property
     def windowed(self) -> WindowedQuery | None:
-        """What it asks of windows, where it is an INSERT over SQL's window table functions."""
+        """The windowed query, if it is an INSERT over SQL's window table functions."""
         return None
 
     @property
@@ -108,13 +108,13 @@ class Insert:
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The names of the tables whose rows it takes one by one: the probe; of a process, all inputs."""
+        """The names of the tables whose rows it reads one by one: the probe; of a process, all inputs."""
         return (self.probe,)
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The names of the tables whose state a row of another one meets: the builds; of a process, its inputs where it
-        has several."""
+        """The names of the tables whose state affects a row of another table: the builds; of a process with several
+        inputs, these."""
         return self.builds
 
     @property
@@ -143,7 +143,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class ProcessInsert(Insert):
-    """One whose rows come from a process function (`Pipeline.process`, or windows of SQL), not from joins."""
+    """An INSERT whose rows come from a process function (`Pipeline.process`, or windows of SQL), not from joins."""
 
     process: ProcessSpec = field(kw_only=True)
 
@@ -202,15 +202,15 @@ class CompiledScript:
 
     @property
     def processes(self) -> tuple[ProcessInsert, ...]:
-        """The INSERTs whose rows a process gives."""
+        """The INSERTs that are processes."""
         return tuple(insert for insert in self.inserts if isinstance(insert, ProcessInsert))
 
     def process_of(self, table: str) -> ProcessInsert | None:
-        """The one whose process gives this table."""
+        """The process that writes this table."""
         return next((insert for insert in self.processes if table in insert.outputs), None)
 
     def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
-        """How the generators that processes were given for this table find its event time; they all agree."""
+        """The generators that processes were given for this table, which all find its event time in the same way."""
         inputs = [item for insert in self.processes for item in insert.process.inputs]
         return [item.time for item in inputs if item.table == table and item.time is not None]
 

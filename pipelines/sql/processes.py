@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
-from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.registry import InstalledConnectors, connector
 from tidegate.pipelines.connectors.table import Table, severest_first
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.engine.binding import Shape, shape_of
@@ -105,6 +105,18 @@ def with_process(
     brought = _brought(pipeline, [table for table, _ in read], shape)
     spec = ProcessSpec(function, found, names, buckets, identity_of(function), brought)
     return _added(pipeline, spec, targets)
+
+
+def waits_for_flip(pipeline: CompiledScript, spec: ProcessSpec, item: ProcessInput) -> bool:
+    """Whether a process takes no row before this input has flipped: one of several inputs that is broadcast, or that
+    has phases. A process with a single input never waits."""
+    return len(spec.inputs) > 1 and (item.broadcast or has_phases(pipeline, item.table))
+
+
+def has_phases(pipeline: CompiledScript, name: str) -> bool:
+    """Whether a table has a bounded phase before its unbounded one; the output of a process has none."""
+    table = pipeline.table(name)
+    return pipeline.process_of(name) is None and connector(table.connector).spec.phases(table.options)
 
 
 def _inputs(where: str, inputs: Inputs) -> list[tuple[str, EventTimeGeneratorFunction | None]]:

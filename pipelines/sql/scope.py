@@ -21,7 +21,7 @@ from tidegate.pipelines.syntax.types import FlinkType, quoted
 
 
 class Scope(Protocol):
-    """Where an expression looks for its columns, and for functions that are not built in."""
+    """Finds the columns of an expression, and functions that are not built in."""
 
     @property
     def functions(self) -> UserFunctions:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.location import Location
@@ -145,7 +145,8 @@ class Harness:
 
     def advance(self) -> list[dict[str, Any]]:
         """Run until nothing moves. Returns the rows published by it, in no order: the target's columns, `op`, and
-        `_target` if the script has several INSERTs. Raises GateHeld when the gate holds an epoch."""
+        `_target` if the script has several INSERTs. Raises GateHeld when the gate holds an epoch, TidegateError for a
+        time that Python cannot hold."""
         before = {insert.id: self._published(insert) for insert in self.pipeline.inserts}
         while self.run().moved:
             pass
@@ -192,7 +193,17 @@ class Harness:
             return []
         names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
         several = len(self.pipeline.inserts) > 1
-        rows = lake_rows.read(self.spark, path).where(where).collect()
+        try:
+            rows = lake_rows.read(self.spark, path).where(where).collect()
+        except (ValueError, OverflowError) as error:
+            raise TidegateError(
+                f"a row of {insert.target} has a date or a time outside of the years 1 to 9999, which Python cannot "
+                f"hold: {error}",
+                where=f"the rows of {insert.id}",
+                state="the row is in the table as it was computed",
+                next_command="read it as text: "
+                f'harness.spark.read.format("delta").load("{path}").selectExpr("CAST(… AS STRING)")',
+            ) from error
         return [
             {
                 **{name: row[name] for name in (*names, *extra)},

@@ -1,7 +1,7 @@
-"""A 64-bit number of every row's key, computed for whole columns at a time.
+"""A 64-bit hash of every row's key, computed for whole columns at a time.
 
-Keys are equal as Spark's `=` has it: NaN equals NaN, and -0.0 equals 0.0. A key of one number is hashed one to one;
-any other is compared itself where the hash was found.
+Keys are equal as by Spark's `=`: NaN equals NaN, and -0.0 equals 0.0. The hash of a key of one number is unique; any
+other key is compared itself once its hash was found.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SHORT = 16
 
 
 Word = Numbers | pa.Array | None
-"""One column of keys, or a part of one. Of texts (or bytes) there are four: the length of each; its first 16 bytes with
-zeros behind, as two numbers; and all of them (large_binary), or None where none is longer than that."""
+"""One column of keys, or a part of one. A column of texts (or bytes) has four: their lengths; their first 16 bytes,
+padded with zeros, as two numbers; and the whole texts (large_binary), or None if none is longer than that."""
 
 
 def flags(values: pa.Array) -> Flags:
@@ -42,7 +42,7 @@ def masked(values: np.ndarray, valid: Flags | None = None) -> pa.Array:
 
 
 def words(keys: Sequence[pa.Array]) -> list[Word]:
-    """The columns of a key as words; what stands for NULL is any value."""
+    """The columns of a key as words; a NULL becomes any value."""
     return [word for column in keys for word in _words(column)]
 
 
@@ -74,7 +74,8 @@ def taken(part: Word, places: Numbers) -> Word:
 
 
 def same(one: Word, places: Numbers, other: Word, rows: Numbers) -> Flags:
-    """Whether words of keys at these places are those of others in these rows; texts, where what is before it is."""
+    """Whether words at these places equal those of the other keys in these rows. Texts are compared only if all words
+    before them are equal."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.take(places) == other.take(rows)
     found = np.ones(len(rows), bool)
@@ -135,7 +136,8 @@ def _lengths(column: pa.Array) -> Numbers:
 
 
 def _eights(column: pa.Array) -> tuple[Hashes, Numbers]:
-    """The eight bytes from each place of the column's bytes on, and the place where each row's begin."""
+    """The column's bytes as numbers of eight bytes each, one from every place on, and the place where each row
+    begins."""
     offsets, held = _offsets(column), column.buffers()[2]
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     data = np.zeros(last - first + 8, np.uint8)
@@ -150,7 +152,7 @@ def _first(sizes: Numbers) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """One to one: each step can be undone."""
+    """A mixing of the bits that is one to one: each step can be reversed."""
     values = values * _MIX
     values ^= values >> np.uint64(32)
     values *= _MIX

@@ -1,7 +1,8 @@
 """All runs of a build as one: the version that each row meets, by event time or by processing time.
 
-A row meets the last version of its key with rowtime <= t (then by seq), or the one with the greatest seq. A delete, and
-a truncate that came after the version and by then, leave a gap. Of several runs the later version wins.
+A row meets the last version of its key with rowtime <= t (then by seq), or the one with the greatest seq. A delete
+leaves a gap, and so does a truncate after the version, up to the row's time. Of several runs' versions the later one
+wins.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ from tidegate.pipelines.versions.run import (
 from tidegate.pipelines.versions.runs import whole
 
 BLOCK = 1 << 17
-"""Rows that are looked up at once: their numbers stay in the processor's cache."""
+"""Rows that are looked up at once: few enough that their numbers stay in the processor's cache."""
 
 MATCH, ABSENT, BEFORE_FIRST, GONE = range(4)
-"""What a row met: a version; no version of its key by the pin; none by its time, but a later one; a gap."""
+"""What a row met: a version; no version of its key up to the pin; only versions after its time; a gap."""
 
 
 @dataclass(frozen=True)
 class IndexOf:
-    """An index for a task to open: the runs of a build's generation, as of the pin `epoch`. `rows`: how many rows they
-    hold in all; None where nobody knows (retention has removed some). `horizon`: retention has removed versions that
-    ended at or before it (us, UTC), so a row before it finds nothing."""
+    """An index for a task to open: the runs of a build's generation, as of the pin `epoch`.
+
+    `rows`: how many rows they have in all; None if that is not known (retention has removed some). `horizon`: retention
+    has removed versions that ended at or before it (us, UTC), so a row before it finds nothing.
+    """
 
     runs: tuple[Made, ...]
     epoch: int
@@ -50,7 +53,8 @@ class IndexOf:
 
 @dataclass(frozen=True)
 class Found:
-    """What each row met (MATCH, …), and, but for ABSENT and BEFORE_FIRST, the version: its run, and its place there."""
+    """What each row met (MATCH, …), and its version (not for ABSENT and BEFORE_FIRST): its run, and its place in the
+    run."""
 
     what: npt.NDArray[np.int8]
     run: npt.NDArray[np.int16]
@@ -80,8 +84,8 @@ class Index:
         self.runs = [(seen(run, pin), shard) for run, shard in runs]
 
     def find(self, keys: Sequence[pa.Array], times: Numbers | None) -> Found:
-        """What rows with these keys meet at their times (us, UTC), or, without times, as of the pin. What a row finds
-        that has a NULL in its key, or no time, means nothing."""
+        """What rows with these keys meet at their times (us, UTC) or, without times, as of the pin. For a row with a
+        NULL in its key, or without a time, the result means nothing."""
         found = [
             self._find(
                 [key.slice(first, BLOCK) for key in keys], times if times is None else times[first : first + BLOCK]
@@ -112,8 +116,8 @@ class Index:
     def _best(
         self, keys: Sequence[pa.Array], times: Numbers | None, *, first: bool = False
     ) -> tuple[npt.NDArray[np.int16], Numbers, Flags]:
-        """Of what each run has for a row, the last by time and seq, or by seq, or the `first` of all by time and seq:
-        its run and place; and whether there is any version of the key in time."""
+        """For each row the best of the runs' versions, as run and place: the last by time and seq, or by seq alone, or
+        the `first` by time and seq; and whether the key has any version (with a time)."""
         run_of, place_of = np.full(len(keys[0]), NONE, np.int16), np.full(len(keys[0]), NONE, np.int64)
         known, by_time = np.zeros(len(run_of), bool), first or times is not None
         for number, (run, rows, key) in enumerate(self._keys(keys)):
@@ -138,7 +142,8 @@ class Index:
         return run_of, place_of, known
 
     def _keys(self, keys: Sequence[pa.Array]) -> Iterator[tuple[Run, Numbers | None, Numbers]]:
-        """Of each run: the rows whose keys may be in its shard (None: all), and the number of each one's key."""
+        """For each run: the rows whose keys may be in its shard (None for all), and the number of each row's key in
+        it."""
         parts = words(keys)
         hashes = cache(lambda salt: hashed(parts, salt))
         for run, shard in self.runs:
@@ -149,8 +154,8 @@ class Index:
                 yield run, own, run.key_of(hashes(run.salt).take(own), [taken(part, own) for part in parts])
 
     def of(self, keys: Sequence[pa.Array], *, timed: bool) -> Index:
-        """A small index of the versions of these keys alone; where `timed`, only of those that have a time. To look at
-        several pins in it (`at`) costs little."""
+        """A small index of the versions of these keys alone; if `timed`, only of those with a time. Looking at several
+        pins in it (`at`) is cheap."""
         runs: list[tuple[Run, int]] = []
         for number, (run, _, key) in enumerate(self._keys(keys)):
             ranges = zip(*run.range(np.unique(key[key != NONE])), strict=True)
@@ -161,7 +166,7 @@ class Index:
         return Index(runs, self.pin)
 
     def at(self, pin: int) -> Index:
-        """As an earlier pin sees it."""
+        """The index as of an earlier pin."""
         return Index(self.runs, pin)
 
     def _gone(self, run: Run, places: Numbers, times: Numbers | None) -> Flags:
@@ -217,7 +222,8 @@ def opened(index: IndexOf) -> Index:
 def newest(
     index: IndexOf, columns: Mapping[str, pa.DataType], keys: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Of each batch of `keys` those that have a version, a delete too, with these columns of their newest one."""
+    """For each batch of `keys`, those that have a version, which may be a delete, with these columns of the newest
+    one."""
     runs = None
     for batch in keys:
         runs = runs or opened(index)
@@ -230,7 +236,8 @@ def newest(
 
 
 def _after(one: Run, mine: Numbers, other: Run | _Truncates, theirs: Numbers, *, by_time: bool) -> Flags:
-    """Whether versions of a run come after others, by time and seq, or by seq, or are where they are."""
+    """Whether versions of one run come after those of another, or at the same place, by time and seq or by seq
+    alone."""
     found, tied = np.zeros(len(mine), bool), np.arange(len(mine))
     if by_time:
         times, others = one.times[mine], other.times[theirs]

@@ -1,13 +1,14 @@
-"""A run: the versions of a build that landed in some of its epochs, immutable, as arrays that every task maps.
+"""A run: the versions of a build that landed in some of its epochs, as files that never change and that every task
+maps.
 
-hashes    of the distinct keys, ascending; `first` is a table over their top bits
-start     the place of each key's first version, and one more
-times     of each version (us, UTC; NO_TIME first), in order of (key, rowtime, seq)
-epochs, ops    an op is its letter's number: DELETE
-latest    the place of each key's version with the greatest seq
-keys      the distinct keys, where a hash alone does not tell
-rows      the table's columns and `_seq`, in the same order (Arrow IPC)
-truncates rowtime, epoch and seq of each truncate
+hashes         of the distinct keys, ascending; `first` is a table over their top bits
+start          the place of each key's first version; one more at the end
+times          of each version (us, UTC; NO_TIME first), in order of (key, rowtime, seq)
+epochs, ops    of each version; an op is its letter's number: DELETE
+latest         the place of each key's version with the greatest seq
+keys           the distinct keys, if equal hashes do not prove equal keys
+rows           the table's columns and `_seq`, in the same order (Arrow IPC)
+truncates      rowtime, epoch and seq of each truncate
 """
 
 from __future__ import annotations
@@ -55,28 +56,29 @@ NO_TIME = int(np.iinfo(np.int64).min)
 """The time of a version without one: before all others."""
 
 NONE = -1
-"""In the place of a key or a version: there is none."""
+"""Stands for a key or a version that does not exist."""
 
 DELETE, TRUNCATE = ord("d"), ord("t")
 
 ARRAYS = ("hashes", "first", "start", "times", "epochs", "ops", "latest")
 HOT_VERSIONS, HOT_KEYS = 1000, 16
-"""Up to so many keys with more versions than this are looked through each by itself."""
+"""A key with more versions than the first number is searched by itself, if there are at most so many such keys as the
+second."""
 FEW_ABSENT = 8
-"""Rows without a key are no more than an eighth."""
+"""If at most an eighth of the rows have a key that the run lacks, they are searched like the others."""
 _OWN = ("_generation", "_epoch", "_op", "_rowtime", "_seq")
 _LARGE: Mapping[pa.DataType, pa.DataType] = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _SAMPLE, _REPEATED = 1 << 16, 4
-"""A text column is a dictionary where it has up to so many values, each four times on the average."""
+"""A text column becomes a dictionary if it has at most so many values, each at least four times on average."""
 _LETTERS = pa.dictionary(pa.int32(), pa.string())
 DEALT_BYTES, DEALT_ROWS = 16 << 20, 1 << 20
-"""So many rows, of about so many bytes, are dealt to shards at once, at most."""
+"""The most rows, and about the most bytes, that are divided among shards at once."""
 BATCH = 1 << 14
-"""Rows of a file that are read at once: wide ones are not much more than are dealt at once."""
+"""Rows of a file that are read at once, few enough that wide ones stay near DEALT_BYTES."""
 THREADS = min(os.cpu_count() or 1, 4)
-"""A run is made by so many: the tasks that need it too wait, so their processors are free."""
+"""Threads that make a run. The tasks that need it wait meanwhile, so their processors are free."""
 _APART = 1 << 16
-"""From so many rows on, a quarter of the hashes is ordered apart from the others."""
+"""From so many rows on, four threads sort a quarter of the hashes each."""
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
 _MOST_IN_A_COLUMN = 1 << 30
 """Bytes of text beyond which a column is of the large kind."""
@@ -85,7 +87,7 @@ _MOST_IN_A_COLUMN = 1 << 30
 @dataclass(frozen=True)
 class Made:
     """What a run is made of: the rows of `generation` with after < epoch <= upto in `files`, and of those the keys of
-    one of `shards` (a power of two). `types`: of all columns that the table stores. It lies in `folder`."""
+    one of `shards` (a power of two). `types`: of all columns that the table stores. Its files lie in `folder`."""
 
     folder: str
     files: tuple[str, ...]
@@ -104,7 +106,7 @@ def shard_of(hashes: Hashes, shards: int) -> Numbers:
 
 
 def make(made: Made, dealt: Sequence[Path] = ()) -> None:
-    """Write a run, whole or not at all, of `made.files`, or of what was `dealt` to its shard. Raises OSError."""
+    """Write a run, whole or not at all, from `made.files`, or from the files `dealt` to its shard. Raises OSError."""
     folder = Path(made.folder)
     if made.shards > 1 and not dealt:
         raise ValueError(f"{folder} is a shard, and nothing was dealt to it")
@@ -121,8 +123,8 @@ def make(made: Made, dealt: Sequence[Path] = ()) -> None:
 
 
 def deal(made: Made, files: Sequence[str], into: Path) -> None:
-    """Write the run's rows in some of its files to one file, whole or not at all: of each block of rows, one batch for
-    each shard. So the table is read once, however many shards there are. Raises OSError."""
+    """Read some of the run's files, and write their rows into one file with a batch for each shard, for each block of
+    rows; whole or not at all. So the table is read once, however many shards there are. Raises OSError."""
     into.parent.mkdir(parents=True, exist_ok=True)
     unfinished = into.with_name(f"{into.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -139,8 +141,7 @@ def deal(made: Made, files: Sequence[str], into: Path) -> None:
 
 
 def is_dealt(path: Path) -> bool:
-    """Whether what was dealt is there as it was written: of a file that was not on the disk yet when the power failed,
-    all or a part may be missing."""
+    """Whether a dealt file is whole: a power cut may have left out all or a part of it."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))) is not None
     except (OSError, pa.ArrowInvalid):
@@ -148,14 +149,14 @@ def is_dealt(path: Path) -> bool:
 
 
 def _dealt(made: Made, paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """What was dealt to a shard; it stays on disk until it is looked at."""
+    """The rows dealt to a shard, mapped from disk."""
     for path in paths:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         yield from map(file.get_batch, range(made.shard, file.num_record_batches, made.shards))
 
 
 def _schema(made: Made) -> pa.Schema:
-    """Of a run's rows: `_op` is its letter's number."""
+    """The schema of a run's rows; `_op` is its letter's number."""
     from tidegate.pipelines.lake.rows import LAKE_COLUMNS  # it imports pyspark
 
     own = {name: arrow_type(LAKE_COLUMNS[name]) for name in _OWN if name != "_generation"}
@@ -240,7 +241,7 @@ def times_of(column: pa.ChunkedArray) -> Numbers:
 
 
 def seq_parts(seq: pa.Array) -> list[Numbers]:
-    """The parts of each seq, the most important first; NULL is less than any value, as Spark has it."""
+    """The parts of each seq, the most significant first; NULL is less than any value, as in Spark."""
     parts = pa.Table.from_arrays(seq.flatten(), [field.name for field in seq.type])
     return [_number(parts[name]) for name in SEQ_PARTS]
 
@@ -252,13 +253,13 @@ def _number(part: pa.ChunkedArray) -> Numbers:
 
 
 def _letters(ops: pa.DictionaryArray) -> Ops:
-    """Of texts of one letter each, as a dictionary."""
+    """The letters' numbers of texts of one letter each, which come as a dictionary."""
     letters = np.array([ord(op) for op in ops.dictionary.to_pylist()], np.uint8)
     return letters[ops.indices.to_numpy()]
 
 
 def _rank(parts: Sequence[Numbers]) -> Numbers:
-    """Numbers that are in order where seqs are, within one run."""
+    """A number for each seq of a run, in the order of the seqs."""
     found, bits = np.zeros(len(parts[0]), np.int64), 0
     moving = [part for part in parts if len(part) and part.min() != part.max()]
     spans = [int(part.max()) - int(part.min()) for part in moving]
@@ -281,7 +282,7 @@ def _rank_by_sorting(parts: Sequence[Numbers]) -> Numbers:
 
 
 def _ordered(hashes: Hashes, times: Numbers, rank: Numbers, pool: ThreadPoolExecutor) -> Numbers:
-    """The rows by hash, time and seq."""
+    """The order of rows by hash, time and seq."""
     if len(hashes) < _APART:
         return _sorted(hashes, times, rank)
 
@@ -303,8 +304,8 @@ def _sorted(hashes: Hashes, times: Numbers, rank: Numbers) -> Numbers:
 
 
 def _by_hash_and_time(hashes: Hashes, times: Numbers) -> Numbers:
-    """Where a key's number among the keys and the time together fit into 63 bits, two sorts of numbers take a third of
-    the time of one by two columns."""
+    """The order by hash and time. If a hash's rank and the time fit into 63 bits together, two sorts of single numbers
+    do it in a third of the time of a sort by two columns."""
     order = np.argsort(hashes)
     if not len(order):
         return order
@@ -317,7 +318,7 @@ def _by_hash_and_time(hashes: Hashes, times: Numbers) -> Numbers:
 
 
 def _keys_alike(parts: Sequence[Word], order: Numbers, alike: Flags) -> bool:
-    """Whether all neighbours of one hash have one key."""
+    """Whether neighbours with equal hashes have equal keys."""
     one, two = order[1:][alike], order[:-1][alike]
     return all(bool(same(part, one, part, two).all()) for part in parts)
 
@@ -351,7 +352,7 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _repeated(column: pa.Array) -> pa.Array:
-    """Text whose values repeat, as a dictionary: who takes rows of it takes their numbers."""
+    """A column of text as a dictionary, if its values repeat: taking rows of it then takes only numbers."""
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if not text:
         return column
@@ -382,8 +383,8 @@ def _mapped(path: Path) -> pa.RecordBatch:
 
 
 class Run:
-    """A run that was made; what is not looked at stays on disk. Raises OSError, EOFError, ValueError, KeyError where it
-    is not whole."""
+    """A run that was made, mapped from disk: only what is used is read. Raises OSError, EOFError, ValueError, KeyError
+    if it is not whole."""
 
     def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / "run.json").read_text())
@@ -402,7 +403,8 @@ class Run:
         self._shift = np.uint64(64 - (len(self.first) - 2).bit_length())
 
     def of(self, places: Numbers, upto: int) -> Run:
-        """The same keys, with the versions at these places alone (in their order; none is of an epoch after `upto`)."""
+        """A run of the same keys with the versions at these places alone, in their order; none is of an epoch after
+        `upto`."""
         seen = object.__new__(Run)
         seen.__dict__ = {**self.__dict__, "upto": upto, "start": np.searchsorted(places, self.start)}
         seen.places = places if self.places is None else self.places[places]
@@ -411,7 +413,7 @@ class Run:
         return seen
 
     def range(self, keys: Numbers) -> tuple[Numbers, Numbers]:
-        """The place of each key's first version, and the one after its last; the same two where it has none."""
+        """The place of each key's first version, and the place after its last; equal for a key without versions."""
         safe = np.maximum(keys, 0)
         first = self.start[safe]
         return first, np.where(keys == NONE, first, self.start[safe + 1])
@@ -440,8 +442,8 @@ class Run:
         return found
 
     def last(self, keys: Numbers, times: Numbers | None) -> tuple[Numbers, Flags]:
-        """The place of the last version of each key that has a time up to the row's, or, without times, of the one with
-        the greatest seq, NONE where there is none; and whether the key has any version (that has a time)."""
+        """The place of each row's version, or NONE: the last one of its key up to the row's time or, without times, the
+        one with the greatest seq. And whether the key has any version (with a time)."""
         absent, whole = keys == NONE, self.places is None and len(self.times) > 0
         if times is not None and whole and np.count_nonzero(absent) * FEW_ABSENT <= len(keys):
             own = np.maximum(keys, 0)  # to look for any key costs less than to leave a few rows out
@@ -459,7 +461,7 @@ class Run:
         return found, known
 
     def _last_in(self, first: Numbers, end: Numbers, upto: Numbers) -> tuple[Numbers, Flags]:
-        """The same in places first <= p < end, of which each row has some."""
+        """The same, searched at places first <= p < end; no range is empty."""
         known = self.times.take(end - 1) != NO_TIME if self.timeless else np.ones(len(end), bool)
         size = end - first
         at = self._in_hot(first, size, upto)
@@ -487,7 +489,8 @@ class Run:
         return np.where(met, place, NONE), known
 
     def _in_hot(self, first: Numbers, size: Numbers, upto: Numbers) -> Numbers:
-        """The place that each row's search begins at: where a few keys have many versions, it ends there (`size` 1)."""
+        """The place at which each row's search begins. If few keys have many versions, their rows are searched here:
+        `size` becomes 1."""
         many = np.flatnonzero(size > HOT_VERSIONS)
         hot = np.unique(first.take(many)) if len(many) else many
         if not 0 < len(hot) <= HOT_KEYS:
@@ -518,18 +521,18 @@ class Run:
 _NOT_WHOLE = (OSError, EOFError, ValueError, KeyError)
 
 _OPEN: dict[tuple[str, int, int], Run] = {}
-"""What this process has mapped, the run that was asked for last at the end: the next release of a worker finds the
-pages that the last one has touched."""
+"""The runs that this process has mapped, the last used one at the end. A worker's next release finds the pages of the
+last one in memory."""
 
 _LOCK = threading.Lock()
 
 MAPPED = 48
-"""Runs that stay mapped. Each has ten open files, of the 1,024 that a process may often have at most."""
+"""How many runs stay mapped. Each has ten open files, and a process may often have 1,024 at most."""
 
 
 def opened(folder: str) -> Run | None:
-    """The run in a folder; None where it is not there whole. Those that are gone are let go: their disk would not be
-    free."""
+    """The run in a folder; None if it is not there whole. Runs whose folders are gone are unmapped, or their disk space
+    would not be freed."""
     try:
         status = (Path(folder) / "run.json").stat()
         key = (folder, status.st_ino, status.st_mtime_ns)
@@ -548,7 +551,7 @@ def opened(folder: str) -> Run | None:
 
 
 def whole_at(folder: str) -> bool:
-    """Whether a run is there, whole; it does not stay mapped."""
+    """Whether a whole run is there; it does not stay mapped."""
     try:
         return Run(Path(folder)) is not None
     except _NOT_WHOLE:
@@ -561,5 +564,5 @@ def _seen(run: Run, pin: int) -> Run:
 
 
 def seen(run: Run, pin: int) -> Run:
-    """A run as a pin sees it that knows no later epoch."""
+    """A run without the versions of epochs after the pin."""
     return run if run.upto <= pin else _seen(run, pin)

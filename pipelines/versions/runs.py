@@ -1,13 +1,13 @@
-"""Which runs a build's index is made of, where they lie, and who makes those that are missing.
+"""Which runs a build's index consists of, where they lie, and who makes missing ones.
 
     <lake>/_scratch/_versions/<table>/<table id>-g<generation>-<marks>/<after>-<upto>-<landed>.<shard>of<shards>
 
-A large base run, and small ones for what has landed since: a release adds one (`chained`), and upkeep puts them
-together (`merged`). That is to make a run anew from the table's files, which are as good as the runs. A name says all
-that a run follows from: `landed` is when its last epoch did, so that an epoch that was lost and landed again is another
-one; `marks` are those of retention, and of the columns.
+There is a large base run, and small ones for what has landed since. A release adds one (`chained`); upkeep replaces
+several by one (`merged`), which is made from the table's files like any other. A name holds all that a run's content
+depends on: `landed` is the time at which its last epoch landed, so an epoch that was lost and landed again has another
+name; `marks` are those of retention, and of the columns.
 
-All of it may be lost at any time. The task that misses a run makes it, and those that need it too wait for that one.
+All of it may be lost at any time. The first task that misses a run makes it, and others that need it wait.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.versions.run import Made, Run, deal, is_dealt, make, opened, whole_at
 
 SHARE, FEW = 4, 100_000
-"""Upkeep makes the small runs a part of the base where they hold over a quarter of its rows, and more than a few."""
+"""Upkeep merges the small runs into the base when they have over a quarter of its rows, and more rows than the second
+number."""
 
 MERGED_FROM, MOST = 8, 24
-"""Upkeep puts small runs together when there are more than 8; where there is no upkeep, a release does at 24."""
+"""Upkeep merges small runs when there are more than 8; without upkeep, a release does at 24."""
 
 VIEW = 8
-"""A run that reaches beyond a pin is looked at as the pin saw it, if that run is up to so many times as large as the
-one that had to be made instead."""
+"""A run that reaches beyond a pin is used for it, without the later versions, if it is at most so many times as large
+as the run that would have to be made instead."""
 
 SHARD_BYTES = 128 << 20
-"""Bytes of Parquet that one shard is made of: some four times as many in memory."""
+"""Bytes of Parquet for one shard; in memory it takes about four times as many."""
 
 PARTS = 8
-"""A run's files are dealt to its shards in so many parts at most, each by whichever task comes first."""
+"""In how many parts, at most, a run's files are divided among its shards; each part is done by the task that comes
+first."""
 
 LAYOUT = 5
-"""Of a run's files: others are none of this one's."""
+"""The version of the layout of a run's files; runs of another version are not used."""
 
 UNUSED_S = 86_400.0
-"""After so long, what belongs to no generation or marks of today goes."""
+"""When folders of other generations or marks are deleted."""
 
 Span = tuple[int, int]
 _NAME = re.compile(r"(\d+)-(\d+)-(-?\d+)\.0of(\d+)")
 
 
 def chained(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
-    """The runs, after < epoch <= upto each, that an index up to an epoch is made of: those that are `known`, and one
-    that is new, if need be. The last one may reach further than is asked for."""
+    """The runs, after < epoch <= upto each, of which an index up to an epoch consists: those that are `known`, and a
+    new one if need be. The last one may reach further than `upto`."""
     found = _chain(known, upto)
     at = found[-1][1] if found else 0
     if at == upto or (found and rows(at, upto) == 0):
@@ -69,7 +71,7 @@ def chained(known: Collection[Span], upto: int, rows: Callable[[int, int], int])
 
 
 def merged(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) -> list[Span]:
-    """What upkeep makes of the known runs that an index up to an epoch is made of."""
+    """The runs into which upkeep merges the known runs of an index up to an epoch."""
     found = _chain(known, upto)
     if len(found) > 1 and rows(found[0][1], found[-1][1]) > max(rows(*found[0]) // SHARE, FEW):
         return [(0, found[-1][1])]
@@ -77,7 +79,7 @@ def merged(known: Collection[Span], upto: int, rows: Callable[[int, int], int]) 
 
 
 def _chain(known: Collection[Span], upto: int) -> list[Span]:
-    """Runs that follow one another, the longest ones, as far as there are any."""
+    """Known runs that follow one another without a gap, from the start on; of several, the longest."""
     found: list[Span] = []
     at = 0
     while ends := [end for begin, end in known if begin == at and end <= upto]:
@@ -87,8 +89,8 @@ def _chain(known: Collection[Span], upto: int) -> list[Span]:
 
 
 def _together(runs: Sequence[Span], rows: Callable[[int, int], int]) -> list[Span]:
-    """As one from the first run on that has no more rows than those after it: so none is made anew before as many rows
-    have come as it has, and those that are left are a few, of which each has more rows than all after it."""
+    """The runs, where from the first one that has no more rows than all after it, all become one. So a run is made
+    again only once as many rows have come as it has, and few runs are left, each with more rows than all after it."""
     end = runs[-1][1]
     for number, run in enumerate(runs[:-1]):
         if rows(*run) <= rows(run[1], end):
@@ -97,15 +99,15 @@ def _together(runs: Sequence[Span], rows: Callable[[int, int], int]) -> list[Spa
 
 
 def folder_of(scratch: Path, table: str, marks: Sequence[object], run: Made) -> Path:
-    """Where the runs of a generation lie: named by all that `run` has in common with the others. `table` identifies it
-    whatever becomes of its name."""
+    """The folder of the runs of a generation, named by all that `run` has in common with the others. `table` identifies
+    the table, even if it is renamed."""
     of = [LAYOUT, *marks, *run.keys, *(f"{name} {kind}" for name, kind in run.types.items())]
     mark = hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()[:12]
     return scratch / f"{table}-g{run.generation}-{mark}"
 
 
 def runs_in(folder: Path, landed: Callable[[int], int | None]) -> dict[Span, int]:
-    """The runs that are there, and the number of their shards; `landed`: when an epoch did (ms, UTC)."""
+    """The runs in a folder, each with its number of shards. `landed`: returns when an epoch landed (ms, UTC)."""
     found: dict[Span, int] = {}
     for name in os.listdir(folder) if folder.exists() else ():
         parts = _NAME.fullmatch(name)
@@ -115,8 +117,8 @@ def runs_in(folder: Path, landed: Callable[[int], int | None]) -> dict[Span, int
 
 
 def shards_of(run: Made, folder: Path, landed: int, shards: int | None) -> list[Made]:
-    """The shards of a run: so many, or as many as the size of its files asks for. `landed`: when its last epoch did
-    (ms, UTC)."""
+    """The shards of a run: `shards` of them, or by the size of its files. `landed`: when its last epoch landed (ms,
+    UTC)."""
     if shards is None:
         size = sum(os.path.getsize(path) for path in run.files if os.path.exists(path))
         shards = 1 << max((size - 1) // SHARD_BYTES, 0).bit_length()
@@ -125,7 +127,7 @@ def shards_of(run: Made, folder: Path, landed: int, shards: int | None) -> list[
 
 
 def tidy(folder: Path, used: Sequence[Made]) -> None:
-    """Remove runs that lie inside of one that is used, and what belongs to no generation or marks of today."""
+    """Remove runs whose epochs a used run covers, and folders of other generations or marks."""
     for other in folder.parent.glob("*"):
         with suppress(OSError):
             if other != folder and other.stat().st_mtime < time.time() - UNUSED_S:
@@ -140,8 +142,8 @@ def tidy(folder: Path, used: Sequence[Made]) -> None:
 
 
 def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
-    """The runs, made where they are missing; all of them anew where they do not hold `rows`. Raises OSError, and
-    LakeError where they do not then either."""
+    """The runs, of which missing ones are made; all are made again if they do not have `rows` in all. Raises OSError,
+    and LakeError if they do not have them then either."""
     for attempt in range(2):
         start = os.getpid() % max(len(runs), 1)
         missing = [made for made in [*runs[start:], *runs[:start]] if opened(made.folder) is None]
@@ -173,7 +175,7 @@ def _there(made: Made) -> Run:
 
 
 def ensure(made: Made, *, wait: bool = True) -> None:
-    """Make a run where it is missing; without `wait` not where another process is about it. Raises OSError."""
+    """Make a run if it is missing; without `wait`, not if another process is making it. Raises OSError."""
     with _alone(made, wait=wait) as own:
         if own and not whole_at(made.folder):
             for dead in Path(made.folder).parent.glob(f"{Path(made.folder).name}.*"):  # of a process that was killed
@@ -182,7 +184,7 @@ def ensure(made: Made, *, wait: bool = True) -> None:
 
 
 def _dealt(made: Made) -> list[Path]:
-    """The files of what was dealt to the shards, each of a part of the run's files; dealt now where it was not yet."""
+    """The dealt files of a run, each from a part of its files; made now if they are missing."""
     parts = max(min(len(made.files), PARTS), 1)
     of = "\n".join([str(made.shards), *made.files])
     folder = _dealt_below(made) / hashlib.sha256(of.encode()).hexdigest()[:12]
@@ -197,13 +199,13 @@ def _dealt(made: Made) -> list[Path]:
 
 
 def _dealt_below(made: Made) -> Path:
-    """The folder of what was dealt to the shards of a run, of whichever files."""
+    """The folder with the dealt files of a run."""
     folder = Path(made.folder)
     return folder.with_name(f"{folder.stem}.dealt")
 
 
 def _forget_dealt(runs: Sequence[Made]) -> None:
-    """Delete what is left of what was dealt: all shards are there, or all are to be made anew."""
+    """Delete dealt files: all shards are there, or all will be made again."""
     for made in runs:
         if made.shards > 1 and made.shard == 0:
             shutil.rmtree(_dealt_below(made), ignore_errors=True)
@@ -211,8 +213,8 @@ def _forget_dealt(runs: Sequence[Made]) -> None:
 
 @contextmanager
 def _alone(made: Made, name: str | None = None, *, wait: bool = True) -> Iterator[bool]:
-    """While one process makes a run (or what is called `name`), others that need it wait; without `wait` they get
-    False."""
+    """Inside the block this process alone makes a run (or what is called `name`); others that need it wait. Without
+    `wait` they get False."""
     folder = Path(made.folder).parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{made.shard if name is None else name}.lock").open("w") as file:

@@ -84,8 +84,8 @@ def combine(channels: Channels, last: Watermark, *, aligned_only: bool) -> Water
 
 
 class _Combination:
-    """Channels, the watermark and the idleness that they have come to, and the output that gets what changes of these,
-    if there is one."""
+    """Channels with their combined watermark and idleness, and the output, if there is one, that gets changes of
+    these."""
 
     _aligned_only = False
     """See `combine`."""
@@ -97,7 +97,7 @@ class _Combination:
         self._idle = False
 
     def _update(self) -> bool:
-        """Combine the channels anew, and emit what changes. Whether the watermark does."""
+        """Combine the channels and emit changes; returns whether the watermark has changed."""
         idle = bool(self._channels) and all(channel.idle for channel in self._channels.values())
         if idle != self._idle:
             if self._output is not None:
@@ -142,8 +142,8 @@ class _Inputs(_Combination):
         return self._update()
 
     def input_all(self, inputs: Mapping[Hashable, tuple[Watermark, bool]], emitted: Collection[Hashable] = ()) -> bool:
-        """Several channels emitted a watermark, and whether they are idle now, at the same moment. Those in `emitted`
-        that are idle fell silent after theirs: until then they count (FLIP-126)."""
+        """Several channels emitted a watermark, and may be idle now, at the same moment. The watermark of one in
+        `emitted` that is idle still counts once, as it was emitted before (FLIP-126)."""
         found = [(name, find(self._channels, name), *state) for name, state in inputs.items()]
         moved = False
         if any(idle and name in emitted for name, _, _, idle in found):

@@ -104,10 +104,10 @@ class SourceWatermarks:
     """Passes on the source's own watermarks (FLIP-66, SYSTEM_WATERMARK()).
 
     Args:
-        expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is the
-            watermark then. None: such a source says nothing.
-        type: What it gives, as of ExpressionWatermarks.
-        delay: How much later all of it is emitted: rows may be so late. Ours, FLIP-66 has no such thing.
+        expression: For a source that emits none, as its times ascend: the Spark SQL whose greatest value is then the
+            watermark. None: such a source has no watermark.
+        type: The expression's, as in ExpressionWatermarks.
+        delay: By how much all watermarks are later, as rows may be so late. Not part of FLIP-66.
 
     Raises:
         InvalidWatermark: `delay` is negative.

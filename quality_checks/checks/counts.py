@@ -52,7 +52,8 @@ def counts_complete(evidence: Evidence) -> CheckResult:
 
 
 def _fits(name: str, value: object) -> bool:
-    """Whether a value can be what its name says: a count, an epoch where there is a match, a time of either sign."""
+    """Whether a value is possible for a fact of this name: a count; an epoch, if there is a match; a time of either
+    sign."""
     if value is None:
         return name.startswith("greatest-epoch")
     if name in (*OF_PROCESSES, "second") and name != "emitted":
@@ -94,7 +95,7 @@ ONE_PLACE = "one-place"
 
 
 def one_place(evidence: Evidence) -> CheckResult:
-    """Places add up to the rows, outcomes add up to the rows, and what was dropped is what was dropped for a reason."""
+    """The counts of places add up to the rows, those of outcomes too, and dropped rows add up by their reasons."""
     staged = evidence.staged
     counts = OutcomeCounts(staged.staged.counts)
     places = {place: counts.to(place) for place in PLACES}

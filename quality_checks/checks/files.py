@@ -100,7 +100,7 @@ def columns(evidence: Evidence) -> CheckResult:
 
 
 def differences(file: Mapping[str, str], table: Mapping[str, str], declared: set[str]) -> list[str]:
-    """What keeps a file from being adopted by a table, as text; empty when nothing does."""
+    """Why a table cannot adopt a file, as text; empty if it can."""
     found = [
         f"{name} is {file.get(name, 'not there')}, the table has {table[name]}"
         for name in sorted(declared & set(table))
@@ -113,7 +113,7 @@ KEYS = "key-not-null"
 
 
 def keys(evidence: Evidence) -> CheckResult:
-    """Null counts of the key columns, from the footers of the files to publish. No key declared: nothing asked."""
+    """The null counts of the key columns, from the footers of the files to publish. Without a key the check passes."""
     staged = evidence.staged
     key = staged.target.primary_key
     files = [footer for footer in evidence.footers if footer.disposition == "publish" and footer.rows]

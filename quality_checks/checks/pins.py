@@ -61,7 +61,7 @@ MATCHES = "matches-in-pin"
 
 
 def matches(evidence: Evidence) -> CheckResult:
-    """The match proof: what the join's own pass saw of every matched version, against the plan's pins."""
+    """The match proof: what the join has counted of every matched version, against the plan's pins."""
     staged = evidence.staged
     facts, pins = staged.staged.facts, {pin.table: pin for pin in staged.plan.pins}
     matched = OutcomeCounts(staged.staged.counts).matched

@@ -1,7 +1,8 @@
-"""Checks of a process's epoch: did every row that the function gave go to one place, and is its state where it says?
+"""Checks of a process's epoch: did every row that the function emitted go to one place, and are the state's files
+there?
 
-A process has no matches; its output rows are not its input rows. So these replace the checks that follow joined rows to
-their places (`one_place`, `policy_followed`). Checks of files cover both outputs.
+A process has no matches, and its output rows are not its input rows. So these checks replace those that follow joined
+rows to their places (`one_place`, `policy_followed`). Checks of files cover both outputs.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def outputs(evidence: Evidence) -> CheckResult:
 
 
 def _taken(evidence: Evidence) -> str | None:
-    """Why the rows that were read do not add up: each went into the function, or was left out for a reason."""
+    """Why the rows that were read do not add up; None if each went into the function, or was left out for a reason."""
     counts = OutcomeCounts(evidence.staged.staged.counts)
     taken = counts.counts.get(PROCESSED, 0) if evidence.staged.insert.windowed else counts.rows
     left_out = sum(counts.dropped.values())

@@ -25,10 +25,10 @@ RATIO = "unmatched-ratio"
 TOLERANCE = 6.0
 FLOOR = 0.02
 LEAST_EPOCHS = 5
-"""With fewer remembered epochs there is no range yet."""
+"""The least number of remembered epochs for a range."""
 
 LOOKED_AT = 1_000
-"""How many epochs are read for it at most; does not grow with the history."""
+"""The most epochs that are read for the range, however long the history is."""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,41 @@ def test_a_reason_is_listed_though_nobody_gave_a_name() -> None:
     """As a program may discard rows."""
     found = QuarantinedSum("discarded", "unmatched:key-absent@u", 1, 1, (1, 0), (1, 0), (2, 0), because="test orders")
     console = Console(width=200, record=True, file=StringIO())
-    console.print(*listing({"enriched": [found]}))
+    console.print(*listing({("enriched", ""): [found]}))
     shown = [line for line in console.export_text().splitlines() if "key-absent" in line]
     assert shown[0].split()[-4:] == ["1970-01-01", "00:00:00", "test", "orders"]
+
+
+TWO_OUTPUTS = """
+from tests.pipelines.runtime.processes import functions as fn
+from tests.pipelines.runtime.processes.test_processes import SCRIPT, wrapped
+from tidegate.pipelines.sql import compile_script
+
+columns = "k STRING, number BIGINT, total BIGINT, CONSTRAINT known EXPECT (k <> 'b') ON VIOLATION QUARANTINE"
+pipeline = compile_script(SCRIPT).process(
+    ["evens", "odds"], "events", "k", wrapped(fn.Tallied()), [columns, columns], buckets=2
+)
+"""
+
+
+def test_rows_of_a_processs_second_output_are_listed_and_shown(tmp_path: Path, spark: SparkSession) -> None:
+    script, lake = tmp_path / "pipeline.py", tmp_path / "lake"
+    script.write_text(TWO_OUTPUTS)
+    harness = Harness(script, spark, tmp_path)
+    harness.push("events", [{"k": k, "number": number} for k, number in (("a", 1), ("b", 2), ("b", 3), ("b", 5))])
+    harness.advance()
+    harness.runner.close()
+
+    def run(*line: object) -> Result:
+        done = CliRunner().invoke(app, ["quarantine", *map(str, line), "--lake", str(lake)])
+        assert done.exit_code == 0, done.output
+        return done
+
+    [listed] = json.loads(run("list", script, "--json").stdout)["inserts"]
+    assert [(item.get("output"), item["rows"]) for item in listed["kept"]] == [(None, 1), ("odds", 2)]
+    printed = plain(run("list", script))
+    assert "evens: 1 row in quarantine" in printed
+    assert "evens, second output odds: 2 rows in quarantine" in printed
+    shown = json.loads(run("show", script, "evens", "--json").stdout)["rows"]
+    assert [(row.get("output"), row["values"]["number"]) for row in shown] == [(None, 2), ("odds", 3), ("odds", 5)]
+    assert "UTC, second output odds: violates known" in plain(run("show", script, "evens"))

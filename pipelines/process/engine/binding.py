@@ -83,8 +83,8 @@ CALLBACKS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a function without running it. `event_time`: it has timers. `broadcast`: every task sees the
-    whole of its second input. `watermarks`: what it may emit."""
+    """The properties of a function that are known without running it. `event_time`: it has timers. `broadcast`: every
+    task sees the whole of its second input. `watermarks`: what it may emit."""
 
     name: str
     inputs: int
@@ -109,7 +109,7 @@ class Shape:
 
 
 def shape_of(function: Any) -> Shape:
-    """What `function` is. Raises NotWrapped, InvalidDeclaration."""
+    """The shape of `function`. Raises NotWrapped, InvalidDeclaration."""
     inner = unwrapped(function)
     name = type(inner).__name__
     if isinstance(inner, EventTimeProcessFunction) and inner is function:
@@ -131,8 +131,7 @@ def shape_of(function: Any) -> Shape:
 
 
 def _refuse_generators(function: ProcessFunction, name: str) -> None:
-    """Refuse callbacks that are generators: nobody would read what they yield, and their records would be lost
-    silently."""
+    """Refuse callbacks that are generators: nothing would read what they yield, so records would be lost silently."""
     for callback in CALLBACKS:
         found = getattr(function, callback, None)
         if isgeneratorfunction(found) or iscoroutinefunction(found) or isasyncgenfunction(found):
@@ -150,10 +149,10 @@ class Binding:
     Args:
         function: Plain, or wrapped.
         broadcast: The entries of its broadcast states.
-        apply: What `apply_to_all_partitions` does.
-        send: Where its watermarks go.
-        taken: What makes a record of each output the engine's own when it is collected.
-        forward: Where a watermark goes that it received and that goes on; `send`, unless it is another place.
+        apply: Implements `apply_to_all_partitions`.
+        send: Gets the watermarks that the function emits.
+        taken: For each output, makes a collected record the engine's own.
+        forward: Gets the watermarks that were received and go on; by default `send`.
         declarations: Of the watermarks that inputs bring.
     """
 
@@ -237,7 +236,7 @@ class Binding:
         return lambda record: self.function.process_record_from_broadcast_input(record, self.non_partitioned)
 
     def _keyed(self, call: Callable[..., None]) -> Callable[[Any], None]:
-        """A callback of a key, of what it is called for alone."""
+        """A callback that belongs to a key, called with the record or timer alone."""
         ctx = self.partitioned
         if len(self.collectors) == 2:
             first, second = self.collectors

@@ -1,7 +1,8 @@
-"""State of one bucket of keys, read from the row groups that epochs wrote of it; the newest row of a key counts.
+"""The state of one bucket of keys, read from the row groups that epochs have written of it. The newest row of a key
+counts.
 
-A key's bucket never changes, and an epoch writes a row for every key that it changed. Stored values stay in Arrow until
-a function reads them.
+A key's bucket never changes, and an epoch writes a row for every key that it has changed. Stored values stay in Arrow
+until a function reads them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class StateColumns:
 
     @property
     def key_schema(self) -> pa.Schema:
-        """The columns that decide which rows count."""
+        """The columns that show which rows count."""
         return pa.schema([(LIVE, pa.bool_()), *self.keys])
 
 
@@ -133,7 +134,7 @@ def _column(table: pa.Table, field: pa.Field) -> pa.Array:
 
 
 class Bucket:
-    """What is stored of a bucket's keys. `groups`: the newest first."""
+    """The stored state of a bucket's keys. `groups`: the newest first."""
 
     def __init__(
         self, groups: Sequence[RowGroup], columns: StateColumns, declarations: Sequence[KeyedStateDeclaration]
@@ -151,7 +152,7 @@ class Bucket:
         self._taken: set[Any] = set()
 
     def take(self, key: Any) -> KeyState | None:
-        """The state of a key, which belongs to the caller from now on; None if the key has none."""
+        """The state of a key, which is the caller's from now on; None if the key has none."""
         self._taken.add(key)
         row = self._rows.get(key)
         if row is None:
@@ -178,14 +179,14 @@ class Bucket:
         return [self._names[row] for row in self._rest()]
 
     def untouched(self) -> tuple[np.ndarray, int | None]:
-        """The rows of `table` of keys that nobody has taken; their least timer."""
+        """The rows of keys that nobody has taken, and their least timer."""
         rest = self._rest()
         timed = rest[self._timed[rest]]
         return rest, int(self._least[timed].min()) if len(timed) else None
 
 
 class _StoredLists:
-    """Stored elements of lists, one list after the other; a null list must not be read."""
+    """The stored elements of lists, one list after the other. A null list must not be read."""
 
     def __init__(self, array: pa.ListArray) -> None:
         self.array = array
@@ -251,7 +252,8 @@ def _in_order(pieces: Sequence[pa.Array | int], new: pa.Array) -> list[pa.Array]
 
 
 def _lists(cells: Sequence[ListCell], kind: pa.ListType) -> pa.Array:
-    """Lists; those that were only appended to are not decoded. NULL for empty ones, which are not stored."""
+    """A column of lists; those that were only appended to are not decoded. NULL for empty lists, which are not
+    stored."""
     pieces: list[pa.Array | int] = []  # what is stored, or how many of the new elements come next
     new: list[Any] = []
     offsets, end = [0], 0

@@ -55,7 +55,7 @@ class KeyState:
 @dataclass(frozen=True)
 class _Applied:
     """A function that is applied to every key: before the records of `step`, at `time`, with broadcast state as of
-    `version`; the record that applied it landed at `landed_at`."""
+    `version`. `landed_at`: when the record landed that applied it."""
 
     step: int
     time: int
@@ -72,10 +72,10 @@ class TaskRun:
         steps: How time passes in the epoch.
         broadcast: The broadcast states as the epoch before left them.
         broadcast_records: (step, record) of the broadcast input, in order.
-        first: Whether this is the task whose outputs of no key count: they are the same on every one.
-        keyed: Whether records have keys. Where they have none, `key` is called for each split of the input.
-        taken: What makes a record of each output the engine's own when it is collected: the function may change it
-            afterwards. By default a deep copy; None for a function that changes none.
+        first: Whether this is the task whose output without a key counts; that output is the same on every task.
+        keyed: Whether records have keys. If not, `key` is called for each split of the input.
+        taken: For each output, makes a collected record the engine's own, since the function may change it afterwards.
+            By default a deep copy; None for a function that changes none.
 
     Raises FunctionRaised, here and from `key`.
     """
@@ -160,7 +160,7 @@ class TaskRun:
             self._send(watermark)
 
     def _run_unkeyed(self, records: Sequence[KeyedRecord]) -> None:
-        """Run everything that belongs to no key, in order: the time of a step is forwarded before its records are
+        """Run all callbacks that belong to no key, in order: the time of a step is forwarded before its records are
         processed."""
         manager, landed_at, next_record = self._binding.manager, self._steps.landed_at, 0
         for step in range(len(self._steps.at) + 1):
@@ -247,7 +247,7 @@ class TaskRun:
         self._sent_by_key.clear()
 
     def _come_to(self, time: int) -> None:
-        """Fire the timers on the way to `time`, each at the watermark that reaches it."""
+        """Fire the timers up to `time`, each at the watermark that reaches it."""
         manager = self._binding.manager
         times = manager.times
         while times and times[0] <= time:
@@ -271,8 +271,8 @@ class TaskRun:
             manager.now = time
 
     def _apply_upto(self, step: int, done: int) -> int:
-        """Apply what non-keyed callbacks applied to every key before the records of `step`; returns how many are
-        done."""
+        """Apply to the current key the functions that non-keyed callbacks applied before the records of `step`; returns
+        how many of all are applied now."""
         while done < len(self._applied) and self._applied[done].step <= step:
             asked = self._applied[done]
             self._come_to(asked.time)

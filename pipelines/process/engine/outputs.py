@@ -43,7 +43,7 @@ class ListCollector:
 
 class OutputColumns:
     """The columns of one output. `types`: as declared; None if the function is the engine's own, whose values have
-    their types already, and which does not change what it has collected."""
+    their types already and do not change once collected."""
 
     def __init__(self, schema: pa.Schema, types: Sequence[FlinkType] | None) -> None:
         self.schema, self._names, self._types = schema, schema.names, types

@@ -28,17 +28,17 @@ class Steps:
     """The time of every step; ms, UTC.
 
     Attributes:
-        before: The time that the epoch before has come to.
+        before: The process's time at the end of the epoch before.
         at: The time while each step's records are processed; never goes back.
         end: The time after the last step.
         inputs: Which input each step is of.
-        handed_on: The other watermarks that the function is handed before each step's records, and after the last;
-            empty where there are none at all.
+        handed_on: The other watermarks that the function gets before each step's records, and after the last; empty if
+            there are none at all.
         declarations: Of those that inputs bring.
-        processing_time: The epoch ends in processing time: its time is the system's, and no watermark that goes on.
-        landed_at: When each step landed, never back; empty where nobody asks.
-        reached: The time that each step's watermark has come to, where that is not the time of the step after it: a
-            step that turns to processing time begins at the moment at which it landed. By the number of steps before.
+        processing_time: The epoch ends in processing time: its time is the clock's, and no watermark that goes on.
+        landed_at: When each step landed, never back; empty where that is not used.
+        reached: By the number of steps before, the time that the watermark has reached, where the next step's time is
+            another: a step that turns to processing time begins at the moment at which it landed.
     """
 
     before: int

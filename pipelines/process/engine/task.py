@@ -67,18 +67,18 @@ def output_column(output: int, place: int) -> str:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """All that a task has to know of its epoch; the same for every one.
+    """The plan of an epoch's tasks; the same for every one.
 
     Attributes:
         function: The function, pickled. `path`: where the driver found its modules.
-        outputs: The columns of each output, by their names in the target. `types`: as they are declared; none where the
-            function is the engine's own.
+        outputs: The columns of each output, by their names in the target. `types`: as they are declared; empty where
+            the function is the engine's own.
         groups: For every bucket, the row groups that hold state of it, the newest first.
-        due: The buckets that have a timer which may fire.
-        rewrite: Every living key is written, so that older files are needed no more.
-        folder: Where state files go.
+        due: The buckets with a timer that the epoch's time may reach.
+        rewrite: Every living key is written, so that older files are not needed any more.
+        folder: The folder for state files.
         broadcast: (step, record) of the broadcast input, as one Arrow table of `_step` and its columns.
-        keyed: Whether records have keys; else `_key0` is the split that they came in.
+        keyed: Whether records have keys; if not, `_key0` is the split that they came in.
     """
 
     function: bytes

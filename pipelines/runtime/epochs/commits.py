@@ -19,8 +19,8 @@ from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
 
 LAST_COMMITS = "last-commits"
-"""A fact of a staged row: of each table beside the target, the last epoch up to this one that commits to it. Not every
-epoch does, and without this all of them would have to be read to know which should be there."""
+"""A fact of a staged row: for each table beside the target, the last epoch up to this one that commits to it. Not every
+epoch commits to every table, so without it all epochs would be read to find a lost commit."""
 
 
 def in_no_place() -> Epochs | None:
@@ -29,14 +29,14 @@ def in_no_place() -> Epochs | None:
 
 
 class Commit(ABC):
-    """One commit of an epoch to one table. `point` is passed once it is made."""
+    """One commit of an epoch to one table. `point`: the fault point that is passed after it."""
 
     point: Point | OfProcess | None = None
 
     @property
     @abstractmethod
     def state(self) -> str:
-        """For errors: what is there if the commit cannot be made."""
+        """What an error says of the state, if the commit cannot be made."""
 
     @abstractmethod
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
@@ -45,8 +45,8 @@ class Commit(ABC):
 
 @dataclass(frozen=True)
 class FileCommit(Commit):
-    """Staged `files` of `folder`, which `sink` adopts. Without rows to add no commit is made, unless `always`.
-    `instead_of`: the epochs whose rows they replace; called when the commit is made."""
+    """Adds staged `files` of `folder` to the table of `sink`. Without rows there is no commit, unless `always`.
+    `instead_of`: called when the commit is made, returns the epochs whose rows are replaced."""
 
     role: CommitRole
     table: str
@@ -89,8 +89,8 @@ class FileCommit(Commit):
         return self.sink.committed(lake.application(insert_owner(plan.insert), self.role, plan.generation))
 
     def last(self, staged: StagedRow) -> int:
-        """The last epoch that must have committed to the table once the epoch of `staged` is published; -1: none. In a
-        lake of an older Tidegate each epoch has."""
+        """The last epoch that must have committed to the table once the epoch of `staged` is published; -1 for none. In
+        a lake of an older Tidegate it is that epoch itself: each committed to every table."""
         stored = staged.facts.get(LAST_COMMITS)
         return staged.epoch if stored is None else stored.get(self.name, (-1, -1))[1]
 
@@ -112,8 +112,8 @@ class LogCommit(Commit):
 
 @dataclass(frozen=True)
 class NotifyCommit(Commit):
-    """Notifies a target of its published epoch, and then commits a transaction without rows, by which the next run
-    knows that this is done."""
+    """Notifies a target of its published epoch, then commits a transaction without rows, by which the next run knows
+    that the target was notified."""
 
     published: FileCommit
     spark: Callable[[], SparkSession]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.model import Insert
 
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
-"""superseded: it was held, published, or planned for another text of the INSERT, and another epoch has taken its rows
-since."""
+"""superseded: another epoch has taken its rows, since it was held, replaced by a backfill, or planned for another text
+of the INSERT."""
 
 
 def state_of(staged: StagedRow | None, verdict: VerdictRow | None, published: bool) -> State:
@@ -78,10 +78,11 @@ class ReleasedEpoch:
 def history(
     lake: Lake, insert: str, target: Location | None, since: int = 0, upto: int | None = None
 ) -> list[ReleasedEpoch]:
-    """All epochs of the INSERT called `insert`, oldest first; those from `since` on and up to `upto`. `target`: where
-    its target's table lies. What became of an epoch depends on later ones alone, so the answer is exact without `upto`.
+    """The epochs of the INSERT called `insert` from `since` to `upto`, oldest first. `target`: where its target's table
+    lies. Whether an epoch is replaced or superseded follows from later ones, so only without `upto` is the answer
+    exact.
 
-    Without a target the newest epoch that passed cannot be distinguished from a published one, and counts as passed.
+    Without a target, a newest epoch that is published cannot be told from one that only passed, and counts as passed.
     """
     owner = insert_owner(insert)
     plans = [stored_plan(row) for row in lake.epochs.rows(owner, since=since, upto=upto)]

@@ -27,12 +27,12 @@ class TimeSpan:
     """What an event-time release adds to its plan; times in ms, UTC.
 
     Attributes:
-        before, watermark: The combined watermark of the release before, and of this one. Never goes back; a backfill
+        before, watermark: The combined watermark of the release before, and of this one. It never goes back; a backfill
             does not move it.
-        since: No row of a probe epoch up to it was waiting any more when this was planned.
-        rows: The rows that are releasable and were in no release before.
+        since: The probe epoch up to which no row was waiting when this was planned.
+        rows: The rows that it releases for the first time.
         earlier: All rows that the releases before it took.
-        ahead: What backfills have released beyond the watermark, up to this plan: later releases leave it out.
+        ahead: What backfills up to this plan have released beyond the watermark: later releases leave it out.
         least: No row that it takes, however late, has a time before this; MAX where none has a time. None in plans of
             an older lake, and where the plan looks back (`Backfill`, `FromQuarantine`).
     """
@@ -51,7 +51,7 @@ class TimeSpan:
         return self.earlier + self.rows
 
     def then(self) -> TimeSpan:
-        """The TimeSpan of the next epoch, as long as it takes nothing."""
+        """The TimeSpan with which the next epoch begins, before it takes any rows."""
         return replace(self, before=self.watermark, rows=0, earlier=self.taken, least=None)
 
 
@@ -136,17 +136,17 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class Backfill:
-    """What a plan takes instead of new rows: the rows of spans of time, whoever has released them before.
+    """What a backfill takes instead of new rows: the rows of spans of time, released before or not.
 
     Attributes:
-        low, high: The span that was asked for; of several, where the first begins and the last ends.
-        replaces: The published epochs that it replaces, as (first, last) of each run of consecutive ones: whole epochs,
-            so that no single row has to be looked up in the table.
-        again, lots: The rows of those epochs, `rows_again` of them; lots are those that they had taken out of the
-            quarantine of epochs that stay.
-        new: Rows of the span that nothing has released before, less those of `without`.
+        low, high: The requested span; of several, where the first begins and the last ends.
+        replaces: The published epochs that it replaces, as (first, last) of each run of consecutive ones. They are
+            whole epochs, so that no single row has to be looked up in the table.
+        again, lots: The rows of those epochs, `rows_again` of them: landed rows, and lots that they had taken out of
+            the quarantine of epochs that stay.
+        new: Rows of the spans that no epoch has released before, less those of `without`.
         oldest: No row that it takes lies before this (ms, UTC).
-        several: The spans that were asked for, if they are more than one.
+        several: The requested spans, if they are more than one.
     """
 
     low: int
@@ -240,11 +240,12 @@ class FromQuarantine:
     for good.
 
     Attributes:
-        reasons, epochs: What was asked for; empty: all.
-        lots: The rows that this meant when it was planned.
+        reasons, epochs: The person's selection; empty for all.
+        lots: The rows that it selected when it was planned.
         oldest: No row of theirs that has a time lies before this (ms, UTC).
-        upto: Only what epochs up to this one have quarantined: what a person has seen. None: all there is.
-        by, because: Who asked, and the reason that they gave.
+        upto: Only rows that epochs up to this one have quarantined, which are those that the person has seen; None for
+            all.
+        by, because: Who requested it, and the reason that they gave.
     """
 
     discards: bool
@@ -319,7 +320,7 @@ class RequeuePlan(ReleasePlan):
         return replace(self, from_quarantine=replace(self.from_quarantine, lots=()))
 
     def answers(self, request: FromQuarantine) -> bool:
-        """Whether it does what a request asks for."""
+        """Whether it is the plan that a request asks for."""
         return self.kind != "discard" and request.same(self.from_quarantine)
 
 
@@ -330,7 +331,7 @@ class StreamRequeue(RequeuePlan, StreamPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class EventTimeRequeue(RequeuePlan, EventTimePlan):
-    """Of an INSERT in event time; it carries on what the releases have reached."""
+    """Of an INSERT in event time; the watermark that the releases have reached stays as it was."""
 
 
 def requeued(plan: ReleasePlan, last: ReleasePlan, taken: FromQuarantine) -> RequeuePlan:
@@ -346,8 +347,8 @@ NOT_HAVING = "not-having"
 
 @dataclass(frozen=True)
 class InputSpan(InputRange):
-    """What a process takes of one input: `rows` rows in all. It takes the epochs up to `loaded` before those of any
-    other input: they landed before the flip, which the process has waited for."""
+    """What a process takes of one input: `rows` rows. The epochs up to `loaded` landed before the flip that the process
+    has waited for, and are taken before those of any other input."""
 
     rows: int
     loaded: int = later(0)
@@ -359,10 +360,11 @@ class ProcessSpan:
 
     Attributes:
         inputs: What it takes of every input, in the function's order.
-        before, end: The time that the epoch before has come to, and the one that this comes to.
+        before, end: The process's time at the end of the epoch before, and of this one.
         last, watermark: The combined watermark before and after, (timestamp, use_processing_time).
-        base: No state was written before this epoch that still counts; 0 before the first.
-        rewrite: All state is written anew, so that this epoch is the next one's base.
+        base: The epoch that last wrote all of the state: what was written before does not count any more; 0 if none
+            has.
+        rewrite: This epoch writes all of the state, and is the next one's base.
     """
 
     inputs: tuple[InputSpan, ...]

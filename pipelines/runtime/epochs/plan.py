@@ -1,5 +1,5 @@
-"""What is decided before an epoch of an INSERT runs, as the `epochs` table stores it: immutable, and all that a rerun
-needs. Which rows an epoch takes and how they are counted depends on its kind (`kinds`)."""
+"""What is decided before an epoch of an INSERT runs, as the `epochs` table stores it. It never changes, and holds all
+that a rerun needs. Which rows an epoch takes, and how they are counted, depends on its kind (`kinds`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Kind = TypeVar("Kind", bound="ReleasePlan")
 
 
 def no_rows(after: int, upto: int) -> int:
-    """An empty watermark log: enough for plans that have counted their rows."""
+    """For plans that have stored how many rows they take: an empty watermark log."""
     return 0
 
 
@@ -149,7 +149,7 @@ class ReleasePlan(ABC):
 
     @property
     def reads(self) -> tuple[int, int]:
-        """Its rows lie in probe epochs after the first of these and up to the second."""
+        """(after, upto): its rows landed in probe epochs after < epoch <= upto."""
         return self.after, self.upto
 
     @property
@@ -159,7 +159,7 @@ class ReleasePlan(ABC):
 
     @property
     def lots(self) -> tuple[Lot, ...]:
-        """The lots of epochs that stay which it joins again."""
+        """The lots that it joins again, quarantined by epochs which it does not replace."""
         return ()
 
     @property
@@ -210,8 +210,8 @@ class ReleasePlan(ABC):
 
     @property
     def late_upto(self) -> int | None:
-        """A row with a rowtime (us) up to this is late; None before the first release, and if it releases rows
-        again."""
+        """Rows with a rowtime (us) up to this are late. None before the first release, and for a plan that releases
+        rows again."""
         return None
 
     def complete_until(self, inputs: Watermark) -> Watermark:
@@ -231,12 +231,12 @@ class ReleasePlan(ABC):
         return self.rows_landed(landed)
 
     def rows_landed(self, landed: Landed = no_rows) -> int:
-        """How many of the probe's rows it takes from the landed table, and not out of the quarantine of epochs that
-        stay."""
+        """How many rows it takes from the landed table, and not out of a quarantine."""
         return landed(self.after, self.upto)
 
     def rows_waiting(self, landed: Landed = no_rows) -> int:
-        """How many probe rows wait until it is published; rows that it takes again stay where they were until then."""
+        """How many probe rows wait until it is published. Rows that it releases again do not wait: they are still where
+        the earlier epoch put them."""
         return self.rows_landed(landed)
 
     def rows_taken(self, upto: int) -> int:
@@ -265,7 +265,7 @@ class ReleasePlan(ABC):
         return "quarantines them"
 
     def given_up(self) -> Self:
-        """What a discard of it takes."""
+        """The plan that takes its place where a person discards it: which rows are discarded."""
         return self
 
     def fills(self, spans: Sequence[Span]) -> bool:
@@ -274,7 +274,7 @@ class ReleasePlan(ABC):
 
     @property
     def attempts(self) -> str:
-        """The prefix of the names of the folders in which attempts at it are staged; the rest has no "-"."""
+        """How the names of its attempts' folders begin; what follows has no "-"."""
         return f"g{self.generation}-e{self.epoch}-"
 
     def new_attempt(self) -> str:

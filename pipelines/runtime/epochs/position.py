@@ -1,4 +1,4 @@
-"""How far the newest epoch of an INSERT is, by the control tables and the target's own log."""
+"""How far the newest epoch of an INSERT has come, by the control tables and the target's own log."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing can be released. `reason` is a sentence; `rows` landed probe rows wait; `unflipped` builds still load;
-    `held_by`: the inputs that hold the watermark back; `reached` (ms, UTC): the watermark up to which no row waits, if
-    that was asked for."""
+    """Nothing can be released.
+
+    Attributes:
+        reason: A sentence.
+        rows: Landed probe rows that wait.
+        unflipped: The builds that still load.
+        held_by: The inputs that hold the watermark back.
+        reached: The watermark (ms, UTC) up to which no row waits; None where the caller does not need it.
+    """
 
     reason: str
     rows: int
@@ -43,14 +49,14 @@ class Waiting:
 
 @dataclass(frozen=True)
 class End:
-    """Where a run of an INSERT ends: at what had landed of its inputs at some moment, by their (generation, epoch), and
-    in event time at the `watermark` (ms, UTC) that they had reached by then."""
+    """Where a run of an INSERT ends: at what had landed of each input at one moment, as (generation, epoch) by table;
+    in event time also at the `watermark` (ms, UTC) that the inputs had reached then."""
 
     landed: Mapping[str, tuple[int, int]]
     watermark: int = MIN_TIMESTAMP
 
     def reached(self, plan: ReleasePlan) -> bool:
-        """Whether no epoch after this one is needed."""
+        """Whether a run may end after this epoch."""
         taken = {item.table: (item.generation, item.upto) for item in plan.inputs}
         in_time = plan.watermark >= self.watermark
         return plan.follows and in_time and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
@@ -161,7 +167,7 @@ class InsertOnLake:
         return self.lake.quarantine_path(self.target, self.insert)
 
     def reads(self, build: str, generation: int) -> bool:
-        """Whether a generation of a build was landed with every column that the script declares."""
+        """Whether a generation of a build has every column that the script declares."""
         rows = [row for row in self.lake.definitions.rows(build) if row.generation <= generation]
         columns = {column.name for column in self.pipeline.table(build).stored_columns}
         return not rows or columns <= set(rows[-1].form["columns"])
@@ -189,8 +195,7 @@ class InsertOnLake:
         return row
 
     def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
-        """The row for this very plan. None if there is none, or if there are two, as it is not known which one
-        counts."""
+        """The row of this very plan. None without one, and with two: it is not known then which one counts."""
         rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
         found = [row for row in rows if row.plan_digest == plan.digest]
         return found[0] if len(found) == 1 else None
@@ -200,8 +205,8 @@ class InsertOnLake:
         return self.probe.generation(generation).landed(after, upto)
 
     def released(self, plan: ReleasePlan) -> int:
-        """How many probe rows a plan releases, by the watermark log; in event time, and out of quarantine, as counted
-        for the plan. Of a process, the rows of all inputs."""
+        """How many probe rows a plan releases: by the watermark log, or as the plan has stored it in event time and out
+        of quarantine. Of a process, the rows of all inputs."""
         return plan.rows(partial(self.rows_between, plan.probe_generation))
 
     def waiting(self, position: Position) -> int:

@@ -31,7 +31,8 @@ _LEFT_OUT = "dropped:"
 
 @dataclass(frozen=True)
 class Taken:
-    """What published epochs have taken of one input: `rows` rows, up to epoch `upto`, of `generation` last; 0: none."""
+    """What published epochs have taken of one input: `rows` rows, up to epoch `upto` of `generation`; all 0 before the
+    first."""
 
     rows: int = 0
     upto: int = 0
@@ -56,8 +57,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Processed:
-    """What epochs of a process have done with rows, as in `ProcessRows`; `taken` by input,
-    `given` by output, in the function's order. Nothing of any other INSERT."""
+    """What published epochs of a process have done with rows (see `ProcessRows`): `taken` by input, `given` by output
+    in the function's order. Empty for any other INSERT."""
 
     read: int = 0
     handled: int = 0

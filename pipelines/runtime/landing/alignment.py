@@ -1,8 +1,9 @@
-"""Watermark alignment through the watermark log (FLIP-182): no server, so it works across sources, pipelines and runs.
+"""Watermark alignment through the watermark log (FLIP-182). It needs no server, so it works across sources, pipelines
+and runs.
 
-The log row of every landed epoch of a source in a group has its splits' watermarks and its group. The planner of a
-member's next epoch reads the newest row of every member, takes the least watermark, and gives no range to splits that
-are more than the drift ahead of it.
+The log row of each landed epoch of a source in a group holds the watermarks of its splits, and its group. The planner
+of a member's next epoch reads the newest row of every member, takes the least watermark, and plans no rows of splits
+that are more than the drift ahead of it.
 """
 
 from __future__ import annotations
@@ -46,17 +47,18 @@ class Blocked:
 
 @dataclass(frozen=True)
 class GroupPosition:
-    """A source's position in its group.
+    """A source's position in its group; watermarks and times in ms, UTC.
 
-    `minimum` is the group's least watermark and `limit` the greatest watermark that is not too far ahead (ms); None if
-    nobody is waited for, MIN_TIMESTAMP (and the drift) while a member has emitted nothing. `blocked` are this source's
-    own splits. `ahead` are its splits that go on and that nobody waits for, as others are behind them. `absent` are the
-    members that have landed nothing.
-
-    `reach` (ms, UTC) is the greatest rowtime that its next rows should have, None for any. It is not bounded by the
-    source's own slowest split. If the source's watermark stays behind its rowtimes, they may go as much further: by
-    how far it stayed behind so far, and at least by `delay_ms`, which the table subtracts from its source's own
-    watermark.
+    Attributes:
+        minimum, limit: The group's least watermark, and the greatest that is not too far ahead. Both None if nobody is
+            waited for; MIN_TIMESTAMP (and the drift) while a member has emitted nothing.
+        blocked: This source's own splits that get no rows.
+        ahead: Its splits that go on, are ahead of others, and so hold nobody back.
+        absent: The members that have landed nothing.
+        reach: The greatest rowtime that its next rows should have, None for any. The source's own slowest split does
+            not bound it. Where the source's watermark stays behind its rowtimes, they may go further by as much: by as
+            far as it has stayed behind until now, and at least by `delay_ms`, which the table subtracts from its
+            source's own watermark.
     """
 
     group: str
@@ -72,8 +74,8 @@ class GroupPosition:
 
     @property
     def too_far(self) -> frozenset[str]:
-        """The blocked splits that are too far ahead themselves. Other blocked splits are still planned: the source
-        knows their next rows."""
+        """The blocked splits whose own watermark is beyond the limit. Other blocked splits are still planned, since the
+        source knows the time of their next rows."""
         return frozenset(item.split for item in self.blocked if item.next_rowtime is None)
 
     def to_log(self, idle_timeout_ms: int | None, next_rowtimes: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -89,8 +91,8 @@ def next_rowtimes_of(row: WatermarkRow | None) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Members:
-    """Which tables are in which group. `known`: the tables of this pipeline and their group, None for none; for these
-    it decides. For all other tables of the lake their newest log row decides."""
+    """Which tables are in which group: for the tables of this pipeline `known` (None for no group), for all other
+    tables of the lake their newest log row."""
 
     lake: Lake
     known: Mapping[str, str | None] = field(default_factory=dict)
@@ -140,10 +142,8 @@ def group_position(
 
 
 def group_position_of(lake: Lake, row: WatermarkRow, now: int) -> GroupPosition | None:
-    """The position of the source of a log row at `now`, by the log alone; None outside of a group.
-
-    A member that had landed nothing when the row was written is waited for until it has.
-    """
+    """The position of the source of a log row at `now`, by the log alone; None outside of a group. A member that had
+    landed nothing when the row was written is waited for until it has."""
     if row.alignment is None:
         return None
     group = row.alignment["group"]
@@ -184,7 +184,7 @@ def _not_aligned(split: SplitWatermark) -> bool:
 
 
 def _at_limit(found: GroupPosition, own: Sequence[SplitWatermark], next_rowtimes: Mapping[str, int]) -> GroupPosition:
-    """`found`, plus as blocked those splits whose next row is too far ahead, though they are not."""
+    """`found`, where splits whose next row is beyond the limit count as blocked, too."""
     if found.minimum is None or found.held_by is None or found.reach is None:
         return found
     more = [
@@ -221,10 +221,10 @@ def _since(
     moved: Set[str],
     now: int,
 ) -> tuple[Blocked, ...]:
-    """The blocked splits with the times since when they are blocked: now for one that has `moved` since the source's
-    own log row; for one that this row has as blocked, the row's time. Any other became blocked later: at the first row
-    of the split that holds the group after which it was too far ahead, or else at the source's own row. A split whose
-    next row is too far ahead is blocked since that row, or since now if the row did not know of its next row."""
+    """The blocked splits, each with the time since when it is blocked: now, if it has `moved` since the source's own
+    log row; what that row stores, if it has the split as blocked. Any other was blocked later, by another member: since
+    the first row after which the split that holds the group back left it too far behind, or else since the source's own
+    row. A split whose next row is beyond the limit is blocked since the log row that knew of that row, or since now."""
     if not found.blocked or found.held_by is None or found.minimum is None:
         return ()
     own, (holder, split), minimum = rows.get(source), found.held_by, found.minimum
@@ -249,7 +249,7 @@ def _since(
 
 
 def _watermarks(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
-    """The watermarks of splits; idle and ended ones have none, and a source without splits is at the beginning."""
+    """The watermarks of splits that are neither idle nor ended; the least possible for a source without splits."""
     if not splits:
         return {NO_SPLIT: Watermark(MIN_TIMESTAMP)}
     return {
@@ -260,8 +260,8 @@ def _watermarks(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
 
 
 def _held_back(row: WatermarkRow | None, emitted: Mapping[str, Watermark], limit: int) -> dict[str, Watermark]:
-    """What splits of another member have emitted whose idle timeout does not run: they are still beyond the group's
-    `limit`, by which the log has them as blocked."""
+    """The watermarks of another member's splits that the log has as blocked and that are still beyond the group's
+    `limit`: their idle timeout does not run."""
     if row is None or row.alignment is None:
         return {}
     nexts = {item["split"]: item["next_rowtime"] for item in row.alignment["blocked"]}
@@ -273,7 +273,7 @@ def _held_back(row: WatermarkRow | None, emitted: Mapping[str, Watermark], limit
 
 
 def _emitted(row: WatermarkRow | None, now: int) -> dict[str, Watermark]:
-    """What another member's newest log row reports. Its idle timeout passes even if nobody lands it."""
+    """The watermarks in another member's newest log row. Its idle timeout runs even while nobody lands it."""
     splits = counting(stored_splits(row))
     timeout = row.alignment["idle_timeout_ms"] if row and row.alignment else None
     if timeout is not None:

@@ -1,8 +1,6 @@
-"""The columns that a table computes from what its source delivers; and a script's own functions over Arrow batches, on
-a Spark worker: an array in for every argument, one array out.
-
-Beside its arguments a function gets the rows' `_split` and `_offset`, so that a failure names the very row.
-"""
+"""The columns that a table computes from what its source delivers; and a script's own functions, called on a Spark
+worker over Arrow batches: an array for every argument, one array as the result. A function also gets the rows' `_split`
+and `_offset`, so that a failure names the row."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ LONGEST = 300
 
 @dataclass(frozen=True)
 class Results:
-    """The type that results must have: instances of `python`, but not of its subclasses in `never`."""
+    """The type that a function's results must have: instances of `python`, but of none of its subclasses in `never`."""
 
     arrow: pa.DataType
     python: tuple[type, ...]
@@ -58,15 +56,13 @@ RESULTS: dict[str, Results] = {
 
 
 class FunctionFailed(Exception):
-    """A user function that raised, or gave what it does not declare."""
+    """A user function that raised, or returned a value of another type than it declares."""
 
 
 @dataclass(frozen=True)
 class ArrowFunction:
-    """Calls `function` once a row. `path`: where the driver found its modules, searched behind the worker's own.
-
-    A NULL for a parameter that is not Optional makes the result NULL without a call, as SQL's functions have it.
-    """
+    """Calls `function` once a row. `path`: where the driver found its modules; they are searched there after the
+    worker's own path. A NULL for a parameter that is not Optional makes the result NULL without a call, as in SQL."""
 
     function: UserFunction
     path: tuple[str, ...] = ()
@@ -125,7 +121,7 @@ class ArrowFunction:
 
 
 def _why(error: BaseException) -> str:
-    """An exception on one line, with the line of the function that it came out of. Files by their last name only."""
+    """An exception on one line, with the line of the function that raised it; files by their names alone."""
     message = " ".join(str(error).split())
     what = f"{type(error).__name__}: {message[:LONGEST]}" if message else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)[1:]
@@ -174,11 +170,9 @@ def computed(rows: DataFrame, table: Table, stored: StoredStep) -> DataFrame:
 
 
 def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
-    """Register `functions` under their `spark_name`, as vectorised functions over Arrow batches.
-
-    Harmless when repeated; a session that was started anew needs it again. Expressions that call them give them
-    `_split` and `_offset` first, so a frame that they are evaluated on has both.
-    """
+    """Register `functions` under their `spark_name`, as vectorised functions over Arrow batches. It may be repeated,
+    and has to be in a session that was started anew. Expressions pass `_split` and `_offset` as their first arguments,
+    so a frame must have both columns."""
     from tidegate.pipelines.syntax.dialect import parse_type
 
     for function in functions:

@@ -114,7 +114,7 @@ def refuse_second_release(lake: Lake, table: str) -> None:
 
 @contextmanager
 def own_way_out(lake: Lake, table: str) -> Iterator[None]:
-    """Adapt an error's advice: a new generation is not suggested if it would be refused."""
+    """Change an error's advice where it suggests a new generation, and that would be refused."""
     try:
         yield
     except TidegateError as error:

@@ -1,5 +1,5 @@
-"""A source opened for one generation of its table, and how far that has come; or queried outside of its runs: how long
-it keeps its log, how much has not landed. Needs neither Spark nor a lease.
+"""A source opened for one generation of its table, and how far that generation has come; or asked outside of its runs:
+how long it keeps its log, how much has not landed. Needs neither Spark nor a lease.
 
 `Mask` keeps the values of `${VAR}` in WITH options out of errors, which show the variable's name instead.
 """
@@ -36,7 +36,8 @@ from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.syntax.durations import parse_duration
 
 LEAST = 4
-"""A value of at least so many characters is masked everywhere; a shorter one (`1`) only in quotes."""
+"""A value of at least so many characters is masked wherever it stands; a shorter one (`1`) only where it is in
+quotes."""
 
 
 class MaskedCause(Exception):
@@ -152,11 +153,9 @@ def source_after(
     progress: Progress | None = None,
     answer_within: str | None = None,
 ) -> Iterator[tuple[Source, SourcePosition]]:
-    """The source of `table`, and its position after a landed epoch; closed at the end of the block.
-
-    `answer_within`: replaces the script's 'connect.timeout', for callers that cannot wait; each later answer of the
-    server may take as long. It also bounds a server that accepts the connection and sends nothing.
-    """
+    """The source of `table`, with its position after a landed epoch; closed at the end of the block. `answer_within`:
+    replaces the script's 'connect.timeout', for callers that cannot wait. Each answer of the server may take so long,
+    also of one that accepts the connection and then sends nothing."""
     with Mask.of([table], environment).over():
         plans = lake.epochs.rows(table.name, generation=landed.generation, epoch=landed.epoch)
         context = context_of(lake, table, landed.generation, environment, clock, progress or SilentProgress())
@@ -172,9 +171,9 @@ def source_after(
 
 
 def log_retention(lake: Lake, table: Table, answer_within: str) -> LogRetention | None:
-    """How long the log after the last landed epoch of `table` lasts; None for a source whose log does not expire, and
-    before the first epoch. A source that can only be asked while it is read (Kafka, by Spark's JVM) has reported a
-    lower bound then: after that time the log may be gone, which is not certain. Raises SourceError."""
+    """How long the source keeps its log after the last landed epoch of `table`; None for a source whose log does not
+    expire, and before the first epoch. Of a source that can be asked only while it is read (Kafka, by Spark's JVM) it
+    is the lower bound that it gave then: after that time the log may be gone. Raises SourceError."""
     last = Stream(lake, table.name).newest
     if last is None:
         return None
@@ -186,7 +185,7 @@ def log_retention(lake: Lake, table: Table, answer_within: str) -> LogRetention 
 
 
 def unread(lake: Lake, table: Table, last: WatermarkRow, answer_within: str) -> Unread | None:
-    """What the source of `table` has beyond the landed epoch `last`; None if it cannot be asked without being read.
+    """How much the source of `table` has beyond the landed epoch `last`; None if only reading it would show that.
     Raises SourceError."""
     with source_after(lake, table, last, answer_within=answer_within) as (source, position):
         return source.unread(position) if isinstance(source, KnowsItsEnd) else None

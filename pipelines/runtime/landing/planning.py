@@ -36,8 +36,8 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 
 MAX_ROWS = "scan.max-rows-per-epoch"
 ALIGNED_ROWS = 100_000
-"""How many rows an epoch has at most if the script does not say, for a table that may have to wait for others of its
-alignment group. A source that cannot read up to a time may pass the group's limit by so many rows."""
+"""The most rows of an epoch where the script does not say, for a table that may have to wait for its alignment group. A
+source that cannot stop at a time may pass the group's limit by so many rows."""
 
 
 _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
@@ -45,8 +45,8 @@ _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 
 @dataclass(frozen=True)
 class EpochPlanner:
-    """Plans the epochs of one source table, within what its alignment group allows. If its strategy names no group,
-    nothing holds the table back. `definition` gives the number of the definition that a plan is made under."""
+    """Plans the epochs of one source table, within what its alignment group allows; without a group nothing holds it
+    back. `definition` returns the number of the definition that a plan is made under."""
 
     stream: Stream
     table: Table
@@ -65,11 +65,8 @@ class EpochPlanner:
         return self._position(self.strategy.alignment, self.clock(), splits)
 
     def request(self, context: SourceContext, position: SourcePosition, ends: Json, instant: int) -> PlanRequest:
-        """What the source is to plan next, within what its group allows.
-
-        A bounded phase is never held back, nor what has to be read before it is over: everything that joins to the
-        table waits for its flip.
-        """
+        """What the source is asked to plan next, within what its group allows. A bounded phase is never held back, nor
+        what must be read before it is over: everything that joins to the table waits for its flip."""
         written = context.options.get(MAX_ROWS)
         request = PlanRequest(
             previous=position.previous,
@@ -94,7 +91,8 @@ class EpochPlanner:
         return bool(request.blocked) and request.blocked >= {split.split for split in splits if not split.ended}
 
     def logged(self, row: WatermarkRow, next_rowtimes: Mapping[str, int]) -> WatermarkRow:
-        """An epoch's log row with the table's position in its group after it. `next_rowtimes`: as planned."""
+        """An epoch's log row, with the table's position in its group after the epoch. `next_rowtimes`: those of the
+        step."""
         if self.strategy.alignment is None:
             return row
         aligned = self._position(self.strategy.alignment, row.landed_at, stored_splits(row), next_rowtimes)
@@ -133,7 +131,8 @@ class EpochPlanner:
         return replace(step, blocked=blocked, next_rowtimes={**known, **planned.held})
 
     def _planned(self, source: Source, request: PlanRequest) -> Planned:
-        """The source's plan. Raises SourceError if it is invalid: a type checker may not have seen the connector."""
+        """The source's plan. Raises SourceError if it is not a valid one: the connector may be untyped code of somebody
+        else."""
         planned: object = source.plan(request)
         if not isinstance(planned, Planned):
             raise SourceError(
@@ -175,8 +174,8 @@ class EpochPlanner:
         held: Mapping[str, int],
         instant: int,
     ) -> Step | None:
-        """A step that reads nothing, made when the log has to record something: that the idle timeout of a split has
-        passed, or that a split's next row is too far ahead of the group."""
+        """A step that reads nothing, planned so that the log records a change: the idle timeout of a split has passed,
+        or a split's next row is now beyond the group's limit."""
         last = self.stream.generation(generation).last
         if position.previous is None or last is None:
             return None

@@ -1,4 +1,5 @@
-"""Advance one source table: plan a step, append its rows, write its watermark-log row; each once, whatever crashes.
+"""Advance one source table: plan a step, append its rows, write its watermark-log row. Each is done once, whatever
+crashes.
 
 An advance runs alone, by Spark jobs of its own, or with the others of a tick by one Spark job.
 """
@@ -54,8 +55,8 @@ Steps = Generator[EpochWriter, Writing, Advance]
 
 
 def alone(steps: Steps, writer: EpochWriter | None = None, writing: Writing | None = None) -> Advance:
-    """Run one advance to its end. `writer`: where it has stopped; what it writes there is written as `writing` says,
-    all later writes by Spark. Raises what the advance raises."""
+    """Run one advance to its end. `writer`: where it has stopped, if it has begun; what is written there is written by
+    `writing`, everything after it by Spark. Raises what the advance raises."""
     try:
         writer = writer or next(steps)
         while True:
@@ -65,12 +66,10 @@ def alone(steps: Steps, writer: EpochWriter | None = None, writing: Writing | No
 
 
 def one_job(advances: Iterable[tuple[str, Callable[[], Steps]]]) -> dict[str, Advance | TidegateError]:
-    """Run the advances of several tables, one step each. Their rows are written by one Spark job, except those that
-    must be written alone (`EpochWriter.alone`), which are written in their turn. Returns each one's result; one that
-    fails stops no other.
-
-    If the common job fails, each is written by a job of its own, so that the error is that of the table that failed.
-    """
+    """Run the advances of several tables, one step each. One Spark job writes their rows, except those that must be
+    written alone (`EpochWriter.alone`), which are written in their turn. Returns each table's result or error; one that
+    fails stops no other. If the common job fails, each step is written by a job of its own, which shows which table
+    failed, and why."""
     done: dict[str, Advance | TidegateError] = {}
     waiting: dict[str, tuple[Steps, EpochWriter]] = {}
     with ExitStack() as begun:
@@ -97,7 +96,7 @@ def one_job(advances: Iterable[tuple[str, Callable[[], Steps]]]) -> dict[str, Ad
 
 
 def _written(writers: list[EpochWriter]) -> list[Writing]:
-    """How each of them is written: it has been, unless the common job failed."""
+    """How the rows of each writer get written: they are already, unless the common job failed."""
     try:
         return [partial(_as_it_is, written) for written in together(writers)] if writers else []
     except (TidegateError, *ENGINE) as error:
@@ -146,14 +145,13 @@ class SourceRunner:
         on_epoch: OnEpoch | None = None,
     ) -> Steps:
         """An advance: land epochs until the source's ends as of now (or `ends`), or `max_epochs` of them. `on_epoch` is
-        called after each.
+        called after each. An epoch that an earlier run left half done is finished first, from its stored plan.
+        `resnapshot` starts a new generation; readers stay on the old one until the new one has flipped. An advance also
+        ends where alignment holds every split back: no more may land until the group has caught up.
 
-        An epoch that an earlier run left half done is finished first, from its stored plan. `resnapshot` starts a new
-        generation; readers stay on the old one until the new one has flipped. It also ends where alignment holds every
-        split back; what it landed then is all that may land until the group has caught up.
+        It is a generator. Where the rows of a step are to be written it yields their writer, and its driver (`alone`,
+        `one_job`) sends back how (`EpochWriter.commit`). Closing it instead leaves everything as a crash would.
 
-        Its driver (`alone`, `one_job`) gets a writer where the rows of a step are to be written, and sends how
-        (`EpochWriter.commit`). If it is closed instead, everything is as after a crash.
         Raises LeaseHeld, SourceError, LakeError, ConcurrentRun; PlanningError where a new generation would publish rows
         a second time.
         """

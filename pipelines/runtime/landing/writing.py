@@ -1,12 +1,11 @@
-"""Writing the rows of a planned step into its table: first as files that no commit names, then adopted by one commit;
-each once.
+"""Writing the rows of a planned step into its table: first as files that no commit names, then added by one commit.
 
-The driver of an advance chooses who writes. A step that lands alone is written by Spark, which is faster for millions
-of rows. Those of one tick are written by the tasks of one Spark job (`together`), which is faster for few.
+Who writes them is up to the driver of the advance. Spark writes a step that lands alone, which is faster for millions
+of rows. The tasks of one Spark job write the steps of one tick (`together`), which is faster for few.
 
 What a source could not read as rows is stored in the table's quarantine (`Rejected`). An epoch's rows are written
-first, which counts what is rejected; if there is any, the step is read once more and the rejected part committed before
-the rows. A rerun of the epoch finds it there, and rows and rejected add up to all that was read.
+first, which counts the rejected ones. If there are any, the step is read once more and they are committed, before the
+rows are. A rerun of the epoch finds them there, so that rows and rejected add up to all that was read.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ COLUMNS = {
     "_value": "BINARY",
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""Of the quarantine table: where it was found, why it is no row, and its bytes. `_op` is null."""
+"""Columns of the quarantine: where the rejected data was found, why it is no row, and its bytes. `_op` is null."""
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Rejected:
         return self.lake.application(self.table.name, "rejected", self.step.generation)
 
     def apart(self, rows: DataFrame) -> DataFrame:
-        """`rows` of `Source.read` without what is rejected, which is counted on the way."""
+        """The rows of `Source.read` without the rejected ones, which are counted in passing."""
         if REJECTED not in rows.columns:
             return rows
         self.observed = observed = Observation(f"rejected {self.table.name} {self.step.generation} {self.step.epoch}")
@@ -95,7 +94,8 @@ class Rejected:
         return number or None
 
     def quarantined(self, spark: SparkSession) -> int | None:
-        """How many were rejected, by what is committed: for an epoch whose rows an earlier run has committed."""
+        """How many were rejected, by the quarantine's own rows: for an epoch whose rows an earlier run has
+        committed."""
         if committed(self.path, self.application) < self.step.epoch:
             return None
         epoch = self.step.epoch
@@ -103,13 +103,13 @@ class Rejected:
 
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
-"""Counted while an epoch is appended; counted again from its committed rows if a crash has lost the first count."""
+"""What is counted while an epoch is appended. If a crash has lost the count, its committed rows are counted."""
 
 TAGS = ("_generation", "_epoch")
 """Stored columns that the lake adds."""
 
 AT_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-"""Settings for the job of a tick: without adaptive planning, as it has no shuffle."""
+"""Settings for the job of a tick. It has no shuffle, so adaptive planning would only cost time."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class EpochWriter:
     aligned: bool = False
 
     def commit(self) -> Generator[EpochWriter, Writing, Counted]:
-        """Commit the step's rows, unless an earlier run has; returns what is counted of them. If Spark has to read
-        them, it yields itself, and is sent how they are written."""
+        """Commit the step's rows, unless an earlier run has; returns what was counted of them. A generator: if Spark
+        has to read the rows, it yields itself, and is sent how they are written."""
         if self.own.committed >= self.stored.epoch:
             return self._counted_again()
         written = self._by_source()
@@ -167,8 +167,8 @@ class EpochWriter:
 
     @property
     def alone(self) -> bool:
-        """Whether its rows must be written by a job of their own: a first read, which may be of any size, or rows that
-        the next table's plan depends on."""
+        """Whether a job of its own must write the rows: of a first read, which may be of any size, and where the next
+        table's plan depends on what has landed of this one."""
         phases = connector(self.table.connector).spec.phases(self.table.options)
         if self.aligned or self.stored.epoch == 1 or (phases and self.stored.step.phase == "bounded"):
             return True
@@ -191,8 +191,8 @@ class EpochWriter:
         return Rejected(self.own.stream.lake, self.table, self.stored)
 
     def _read(self) -> DataFrame:
-        """The step's rows, as the lake stores them: rejected ones are stored apart, columns are computed. There may be
-        more columns, in another order, if the source gives all of them as they are stored."""
+        """The step's rows as the lake stores them, without rejected ones and with computed columns. Where the source
+        gives all columns as they are stored, there may be more of them, in another order."""
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}
@@ -239,7 +239,7 @@ class EpochWriter:
         return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._quarantined()))
 
     def _by_source(self) -> Written | None:
-        """The files of a step that its source writes itself; None if it does not, or if Spark has to see each row, to
+        """The files of a step that its source writes itself. None if it does not, or if Spark has to see each row to
         compute a column or its watermark."""
         plain = stored_as_delivered(self.table) and self.time.processing_time
         if not plain or not isinstance(self.source, WritesFiles):

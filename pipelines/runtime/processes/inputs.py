@@ -51,9 +51,9 @@ class InputRows:
 
     Attributes:
         rows: With `_epoch`, `_rowtime`, `_split`, `_offset`.
-        columns: What a record of it has: name -> Spark type.
-        key: The columns that make its key; none where it is not keyed.
-        after: The epochs of it lie after this one.
+        columns: The columns of a record: name -> Spark type.
+        key: The columns of its key; empty where the input is not keyed.
+        after: The last epoch of the input that an earlier epoch of the process has taken.
         steps: The step of each of its epochs, in order.
     """
 
@@ -161,9 +161,14 @@ class ProcessTables:
 
 @dataclass(frozen=True)
 class EpochSteps:
-    """The steps of an epoch. `of_input`: for each input, the steps of its epochs in order, -1 for one that has not
-    landed (an epoch that was discarded has no output). `watermark`: the combined one after the last. `landed_at`: when
-    each step landed (ms, UTC), never back."""
+    """The steps of an epoch.
+
+    Attributes:
+        of_input: For each input, the steps of its epochs in order; -1 for an epoch that never landed (the output of an
+            epoch that was discarded).
+        watermark: The combined one after the last step.
+        landed_at: When each step landed (ms, UTC); it never goes back.
+    """
 
     steps: Steps
     of_input: tuple[tuple[int, ...], ...]
@@ -180,11 +185,11 @@ def epoch_steps(
     before: int,
     now: int,
 ) -> EpochSteps:
-    """The steps of the landed epochs in `spans`, by the watermark log alone, so always the same.
+    """The steps of the landed epochs in `spans`, by the watermark log alone, so that they are always the same.
 
     Args:
         last: The combined watermark before.
-        before: The time that the epoch before has come to (ms, UTC).
+        before: The process's time at the end of the epoch before (ms, UTC).
         now: The moment of the plan (ms, UTC).
     """
     landed: list[tuple[bool, int, int, int, LandedStep]] = []
@@ -220,8 +225,8 @@ def epoch_steps(
 
 
 def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:
-    """The steps of a planned epoch. They end where its plan says, however late it is run or judged again, as the epochs
-    after it begin there."""
+    """The steps of a planned epoch. They end at the time in its plan, whenever it is run or judged again, since the
+    next epoch begins there."""
     return epoch_steps(lake, spec, span.inputs, last=span.last, before=span.before, now=span.end)
 
 

@@ -1,8 +1,9 @@
-"""The outputs of an epoch: run through its tasks, written where no commit names them yet, and what the tasks report.
+"""The outputs of an epoch: its inputs run through the function's tasks, what those write, and what they report. Nothing
+is in a commit yet.
 
-For SQL's windows, rows are added up for each window and key before the function sees them. Rows of one landed epoch see
-the same time, so it is known here which of them are late for their windows; the function does not get those. Every row
-is counted once: aggregated, left out by WHERE, without a time, or late for all of its windows.
+For SQL's windows, Spark first adds the rows up by window and key, and the function sees the sums. All rows of one
+landed epoch are processed at the same time, so Spark can leave out those that are late for all of their windows. Every
+row is counted once: aggregated, left out by WHERE, without a time, or late for all of its windows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 REPORTS = "report"
-"""The disposition of reports: they are read once written, and belong to no table."""
+"""The disposition of the tasks' reports: they are read once, and go into no table."""
 
 PROCESSED = "processed"
 """The count of probe rows that went into the function."""
@@ -153,8 +154,8 @@ def added_up(rows: DataFrame, query: WindowedQuery, found: EpochSteps, step: str
 
 
 def open_windows(rows: DataFrame, table: WindowTable) -> DataFrame:
-    """A row for each window of a row by `_time` that is not emitted at `_now`; `_end` is where it ends (all ms,
-    UTC)."""
+    """A row for each window that a row is in by its `_time` and that is not emitted yet at `_now`; `_end` is the
+    window's end (all ms, UTC)."""
     if table.kind == "CUMULATE":  # Spark has none
         windows = rows.selectExpr("*", f"explode({table.ends('_time')}) AS _end")
     else:
@@ -234,8 +235,8 @@ class EpochOutputs:
         return processed(task_rows(inputs, tables.spec.buckets, self.task.tasks), self.task, tables.given)
 
     def _both(self, frame: DataFrame) -> list[Counts]:
-        """Both outputs come from one pass, which must not run twice: it is written once, and the files are read for
-        each."""
+        """Both outputs of one pass, which must not run twice: its rows are written to files, and each output is read
+        from them."""
         raw = self.folders(0)["publish"].parent / f"{self.attempt}raw"
         try:
             frame.write.mode("errorifexists").parquet(str(raw))
@@ -249,7 +250,7 @@ class EpochOutputs:
         return counted
 
     def _windows(self, query: WindowedQuery, landed: InputRows) -> Counts:
-        """SQL's windows: added up by Spark before the function, and selected after it."""
+        """SQL's windows: Spark adds rows up before the function, and evaluates SELECT and HAVING after it."""
         plan, tables = self.inputs.plan, self.inputs.tables
         taken = Observation(f"taken {plan.insert} {plan.epoch}")
         emitted = Observation(f"emitted {plan.insert} {plan.epoch}")

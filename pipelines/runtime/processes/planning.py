@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.connectors.options import OnUnmatched
-from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
@@ -18,19 +17,20 @@ from tidegate.pipelines.runtime.processes.columns import key_columns, state_colu
 from tidegate.pipelines.runtime.processes.inputs import EpochSteps, epoch_steps
 from tidegate.pipelines.runtime.processes.state import StateBefore, check_unchanged, state_before
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.sql.processes import has_phases, waits_for_flip
 from tidegate.pipelines.watermarks import BEGINNING
 from tidegate.pipelines.watermarks.watermark import instant
 
 
 @dataclass(frozen=True)
 class ProcessPlanner(ReleasePlanner):
-    """Plans epochs that take all that has landed of every input: as soon as there is a row, the time has moved, a timer
-    is due, or an input has emitted another watermark (that it is idle, or active again).
+    """Plans epochs that take all that has landed of every input. There is one as soon as there is a row, the time has
+    moved, a timer is reached, or an input has emitted another watermark (that it is idle, or active again).
 
     A process with several inputs waits for the flip of its broadcast input, and of inputs with phases: every record of
     the others sees what these have landed until then. One with a single input never waits.
 
-    `until`: the moment (ms, UTC) up to which a run follows the clock. A later timer is the next run's; otherwise a
+    `until`: the moment (ms, UTC) up to which a run follows the clock. Later timers are the next run's: otherwise a
     processing-time timer that is always set again would keep a run going for ever.
     """
 
@@ -96,8 +96,8 @@ class ProcessPlanner(ReleasePlanner):
         return planned
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
-        """See `ReleasePlanner.anew`: it lets a function that fails at a record be mended. Also raises PlanningError if
-        keys have moved to other buckets."""
+        """See `ReleasePlanner.anew`: so a function that fails at a record can be corrected. Also raises PlanningError
+        if keys have moved to other buckets."""
         if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
         self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
@@ -138,16 +138,16 @@ class ProcessPlanner(ReleasePlanner):
     def _flip(self, item: ProcessInput) -> int | None:
         """The epoch of the flip that the process waits for; 0 if it does not wait for this input; None before the
         flip."""
-        spec, pipeline = self.spec, self.on_lake.pipeline
-        table = pipeline.table(item.table)
-        own = pipeline.process_of(item.table)
-        phases = not own and connector(table.connector).spec.phases(table.options)
-        if len(spec.inputs) == 1 or not (item.broadcast or phases):
+        pipeline = self.on_lake.pipeline
+        if not waits_for_flip(pipeline, self.spec, item):
             return 0
         landed = Stream(self.on_lake.lake, item.table).newest
-        if landed is not None and landed.flip_epoch is None and not phases and table.connector == "scripted":
+        if landed is None:
+            return None
+        past_its_end = pipeline.table(item.table).connector == "scripted" and not has_phases(pipeline, item.table)
+        if landed.flip_epoch is None and past_its_end:
             return 1  # it has flipped past its end as of its first plan, whoever emits its watermarks
-        return landed.flip_epoch if landed else None
+        return landed.flip_epoch
 
     def _changed(self, what: str) -> PlanningError:
         insert = self.on_lake.insert

@@ -1,9 +1,9 @@
-"""The epochs of a process: as for an INSERT, with commits of their own for the state and the outputs' watermark.
+"""The epochs of a process. They are like an INSERT's, with further commits for the state and the outputs' watermark:
 
   plan n -> staged files and their row -> verdict -> second output -> quarantine -> state -> target -> watermark
 
-The target's commit publishes the epoch, as always. State comes before it and is read up to the last published epoch
-only: what a crash leaves half done is done again, each commit once.
+The target's commit publishes the epoch, as always. State is committed before it, but read up to the last published
+epoch only: what a crash leaves half done is done again, each commit once.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports
 
 
 def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of the second output, which has no row of its own."""
+    """The facts of the second output; only the first has a staged row."""
     files, numbers = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
     return {
         "files": files,
@@ -161,7 +161,7 @@ def _given_up(plan: ReleasePlan, counted: Mapping[str, int]) -> int:
 
 
 def _handed(reports: Reports, output: int) -> int:
-    """How many rows the tasks have written to an output, by their own count."""
+    """How many rows the function has emitted to an output, as counted by the tasks."""
     return sum(report["handed"][output] for report in reports)
 
 

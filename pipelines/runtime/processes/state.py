@@ -1,7 +1,7 @@
-"""Where the state of a process is: which row groups hold a bucket, and when its first timer is due.
+"""Where the state of a process is: which row groups hold a bucket, and the time of its first timer.
 
-Every epoch writes the keys that it changed, in files of its own, which its staged row names: so they count exactly if
-the epoch does. From time to time an epoch writes all keys, and is the base from which later ones read.
+Every epoch writes the keys that it has changed into files of its own, which its staged row names; so they count exactly
+if the epoch does. From time to time an epoch writes all keys, and later ones read no further back than that.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class StateFiles:
     Attributes:
         folder: In the state's table.
         files: As `survey` describes them, and `groups`: the bucket of each row group.
-        buckets: Of every bucket that has state: [its first timer or None, how many keys live].
-        buckets_of: Into how many buckets keys are divided.
+        buckets: By each bucket that has state: [its first timer or None, its number of living keys].
+        buckets_of: The number of buckets.
         key: The columns of the key, each with its Arrow type; None if no epoch has stored them.
-        definition: Identifies the state of SQL's windows (`WindowedQuery.definition`); None for any other function.
+        definition: Identifies what the state of SQL's windows means (`WindowedQuery.definition`); None for any other
+            function.
     """
 
     folder: str
@@ -83,7 +84,7 @@ class StateBefore:
 
     @property
     def least_timer(self) -> int | None:
-        """When the first of all timers is due (ms, UTC)."""
+        """The time of the first of all timers (ms, UTC)."""
         return min((word[0] for word in self.buckets.values() if word[0] is not None), default=None)
 
     @property
@@ -92,7 +93,7 @@ class StateBefore:
 
     @property
     def worn(self) -> bool:
-        """Whether so much was written since the base that the next epoch should rewrite all state."""
+        """Whether so much was written since the base that the next epoch should write all of the state."""
         written = sum(epoch.rows for epoch in self.epochs)
         return len(self.epochs) >= REWRITE_AFTER or written > MOST_DEAD * max(self.living, 1_000)
 
@@ -134,11 +135,8 @@ def check_unchanged(
     insert: str, before: StateBefore, buckets: int, key: KeyColumns, definition: str | None = None
 ) -> None:
     """Check that keys are in the same buckets as before (as many buckets, the same key columns in the same order), and
-    that the state of SQL's windows means the same.
-
-    Raises PlanningError: with another key or another number of buckets no stored row would be found again; with another
-    statement, stored windows would be half of one statement and half of another.
-    """
+    that the state of SQL's windows means the same. Raises PlanningError: with another key or number of buckets no
+    stored row would be found, and with another statement a window would hold the sums of two."""
     if not before.epochs:
         return
     last = before.epochs[-1]

@@ -1,8 +1,8 @@
-"""Epochs that take a span of time anew: which rows, in the place of which epochs, and why not.
+"""Epochs that release a span of time again: which rows they take, which epochs they replace, and when they are refused.
 
-A published epoch is replaced as a whole: its rows in the target are known by their epoch, and so is its part of every
-count. So a span that a user asks for may take a few rows more, those that were published together with some of its own;
-they meet the same versions again.
+A published epoch is replaced as a whole, since the target knows the epoch of a row, and counts are stored by epoch. So
+a few rows outside of the requested span may be released again, those that were published together with some of it; they
+meet the same versions again.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class BackfillPlanner(EventTimePlanner):
         return plan.as_kind(BackfillPlan, time=time, backfill=fill)
 
     def unreached(self, last: ReleasePlan | None, spans: Sequence[Span]) -> Waiting | None:
-        """The landed rows of `spans` that have to wait, and for what; none where rows may still come; None where all of
-        them is reached."""
+        """The landed rows of `spans` that have to wait, and for what; with `rows` 0 where some may still land; None
+        where the watermark has reached all of the spans."""
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
@@ -112,7 +112,7 @@ class BackfillPlanner(EventTimePlanner):
         return Waiting(_watermark_text(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
-        """Raise PlanningError where rows could not be taken out of a table again, before anything is planned."""
+        """Raise PlanningError if rows cannot be taken out of a table, before anything is planned."""
         for path in (self.on_lake.target_path, self.on_lake.quarantine_path) if replaced else ():
             table = delta_log.opened(path)
             if table is not None and not delta_log.plain(table):
@@ -146,13 +146,13 @@ def _watermark_text(seen: Seen) -> str:
 
 
 def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> tuple[Area, ...]:
-    """What the releases have not taken of a span: of the probe epochs that they have seen (`upto`) what lies beyond the
-    watermark, of those that have landed since all of it.
+    """The rows of a span that no release has taken: of the probe epochs up to `upto`, which releases have read, those
+    beyond the watermark; of later epochs all.
 
     Args:
         low: ms, UTC.
-        high: us, UTC: the greatest rowtime of the span that may leave now.
-        watermark: ms, UTC: where the releases stand.
+        high: us, UTC: the greatest rowtime of the span that may be released now.
+        watermark: ms, UTC: what the releases have reached.
     """
     begin = just_before(low)
     seen = Area(0, upto, max(begin, micros(watermark)), high)
@@ -169,7 +169,7 @@ def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
 
 
 def spans_of(epochs: Sequence[ReleasedEpoch]) -> tuple[tuple[int, int], ...]:
-    """The numbers of epochs as rows of neighbours: first and last."""
+    """The numbers of epochs as (first, last) of each run of consecutive ones."""
     found: list[tuple[int, int]] = []
     for number in sorted(epoch.plan.epoch for epoch in epochs):
         if found and found[-1][1] == number - 1:
@@ -180,7 +180,7 @@ def spans_of(epochs: Sequence[ReleasedEpoch]) -> tuple[tuple[int, int], ...]:
 
 
 def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Part, ...]:
-    """The landed rows of replaced epochs. Releases that came one after another are one part, however many they were."""
+    """The landed rows of replaced epochs. Releases that followed one another are one part, however many they were."""
     chosen = {epoch.plan.epoch for epoch in replaced}
     found: list[Part] = []
     line: list[ReleasePlan] = []
@@ -199,8 +199,8 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
 
 
 def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> list[ReleasedEpoch]:
-    """`replaced`, and all published epochs that have joined rows of their quarantine again: those hold rows of theirs,
-    so their place is taken, too. What a person has discarded was in no other epoch."""
+    """`replaced`, and all published epochs that have joined rows out of their quarantine: these hold rows of theirs, so
+    they are replaced, too. What a person has discarded is in no other epoch."""
     found = list(replaced)
     numbers = {epoch.plan.epoch for epoch in found}
     # An epoch takes rows of earlier ones only, so that one look in their order finds all.
@@ -213,7 +213,7 @@ def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[Re
 
 
 def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Lot, ...]:
-    """What replaced epochs had taken out of the quarantine of epochs that stay."""
+    """What replaced epochs had taken out of the quarantine of epochs that are not replaced."""
     numbers, quarantined = {epoch.plan.epoch for epoch in replaced}, quarantined_in(epochs)
     wanted = [
         item
@@ -224,7 +224,7 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
 
 
 def _line(plans: Sequence[ReleasePlan]) -> Part:
-    """What releases took that came one after another; what backfills took before the last is in none of them."""
+    """What a run of consecutive releases took; what backfills before the last of them took is in none of them."""
     first, last = plans[0], plans[-1]
     without = tuple(dict.fromkeys(area for plan in plans for area in plan.ahead))
     return released(first.after, last.upto, first.before, last.watermark, first.since, without)

@@ -36,8 +36,14 @@ from tidegate.pipelines.watermarks.watermark import instant
 
 @dataclass(frozen=True)
 class Seen:
-    """The inputs of an event-time release: `waiting` landed rows are in none yet, `watermark` (ms, UTC) is what all
-    have reached, `holds` who keeps it there. `span` is where the releases before have left P and W."""
+    """The inputs of an event-time release.
+
+    Attributes:
+        waiting: Landed rows that are in no release yet.
+        watermark: What all inputs have reached (ms, UTC).
+        holds: The inputs that hold it there.
+        span: P and W of the releases before.
+    """
 
     landed: WatermarkRow
     pins: tuple[Pin, ...]
@@ -50,10 +56,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class EventTimePlanner(ReleasePlanner):
-    """What the combined watermark of the probe and of every build has reached, each read at its pin.
+    """Plans what the combined watermark of the probe and of every build has reached, each read at its pin. No row
+    leaves before every build has flipped, not even past one that is idle.
 
-    No row leaves before every build has flipped, not even past one that is idle. `spark` counts the releasable rows of
-    a probe table that some other writer has changed; of any other table the files are counted without it.
+    `spark` counts the releasable rows of a probe table that another writer has changed; of any other table the files'
+    statistics count them.
     """
 
     spark: Callable[[], SparkSession]
@@ -85,7 +92,7 @@ class EventTimePlanner(ReleasePlanner):
         return MIN_TIMESTAMP if isinstance(seen, Waiting) else seen.watermark
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
-        """What there is to plan from after `last`, or which build still loads."""
+        """What the epoch after `last` is planned from, or which build still loads."""
         now, landed, pins = self.clock(), self.on_lake.probe.newest, self._pins()
         if landed is None:
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
@@ -125,12 +132,12 @@ class EventTimePlanner(ReleasePlanner):
 
     @staticmethod
     def _publishes_anything(plan: ReleasePlan) -> bool:
-        """Whether its rows are published also without a match."""
+        """Whether its rows are published even without a match."""
         return not plan.discards and plan.on_unmatched == "publish"
 
     def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
-        """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which knows no
-        version that ended before it. `held`: the epoch whose place is to be taken."""
+        """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which lacks
+        versions that ended before it. `held`: the epoch that would be replaced."""
         insert = self.on_lake.insert
         for pin in pins:
             table = self.on_lake.pipeline.table(pin.table)
@@ -157,9 +164,9 @@ class EventTimePlanner(ReleasePlanner):
         held: ReleasePlan | None = None,
         quarantined: bool = False,
     ) -> None:
-        """Raise PlanningError where a row at or after `low` (ms) may not meet what it would have met, since retention
-        has removed versions. `held`: the epoch whose place is to be taken. `quarantined`: the rows are in quarantine,
-        and would be published without a match."""
+        """Raise PlanningError where a row at or after `low` (ms) may not meet the version that it would have met, since
+        retention has removed versions. `held`: the epoch that would be replaced. `quarantined`: the rows are in
+        quarantine, and would be published without a match."""
         on_lake = self.on_lake
         for pin in pins:
             table = on_lake.pipeline.table(pin.table)
@@ -185,8 +192,9 @@ class EventTimePlanner(ReleasePlanner):
     def _combined(
         self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
-        """The watermark (ms, UTC) that the inputs have reached together since `last`, and the inputs that hold it where
-        it is. An input that fell silent since then emitted its watermark before that, while it counted (FLIP-126)."""
+        """The watermark (ms, UTC) that the inputs have reached together since `last`, and the inputs that hold it
+        there. The last watermark of an input that has become idle since then counts, as it was emitted before
+        (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
         states: dict[Hashable, tuple[Watermark, bool]] = {table: word(row) for table, row in rows.items()}

@@ -1,4 +1,4 @@
-"""The protocol of one INSERT: every commit of it, in its order, each made once and each read back."""
+"""The protocol of one INSERT: its commits in their order, each made once and read back."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +105,10 @@ class InsertRunner(InsertOnLake, ABC):
 
     @abstractmethod
     def write(self, plan: ReleasePlan) -> StagedRow:
-        """Write the plan's rows where no commit names them yet; the row that describes the files."""
+        """Write the plan's rows to files that no commit names; returns the row that describes them."""
 
     def sweep(self, plan: ReleasePlan, keep: str) -> None:
-        """Remove what crashed attempts at this very epoch left behind: no row names those folders."""
+        """Remove the folders of crashed attempts at this epoch, which no row names."""
         for folder in (folder for place in self._places for folder in folders_in(place)):
             if folder.name.startswith(plan.attempts) and folder.name != keep:
                 folder.delete_all()
@@ -120,11 +121,13 @@ class InsertRunner(InsertOnLake, ABC):
     def _prepare(
         self, target: Table, published: Mapping[str, str], beside: Mapping[str, str], also: Collection[str] = ()
     ) -> None:
-        """Make an output, its quarantine and the folders of staged files, or check that they are what the script says.
+        """Make an output's table, its quarantine and the folders of staged files, or check that they are as the script
+        declares.
 
         Args:
-            published, beside: What rows of the output, and of its quarantine, carry beside its own columns.
-            also: Columns that a quarantine gets if it lacks them, beside those that a later definition has brought.
+            published, beside: The columns that rows of the output, and of its quarantine, have in addition to its own.
+            also: Columns that a quarantine gets if it lacks them, in addition to those that a later definition has
+                brought.
         """
         lake, insert = self.lake, self.insert
         own = {column.name: column.spark_type for column in target.stored_columns}
@@ -155,8 +158,8 @@ class InsertRunner(InsertOnLake, ABC):
 
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
-        """What an epoch commits, in this order. That to the INSERT's target publishes it: what comes before lies beside
-        the target, what comes after is for those who read the target."""
+        """What an epoch commits, in this order. The commit to the INSERT's target publishes it. Those before it go to
+        tables beside the target, those after it are for readers of the target."""
 
     def _commit(
         self,
@@ -181,7 +184,7 @@ class InsertRunner(InsertOnLake, ABC):
     # -------------------------------------------------------------------------------------------------------------
 
     def end(self) -> End:
-        """Where a run ends that begins now."""
+        """The end of a run that begins now."""
         rows = [(name, Stream(self.lake, name).newest) for name in self.insert.probes]
         landed = {name: (row.generation, row.epoch) for name, row in rows if row is not None}
         return End(landed, self.planner.reach(self.position().plan))
@@ -204,8 +207,7 @@ class InsertRunner(InsertOnLake, ABC):
         position = self._own_position()
         if self.insert.time != "event":
             raise PlanningError(
-                f"{self.insert.id} joins by processing time: its rows have no time of their own, so no "
-                "span of them can be named",
+                f"{self.insert.id} {_without_time(self.insert)}, so no span of time can be released anew",
                 where=f"line {self.insert.location.line} of the script",
                 state="nothing was released",
                 next_command=NextCommand("run", does="without --from and --to"),
@@ -230,13 +232,13 @@ class InsertRunner(InsertOnLake, ABC):
         return None
 
     def unreached(self, spans: Sequence[Span]) -> Waiting | None:
-        """The landed rows of `spans` that cannot be released yet, and why; with `rows` 0 where some may still come;
-        None where all of them is reached."""
+        """The landed rows of `spans` that cannot be released yet, and why; with `rows` 0 where some may still land;
+        None where the watermark has reached all of the spans."""
         return self.backfills.unreached(self.position().plan, spans)
 
     def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
-        """Plan the epoch that takes what a request names of the quarantine, once the newest epoch is published; None
-        where that is nothing.
+        """Plan the epoch that takes the quarantined rows that a request names, once the newest epoch is published; None
+        if there are none.
 
         Raises GateHeld when the newest epoch is held, PlanningError where the rows cannot be joined any more.
         """
@@ -249,12 +251,12 @@ class InsertRunner(InsertOnLake, ABC):
         return None if drafted is None else self._store(drafted)
 
     def supersede(self, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None = None) -> ReleasePlan:
-        """Plan the epoch that takes the place of the held one. Raises PlanningError when none is held."""
+        """Plan the epoch that replaces the held one. Raises PlanningError when none is held."""
         self._own()
         return self._store(self.planner.instead_of(self.position(), kind, on_unmatched))
 
     def _own(self) -> None:
-        """Take the lease; from now on the INSERT is what this script says."""
+        """Take the lease, and take up what the script has changed of the INSERT."""
         self.leases.acquire(self.owner)
         self._log_again()
         missing = self.refuse_lost()
@@ -263,8 +265,8 @@ class InsertRunner(InsertOnLake, ABC):
         self._make_again(missing)
 
     def _go_on(self) -> None:
-        """Take the lease, for an epoch that another runner may have planned: what was lost since is made again before
-        its commits, after which nothing would show the gap."""
+        """Take the lease, for an epoch that another runner may have planned. Commits that were lost since are made
+        again first: after this epoch's commits nothing would show that they are missing."""
         if not self.leases.holds(self.owner):
             self.leases.acquire(self.owner)
             self._make_again(self.refuse_lost())
@@ -283,17 +285,17 @@ class InsertRunner(InsertOnLake, ABC):
         return position
 
     def refuse_lost(self) -> list[tuple[ReleasePlan, FileCommit]]:
-        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned. Returns what
-        can be made again: the last commit of a table beside the target, which a power cut has taken though the target
-        has its own of that epoch, or of a later one; the staged files are still there."""
+        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned. Returns the
+        commits that can be made again: of each table beside the target the last one, which a power cut has taken
+        although the target has that epoch or a later one; its staged files are still there."""
         refuse_lost_insert(self.lake, self.owner, self.target_path)
         for target in self.targets:
             refuse_lost_files(self.lake, target, self.insert)
         return self._missing(self.position())
 
     def _log_again(self) -> None:
-        """Make the commits again that follow publishing, of which a crash or a power cut may have left some unmade: the
-        next epoch's would leave a gap."""
+        """Make the commits that follow publishing where a crash or a power cut has left them out; otherwise the next
+        epoch's commits would leave a gap."""
         position = self.position()
         if position.plan is None or all(each >= position.published for each in self.completed(position.plan)):
             return
@@ -312,7 +314,7 @@ class InsertRunner(InsertOnLake, ABC):
         return (found[-1].plan, found[-1].staged) if found else (None, None)
 
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
-        """What published epochs had put beside the target and is not there, one commit a table at most. Raises
+        """The commits of published epochs to tables beside the target that are missing, at most one a table. Raises
         LakeError where a table has lost more."""
         plan, staged = self._last_published(position)
         if plan is None or staged is None:
@@ -360,8 +362,8 @@ class InsertRunner(InsertOnLake, ABC):
         return replace(staged, facts={**staged.facts, LAST_COMMITS: last})
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
-        """The epoch that is not published yet. One that was planned for another text of the INSERT is planned anew for
-        this one, as long as nothing of it is staged."""
+        """The epoch that is not published yet. If it was planned for another text of the INSERT, and nothing of it is
+        staged, it is planned again for this text."""
         plan = position.unfinished
         if plan is None or position.staged is not None or computed(plan.computes, self.pipeline, self.insert):
             return plan
@@ -403,7 +405,7 @@ class InsertRunner(InsertOnLake, ABC):
     # --- stage ---------------------------------------------------------------------------------------------------
 
     def stage(self, plan: ReleasePlan) -> StagedRow:
-        """Join the plan's probe rows at its pins and write them where no commit names them yet; done once a plan."""
+        """Join the plan's probe rows at its pins and write them to files that no commit names; done once a plan."""
         self.leases.acquire(self.owner)
         position = self.position()
         if position.plan == plan and position.staged is not None:
@@ -433,10 +435,8 @@ class InsertRunner(InsertOnLake, ABC):
     # --- judge ---------------------------------------------------------------------------------------------------
 
     def judge(self, gate: Gate) -> GateVerdict | None:
-        """Ask the gate about the staged epoch and store its word, which is final; None when nothing is staged.
-
-        Raises NoVerdict when it gives no answer that counts, StepFailed where the disk or the engine fails.
-        """
+        """Run the gate on the staged epoch and store its verdict, which is final; None when nothing is staged. Raises
+        NoVerdict when the gate gives no valid answer, StepFailed where the disk or the engine fails."""
         self._go_on()
         position = self.position()
         plan = position.plan
@@ -459,7 +459,7 @@ class InsertRunner(InsertOnLake, ABC):
         return GateVerdict.of(stored)
 
     def staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
-        """What the gate is asked about."""
+        """The input of the gate."""
         landed = {}
         for pin in plan.pins:
             row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
@@ -509,9 +509,18 @@ class InsertRunner(InsertOnLake, ABC):
         return Published(self.insert.id, plan.generation, plan.epoch, added, quarantined, plan, staged)
 
     def _made(self, plan: ReleasePlan, commit: Commit) -> int:
-        """Make a commit, once. The rows that it has added; 0 where it was there before."""
+        """Make a commit, unless it is made. Returns the rows that it has added; 0 where it was made before."""
         with self._explained(plan, commit.state):
             rows = commit.make(self.lake, plan)
         if commit.point is not None:
             faults.point(commit.point, self.insert.id)
         return rows
+
+
+def _without_time(insert: Insert) -> str:
+    """Why no rows of an INSERT can be picked by their time."""
+    if isinstance(insert, ProcessInsert):
+        return "takes the rows of its inputs in the order in which they landed, and its state follows from all of them"
+    if not insert.joins:
+        return "joins nothing: its rows are released as they land"
+    return "joins by processing time: its rows have no time of their own"

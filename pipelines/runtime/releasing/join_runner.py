@@ -47,7 +47,7 @@ from tidegate.pipelines.versions import IndexOf
 
 
 def proof_columns(insert: Insert) -> dict[str, str]:
-    """What a published row carries of its match proof, with 'gate.proof' = 'columns'."""
+    """The columns of the match proof in a published row, with 'gate.proof' = 'columns'."""
     if not insert.proof:
         return {}
     found = {name: kind for pair in insert.proofs for name, kind in zip(pair, ("BIGINT", SEQ_TYPE), strict=True)}
@@ -58,7 +58,7 @@ PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": 
 """What identifies a row within a probe's generation: its name in a quarantined row, and in the landed one."""
 
 FEW_PLACES = 500_000
-"""Up to so many quarantined rows, their places are sent to every task rather than the probe's rows shuffled."""
+"""Of at most so many quarantined rows, the places are sent to every task; for more, the probe's rows are shuffled."""
 
 
 def columns_of(probe: Table) -> dict[str, str]:
@@ -87,8 +87,8 @@ def landed_again(spark: SparkSession, probe: Location, quarantine: Location, pla
 
 
 def in_lots(lots: Sequence[Lot]) -> Column:
-    """Whether a quarantined row is in one of the lots. Reasons are literals of the expression, never text of a query;
-    it is halved again and again, as deep expressions are walked by recursion."""
+    """Whether a quarantined row is in one of the lots. Reasons are literals of the expression, never text of a query.
+    The expression is a balanced tree: a deep one would exceed the depth of recursion that walks it."""
     if len(lots) > 1:
         middle = len(lots) // 2
         return in_lots(lots[:middle]) | in_lots(lots[middle:])
@@ -97,7 +97,7 @@ def in_lots(lots: Sequence[Lot]) -> Column:
 
 
 def _settings(*, wide: bool) -> dict[str, str]:
-    """Those of a release without a shuffle, which has nothing that Spark could plan anew."""
+    """The settings of a release without a shuffle, for which adaptive planning has nothing to do."""
     rows = FEW_BACK if wide else ROWS_BACK
     return {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows)}
 
@@ -107,7 +107,7 @@ ROWS_PER_TASK = 1_000_000
 
 @dataclass(frozen=True)
 class JoinRunner(InsertRunner):
-    """The runner of an INSERT that joins. `wide`: the targets whose rows were too wide for many at once."""
+    """The runner of an INSERT that joins. `wide`: the targets whose rows were too wide for large Arrow batches."""
 
     wide: ClassVar[set[Location]] = set()
 
@@ -159,7 +159,7 @@ class JoinRunner(InsertRunner):
         )
 
     def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Location]) -> Staged:
-        """Write the plan's rows: the names of the files, and what was counted meanwhile."""
+        """Write the plan's rows; returns the names of the files, and what was counted."""
         insert, pipeline = self.insert, self.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
         probe = insert.probe if isinstance(plan, RequeuePlan) and not plan.lots else plan.probe
@@ -198,14 +198,14 @@ class JoinRunner(InsertRunner):
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
     def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> IndexOf:
-        """A build at its pin. What a person gives up may be joined to a build that has lost rows."""
+        """A build at its pin. A discard joins it even if it has lost rows."""
         table = self.pipeline.table(pin.table)
         index = Indexed.of(self.lake, table, pin.generation, spark).upto(pin.epoch)
         return replace(index, rows=None if plan.discards else index.rows, horizon=pin.horizon_us)
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
-        """The quarantine's commit, then the target's. A backfill takes rows out of both, whether it brings any or
-        not."""
+        """The quarantine's commit, then the target's. A backfill commits to both, even without rows, since it takes
+        rows out."""
         own = self.target
         quarantine = self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined")
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
@@ -216,7 +216,7 @@ class JoinRunner(InsertRunner):
         return [quarantine, target, *self._notifications(target)]
 
     def _instead_of(self, plan: BackfillPlan, role: Literal["publish", "quarantine"]) -> Epochs:
-        """The epochs that a backfill's rows take the place of in one table, and how many rows those have there."""
+        """The epochs that a backfill replaces in one table, and how many rows they have there."""
         epochs = history_of(self.lake, self.pipeline, self.insert)
         replaced = [item for item in epochs if plan.takes_the_place_of(item.plan)]
         staged = [item.staged for item in replaced if item.staged and (item.published or item.replaced)]

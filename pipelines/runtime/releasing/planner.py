@@ -1,4 +1,4 @@
-"""What every epoch of an INSERT is planned from: where its last one stands, and the pins of its builds."""
+"""Planning the next epoch of an INSERT, from its last plan and the pins of its builds."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ReleasePlanner(ABC):
         """The epoch after `last`, or why there is none yet."""
 
     def reach(self, last: ReleasePlan | None) -> int:
-        """How far the time of the inputs has come (ms, UTC), as an epoch after `last` would find it; MIN_TIMESTAMP
-        where that is nothing which an epoch is planned by."""
+        """The time (ms, UTC) that the inputs have reached, as an epoch after `last` would find it; MIN_TIMESTAMP where
+        epochs are not planned by time."""
         return MIN_TIMESTAMP
 
     def _plan(
@@ -90,10 +90,8 @@ class ReleasePlanner(ABC):
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
     ) -> ReleasePlan:
-        """The epoch that takes the place of the held one: the same probe rows, against newer pins or discarded.
-
-        Raises PlanningError when no epoch is held.
-        """
+        """The epoch that replaces the held one: the same probe rows, against newer pins or discarded. Raises
+        PlanningError when no epoch is held."""
         insert, held = self.on_lake.insert, position.plan
         if held is None or position.state != "held":
             raise PlanningError(
@@ -117,11 +115,9 @@ class ReleasePlanner(ABC):
         return plan.given_up() if kind == "discard" else plan
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
-        """The epoch that takes the place of one that was planned for another text of the INSERT, and of which nothing
-        is staged: the same rows against the same pins. Else an expression that fails at a row could never be mended.
-
-        Raises PlanningError where the text reads other tables than were planned, or joins by another time.
-        """
+        """The epoch that replaces one that was planned for another text of the INSERT and of which nothing is staged:
+        the same rows against the same pins. Without it, an expression that fails at a row could never be corrected.
+        Raises PlanningError where the text reads other tables than were planned, or joins by another time."""
         insert = self.on_lake.insert
         self._refuse_other_time(planned, event=insert.time == "event")
         tables = (planned.probe, *sorted(pin.table for pin in planned.pins))
@@ -137,7 +133,8 @@ class ReleasePlanner(ABC):
         return self._in_the_place_of(planned)
 
     def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
-        """The same rows, by the script as it is now; of what a person has asked for, as that was asked for."""
+        """A plan of the same rows, by the script as it is now; rows that a person has requested, under the terms of
+        that request."""
         on_lake, number = self.on_lake, planned.epoch
         asked = planned.kind in ("re-release", "discard", "quarantine-release", "quarantine-discard")
         return replace(
@@ -156,10 +153,8 @@ class ReleasePlanner(ABC):
         request: FromQuarantine,
         on_unmatched: OnUnmatched | None,
     ) -> ReleasePlan | None:
-        """The epoch after `last` that takes what a request names and nobody has taken; None where that is nothing.
-
-        Raises PlanningError where a build still loads, or the rows are of another probe than the script's.
-        """
+        """The epoch after `last` that takes the rows which a request names and nobody has taken; None if there are
+        none. Raises PlanningError where a build still loads, or the rows are of another probe than the script's."""
         insert, quarantined = self.on_lake.insert, quarantined_in(epochs)
         wanted = chosen(insert.id, quarantined, request)
         if not request.discards:
@@ -249,8 +244,8 @@ class ProcessingTimePlanner(ReleasePlanner):
         return self._plan(last, landed, pins)
 
     def _within(self, generation: int, after: int, upto: int) -> int:
-        """The last probe epoch, after `after`, up to which no more rows wait than an epoch may have; at least the
-        first that has any."""
+        """The last probe epoch up to which no more rows wait than an epoch may have; at least the first one after
+        `after` with rows."""
         most = self.on_lake.max_rows
         low, high = after, upto  # more than that lie up to `high`
         while high - low > 1:

@@ -1,8 +1,6 @@
-"""What staged files say of their rows' violations: how many rows violate each constraint, and the first of them.
-
-The mask was written with the rows (tidegate.pipelines.joins.outcome). Where a row group has none that violates
-anything, its footer says so, and it is not read.
-"""
+"""Which constraints the rows of staged files violate: how many rows each, and the first of them. The mask was written
+with the rows (tidegate.pipelines.joins.outcome). A row group without violations shows so in its footer, and is not
+read."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from tidegate.pipelines.parquet import python_rows, statistics_of
 LONGEST = 300
 """Characters of a sample, at most."""
 LOOKED_AT = 100
-"""Violating rows of a row group that samples are taken from."""
+"""How many violating rows of a row group samples are taken from."""
 
 
 def fact(constraint: Constraint) -> str:

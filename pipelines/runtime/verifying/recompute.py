@@ -1,12 +1,12 @@
-"""What published epochs must hold, as plain window SQL over the changelog. Shares no code with the join that made them.
+"""The rows that published epochs must have, as plain window SQL over the changelog. Shares no code with the join that
+made them.
 
-Every epoch of a batch is computed by one statement. For each build, the latest row of a key by `_seq` is found as of
-the end of every epoch that changed the key (a running maximum), so a probe row finds its version by key and by the
-epoch that its plan pins. The columns of a table are in a struct named by its alias, as the script's expressions name
-them.
+One statement computes all epochs of a batch. For each build, the latest row of a key by `_seq` is found as of the end
+of every epoch that changed the key (a running maximum), so a probe row finds its version by key and by the epoch that
+its plan pins. A table's columns are in a struct named by its alias, as the script's expressions name them.
 
-In event time, for each pin that a plan names, every key concerned has a timeline of its own: the build's rows as of
-that pin and the probe's, in the order of their times. A probe row meets the last build row before it.
+In event time, each key has a timeline of its own for each pin: the build's rows as of that pin and the probe's rows, in
+the order of their times. A probe row meets the last build row before it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ SPAN = pa.schema(
         ("_parts", pa.list_(pa.struct([("areas", pa.list_(_AREA)), ("without", pa.list_(_AREA))]))),
     ]
 )
-"""What TAKES needs of a plan. `_line`: it goes on from the last watermark; otherwise it takes `_parts`, whole areas of
-the landed rows. Times in us."""
+"""The columns of a plan that RELEASABLE needs. `_line`: the plan goes on from the last watermark; otherwise it takes
+`_parts`, areas of the landed rows. Times in us."""
 
 
 def span(plan: ReleasePlan) -> dict[str, Any]:
@@ -128,11 +128,9 @@ reason."""
 def constrained(
     insert: Insert, target: Table, columns: Sequence[str], before: str, also: Sequence[str]
 ) -> dict[str, str]:
-    """Steps over the rows of `before`, which have a `_place` and an `_outcome`; the last one is `_constrained`.
-
-    They put the target's `columns` in place of the tables' structs, send a row that violates FAIL or QUARANTINE to the
-    quarantine, and add the rows of the place VIOLATION. The columns `also` go along.
-    """
+    """Steps over the rows of `before`, which have a `_place` and an `_outcome`; the last step is `_constrained`. They
+    compute the target's `columns` from the tables' structs, send a row that violates FAIL or QUARANTINE to the
+    quarantine, and add the rows of the place VIOLATION. The columns `also` are passed on."""
     names = [quoted(column.name) for column in target.stored_columns]
     blank = [f"CASE WHEN _violated = '' THEN {name} END AS {name}" for name in names]
     own = ["_op", "_in_generation", "_in_epoch", "_probe_epoch", "_split", "_offset", *also]
@@ -218,7 +216,7 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
 
 
 def pin_rows(join: Join, number: int, plans: Sequence[ReleasePlan]) -> pa.Table:
-    """Each place of a join's changelog that a plan pins, once."""
+    """Each (generation, epoch) of a join's changelog that a plan pins, once."""
     pins = sorted({(pin.generation, pin.epoch) for plan in plans for pin in plan.pins if pin.table == join.build})
     columns = zip(*pins, strict=True)
     return pa.table(
@@ -230,7 +228,7 @@ def pin_rows(join: Join, number: int, plans: Sequence[ReleasePlan]) -> pa.Table:
 
 
 def lot_rows(plans: Sequence[ReleasePlan]) -> pa.Table:
-    """One row per lot that a plan joins again: which epoch of the INSERT it is in, and what it has quarantined."""
+    """One row per lot that a plan joins again: the epoch of the INSERT that takes it, and which rows it is."""
     numbers = ("_in_generation", "_in_epoch", "first", "last")
     rows = [
         {**dict(zip(numbers, (plan.generation, plan.epoch, lot.first, lot.last), strict=True)), "reason": lot.reason}
@@ -294,12 +292,12 @@ def proof_names(insert: Insert) -> list[str]:
 
 
 def _met(insert: Insert) -> list[tuple[str, str, str]]:
-    """For each join what a proof is made of: the version's epoch, its seq, and why it is no match."""
+    """For each join the parts of its proof: the version's epoch, its seq, and why there is no match."""
     return [(f"_epoch{number}", f"_seq{number}", f"_why{number}") for number in range(len(insert.joins))]
 
 
 def _proved(insert: Insert) -> list[str]:
-    """The reason, and the proof of a published row."""
+    """The reason of a row, and the proof of a published one."""
     if not insert.proof:
         return ["CASE WHEN _place <> 'publish' THEN _outcome END AS _reason"]
     found = []
@@ -318,7 +316,7 @@ def _proved(insert: Insert) -> list[str]:
 
 
 def _landed(insert: Insert, probe: Table, views: Views, again: bool) -> str:
-    """The landed rows that each release takes; with `again`, also those behind the lots of some of them."""
+    """The landed rows that each release takes; with `again`, also those that some of them take out of quarantine."""
     released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else RELEASABLE
     landed = (
         f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, "
@@ -417,7 +415,8 @@ def _latest(
 
 
 def _outcome(insert: Insert) -> str:
-    """The outcome of a row, by its epoch's policy: WHERE on the probe alone comes first, the rest of it last."""
+    """The outcome of a row, by its epoch's policy. The part of WHERE that reads the probe alone decides first, the rest
+    of it last."""
     builds = {join.alias for join in insert.joins}
     if insert.where is not None and not insert.conditions:
         terms = [(insert.where, True)]

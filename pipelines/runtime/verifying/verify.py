@@ -56,12 +56,9 @@ EpochState = Literal["equal", "different", "rows lost", "beyond retention", "oth
 
 @dataclass(frozen=True)
 class Difference:
-    """Rows of one epoch that are `missing` from a place though its pins give them, or `unexpected` there.
-
-    Rows that are dropped, and the constraints that a row violates (place violation), are only counted. `keys`: up to
-    ten of them, as JSON of the target's primary key (of the whole row if it has none); reasons if rows are only
-    counted.
-    """
+    """Rows of one epoch that are `missing` from a place although its pins give them, or `unexpected` there. Of dropped
+    rows, and of constraints that a row violates (place violation), only counts are stored. `keys`: up to ten, as JSON
+    of the target's primary key (of the whole row if it has none); of mere counts, the reasons."""
 
     place: Place
     kind: Literal["missing", "unexpected"]
@@ -133,7 +130,7 @@ Counts = dict[str, dict[tuple[int, int], int]]
 
 
 Unproved = dict[tuple[int, int], tuple[EpochState, str]]
-"""(generation, epoch) -> its state instead of proved, and why."""
+"""(generation, epoch) -> its state (other than proved), and why."""
 
 
 BATCH_ROWS = 2_000_000
@@ -420,7 +417,7 @@ class Proof:
 
 
 def _counted(batch: Sequence[ReleasedEpoch]) -> pa.Table:
-    """What is in no table, but in the stored counts: what was dropped, and which constraints were violated."""
+    """The rows that are in no table and only counted: dropped rows, and violated constraints."""
     found = []
     for epoch in batch:
         named = {"generation": epoch.plan.generation, "epoch": epoch.plan.epoch}

@@ -139,11 +139,9 @@ _BOUNDS = (_FIRST, _LAST, _GREATEST, _ROWTIME)
 
 
 def tally(splits_before: SplitsBefore, gap: int | None) -> list[Column]:
-    """Aggregates over `valued` rows on their way into the lake: what `scan` would find if they are all of one split.
-
-    Their splits are not counted row by row, as comparing strings costs more than all the rest: the files' bounds give
-    them. What a `gap` above 1 emits needs an order; then only the values are computed.
-    """
+    """Aggregates over `valued` rows while they are written: the result of `scan`, if all rows are of one split. Splits
+    are not counted, since comparing strings costs more than all the rest: the files' bounds show how many there are.
+    With a `gap` above 1 the watermark depends on the rows' order, so the values are only computed."""
     if gap is not None and gap > 1:
         return [F.count(VALUE).alias("values")]
     return [F.max(VALUE).alias(_GREATEST), _rowtime(), _late(splits_before)]
@@ -151,9 +149,9 @@ def tally(splits_before: SplitsBefore, gap: int | None) -> list[Column]:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a task counts of `valued` rows that it writes itself, as numbers by name: `rows` and `truncates`, and what
-    `tally` counts, `late` by the watermark `floor` (ms). `values`: whether the rows' values suffice to know what is
-    emitted, which they do not for a gap above 1."""
+    """The counts, by name, of `valued` rows that a task writes itself: `rows`, `truncates`, and those of `tally`, with
+    `late` by the watermark `floor` (ms). `values`: whether the rows' values are enough to know the watermark; with a
+    gap above 1 they are not."""
 
     floor: int | None = None
     values: bool = False
@@ -202,10 +200,8 @@ def ends_of_files(footers: Sequence[pq.FileMetaData]) -> dict[str, Any]:
 
 
 def counted(found: Mapping[str, Any], gap: int | None, splits_before: SplitsBefore) -> list[SplitPass] | None:
-    """The pass of an epoch with at most one split; None if the counts do not suffice.
-
-    `found`: the results of `tally`, and of `ends_of_files` or `ends_of_rows`.
-    """
+    """The pass of an epoch with at most one split; None if the counts are not enough to know it. `found`: the results
+    of `tally`, and of `ends_of_files` or `ends_of_rows`."""
     if _GREATEST not in found or _FIRST not in found or found[_FIRST] != found[_LAST]:
         return None
     if found[_FIRST] is None:
@@ -262,8 +258,9 @@ def _late(splits_before: SplitsBefore) -> Column:
 
 
 def _emitting(rows: DataFrame, gap: int, splits_before: SplitsBefore) -> DataFrame:
-    """`rows` with what each emits in `_emitted`: the row count goes on from the epoch before, and each `gap`-th row
-    emits the greatest value so far. What the epoch before left pending is emitted with the first."""
+    """`rows` with `_emitted`, the watermark that each emits. The row count goes on from the epoch before; each `gap`-th
+    row emits the greatest value so far. A watermark that the epoch before left pending is emitted with the first
+    row."""
     carried = {name: remembered(split.state) for name, split in splits_before.splits.items()}
     pending = _by_split(
         {n: MIN_TIMESTAMP if greatest is None else greatest for n, (greatest, _) in carried.items()}, MIN_TIMESTAMP

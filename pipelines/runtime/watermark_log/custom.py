@@ -94,8 +94,8 @@ class GeneratorRun:
         self._rowtime = MIN_TIMESTAMP
 
     def row(self, element: dict[str, Any], offset: int, own: int, whole: int) -> None:
-        """One row: `element` by column, `own` its timestamp (ms, UTC, or MIN_TIMESTAMP for none), `whole` the same with
-        a part of a ms counted as a whole one, by which it is late or not."""
+        """One row: `element` by column; `own` its timestamp (ms, UTC; MIN_TIMESTAMP for none); `whole` the same,
+        rounded up to a whole ms, by which it is late or not."""
         self._offset = offset
         timestamp = self._asked(lambda: _timestamp(self._assign(element, own)))
         self.rows += 1
@@ -141,13 +141,14 @@ def _timestamp(assigned: Any) -> int:
 def scan(
     rows: DataFrame | None, strategy: WatermarkStrategy, splits_before: SplitsBefore, now: int, columns: Sequence[str]
 ) -> list[SplitPass]:
-    """What the generators of `strategy` make of `rows`; those of splits without rows are asked too, if periodic.
+    """The pass of the generators of `strategy` over `rows`. With periodic emission, generators of splits without rows
+    are called, too.
 
     Args:
         rows: With `columns`, which make an element, and _split, _offset, _seq, _rowtime.
         now: The epoch's time in ms, UTC.
 
-    Raises GeneratorError, inside of what Spark raises where it was a worker's.
+    Raises GeneratorError; from a worker inside of what Spark raises.
     """
     found: list[SplitPass] = []
     if rows is not None:

@@ -57,8 +57,8 @@ class EpochTime:
 
     @property
     def shows_before_flip(self) -> bool:
-        """Whether the table's watermark is visible from its first epoch on: it has no snapshot, whose rows' times prove
-        nothing while it is read."""
+        """Whether the table's watermark is visible from its first epoch on: only without a snapshot, whose rows come in
+        the order of keys, so that their times prove nothing while it is read."""
         return not self.processing_time and not connector(self.table.connector).spec.phases(self.table.options)
 
     @property
@@ -71,9 +71,9 @@ class EpochTime:
         return self.strategy.generator_factory()
 
     def with_own_watermarks(self, landed: Landed) -> Landed:
-        """`landed` with the source's own watermarks, delayed, if the table asks for them (FLIP-66: by
-        SYSTEM_WATERMARK(); or by WatermarkStrategy.from_source()); without them if it does not, unless only its
-        connector can give its time."""
+        """`landed` with the source's own watermarks, delayed as declared, if the table uses them (FLIP-66: by
+        SYSTEM_WATERMARK(); or by WatermarkStrategy.from_source()). Otherwise without them, unless only its connector
+        can give its time."""
         if landed.watermarks is None:
             return landed
         generator = self._generator
@@ -97,12 +97,10 @@ class EpochTime:
         return None
 
     def counted(self, rows: DataFrame) -> tuple[DataFrame, list[Column]]:
-        """`rows` (of the source, or committed) and the aggregates to count over them; see `passes`.
-
-        Rows of one split then need no second pass, except with a gap above 1. The frame may have one column more than
-        `rows`. Every value is computed, even if the counts do not suffice: an expression that fails must do so before
-        rows are committed.
-        """
+        """`rows` (of the source, or committed) and the aggregates to count over them; see `passes`. Rows of one split
+        then need no second pass, except with a gap above 1. The frame may have one column more than `rows`. Every value
+        is computed, even where the counts are not enough: an expression that fails must fail before rows are
+        committed."""
         if self.processing_time or self._built_in is None:
             return rows, []
         return self.valued(rows), builtin.tally(self.splits_before, self.strategy.gap)

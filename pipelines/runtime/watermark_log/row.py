@@ -33,14 +33,13 @@ from tidegate.pipelines.watermarks.watermark import milliseconds
 
 
 class SignalEmit:
-    """Made once an epoch. What it emits becomes visible at the table's flip, not before.
-
-    A source that delegates calls it when its bounded phase is over. One that does not emits nothing progressive here,
-    so it is called once, before the table's first record.
+    """FLIP-326's periodic emit of a source, made once an epoch. Its watermark becomes visible at the table's flip, not
+    before. A source that owns the emit calls it when its bounded phase is over. Any other emits nothing here that
+    moves, so it is called once, before the table's first record.
 
     Args:
         clock: The system's time in ms, UTC.
-        before: The log row of the epoch before: a clock behind what the table has emitted is ProcessingTimeBehind.
+        before: The log row of the epoch before: a clock behind what the table has emitted raises ProcessingTimeBehind.
     """
 
     def __init__(self, clock: Clock, before: WatermarkRow | None = None) -> None:
@@ -222,10 +221,8 @@ def timed_out(split: SplitWatermark, time: EpochTime) -> bool:
 
 
 def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
-    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before.
-
-    A split that fell silent in this epoch emitted its watermark before that, while it counted (FLIP-126).
-    """
+    """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before. The last watermark of a
+    split that has become idle in this epoch counts, as it was emitted before (FLIP-126)."""
     last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
     counted = counting(splits)
     valve = StatusWatermarkValve([split.split for split in counted], Recorder(), last=last)

@@ -23,7 +23,7 @@ from tidegate.pipelines.syntax.types import (
 
 @dataclass(frozen=True)
 class Family:
-    """The types that a parameter takes; no kinds: any."""
+    """The types that a parameter takes; without kinds, any type."""
 
     name: str
     kinds: frozenset[Kind] = frozenset()
@@ -75,9 +75,11 @@ class Call:
 class Function:
     """A built-in function.
 
-    `takes`: a family for each parameter; the last repeats when `variadic`. `least`: how many are needed.
-    `gives`: the result's type, or how to find it. `spark`: Spark SQL with `{0}`, `{1}` … and `{all}`, or how to
-    write it.
+    Attributes:
+        takes: A family for each parameter; the last one repeats when `variadic`.
+        least: The least number of arguments.
+        gives: The result's type, or a function that finds it.
+        spark: Spark SQL with `{0}`, `{1}` … and `{all}`, or a function that writes it.
     """
 
     names: tuple[str, ...]

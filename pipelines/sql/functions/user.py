@@ -71,7 +71,7 @@ __all__ = ["callable_in_sql"]
 
 
 class UserFunctions:
-    """The functions of one script, by name in any case. `later`: names of those that are declared further on."""
+    """The functions of one script, by name in any case. `later`: names of those that are declared further down."""
 
     def __init__(self, source: Source, later: Iterable[str] = ()) -> None:
         self._source = source

@@ -83,7 +83,7 @@ class JoinCompiler:
     # Time
 
     def _time(self) -> tuple[TimeAttribute, str]:
-        """The probe's time attribute that FOR SYSTEM_TIME AS OF names: its kind, and its column's path."""
+        """The probe's time attribute in FOR SYSTEM_TIME AS OF: its kind, and its column's path."""
         time = self.statement.time
         names = column_path(time.tree, time.span)
         if names is None:
@@ -200,7 +200,7 @@ class JoinCompiler:
 
 
 class SelectCompiler:
-    """Compiles one INSERT that hands on each row of its probe by itself."""
+    """Compiles one INSERT that selects rows of its probe, one by one."""
 
     def __init__(self, insert: InsertStatement) -> None:
         self.insert, self.source, self.statement = insert, insert.source, insert.statement

@@ -1,4 +1,5 @@
-"""One INSERT of a script: what its names mean, and what the columns of its target get."""
+"""One INSERT of a script: the tables and columns that its names mean, and the expressions for the columns of its
+target."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class InsertStatement:
         return self.source.error(span, what, hint)
 
     def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
-        """Where its expressions look for columns and functions."""
+        """The scope in which its expressions find columns and functions."""
         return InsertScope(self.source, relations, self.functions, later)
 
     # Tables
@@ -116,7 +117,8 @@ class InsertStatement:
         )
 
     def _projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
-        """What the target's columns get. Too few, too many, another type: SqlError."""
+        """The expressions for the target's columns. Raises SqlError for too few, too many, or a type that does not
+        fit."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
             wanted, given = ", ".join(column.name for column in columns), ", ".join(output.name for output in outputs)

@@ -33,7 +33,7 @@ NAMES = {
 
 LONGEST = timedelta(days=36_500)
 MOST_WINDOWS = 10_000
-"""A row is a row for each of its windows before it is added up."""
+"""The most windows of one row: before aggregation there is a row for each."""
 
 
 @dataclass(frozen=True)

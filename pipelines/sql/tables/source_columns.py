@@ -1,11 +1,11 @@
 """Columns that the source itself fills.
 
-SYSTEM_ROWTIME() and SYSTEM_WATERMARK() (FLIP-66): neither goes without the other. The watermark may be delayed,
-`SYSTEM_WATERMARK() - INTERVAL '5' SECOND`, for sources whose times step back; that is ours, FLIP-66 has it alone.
+SYSTEM_ROWTIME() and SYSTEM_WATERMARK() (FLIP-66): a table has both or neither. The watermark may be delayed,
+`SYSTEM_WATERMARK() - INTERVAL '5' SECOND`, for sources whose times step back; FLIP-66 does not have this.
 
-METADATA columns whose declared type is not the one that the connector delivers: Flink casts them explicitly. Casts that
-lose nothing are accepted, those to a text, and those that leave out digits of a second, as the declared type says;
-Flink's would change the others silently.
+METADATA columns whose declared type is not the connector's: Flink casts them explicitly. Accepted are casts that lose
+nothing, casts to a text, and casts that leave out digits of a second, as the declared type says. Flink's other casts
+would change values silently.
 """
 
 from __future__ import annotations

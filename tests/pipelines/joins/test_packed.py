@@ -20,7 +20,7 @@ from tidegate.pipelines.joins.task import (
     ROW,
     ROWS_BACK,
     Frame,
-    Meeting,
+    LookUp,
     Pass,
     RowsTooWide,
     fixed_width,
@@ -94,7 +94,7 @@ def test_a_dictionary_is_packed_as_far_as_a_batch_needs_it() -> None:
 
 def test_batches_are_of_few_rows_where_rows_are_large() -> None:
     frame = {"shown": pa.array(range(2_000)), "text": pa.array(["x" * 10_000] * 2_000)}
-    batches = list(Pass(gone=frozenset({"shown"}), shown={"shown": "BIGINT"}).batches([frame]))
+    batches = list(Pass(not_packed=frozenset({"shown"}), shown={"shown": "BIGINT"}).batches([frame]))
     assert [batch[ROW][0].as_py() for batch in batches[:3]] == [0, 27, 54]
     assert [batch.num_rows for batch in batches[:2]] == [27, 27]
     assert sum(batch.num_rows for batch in batches) == 2_000
@@ -104,7 +104,7 @@ def test_batches_are_of_few_rows_where_rows_are_large() -> None:
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_what_was_counted_of_rows_comes_once_with_them(size: int) -> None:
     """In two frames, of which one row is late (at or below 2), and one has no time."""
-    work = Pass(gone=frozenset({"_probe_time"}), timed="o", late_upto=2)
+    work = Pass(not_packed=frozenset({"_probe_time"}), timed="o", late_upto=2)
     times = [pa.array(some, pa.int64()) for some in ([2, None, 9], [3, 4])]
     rows = pa.Table.from_batches(work.batches([{"_probe_time": each, "id": each} for each in times]))
     (frame,) = frames_of(rows.combine_chunks().to_batches(size))
@@ -135,14 +135,14 @@ def test_rows_of_which_nothing_was_counted_are_not_staged(tmp_path: Path, of: in
 def test_a_version_that_the_pin_does_not_allow_is_counted() -> None:
     """As if the index had found one of a later epoch, one that is younger than the row, and one that is neither."""
     join = Join("rates", "r", "LEFT", (), None, "event", "at")
-    meeting = Meeting(0, join, IndexOf((), 5), ("key",), None, (), proof=False)
-    meeting.__dict__["_index"] = SimpleNamespace(
+    lookup = LookUp(0, join, IndexOf((), 5), ("key",), None, (), proof=False)
+    lookup.__dict__["_index"] = SimpleNamespace(
         find=lambda *_: SimpleNamespace(what=np.array([MATCH, MATCH, MATCH, ABSENT], np.int8)),
         numbers=lambda array, _: np.array([6, 4, 5, 9] if array == "epochs" else [1, 3, 2, 9]),
         taken=lambda *_: [],
     )
     frame = {"key": pa.array([1, 2, 3, 4]), "_probe_time": pa.array([2, 2, 2, 2])}
-    assert meeting.meet(frame) == {"outside-pin@r": 2, "greatest-epoch@r": 6}
+    assert lookup.look_up(frame) == {"outside-pin@r": 2, "greatest-epoch@r": 6}
     assert frame["_why0"].null_count == 3
 
 
@@ -165,7 +165,7 @@ HALF = {"text": pa.array(["x" * (SIZE // 200)] * 110)}
 def test_rows_are_too_wide_where_spark_could_not_hand_them_on_at_once(frames: list[Frame], whole: bool) -> None:
     rows = sum(len(frame["text"]) for frame in frames)
     assert sum(batch.num_rows for batch in Pass().batches(frames)) == rows
-    bounded = Pass(at_once=SIZE)
+    bounded = Pass(most_bytes=SIZE)
     if whole:
         assert sum(batch.num_rows for batch in bounded.batches(frames)) == rows
     else:

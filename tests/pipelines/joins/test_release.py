@@ -150,7 +150,7 @@ def test_columns_alone_are_staged_as_expressions_are(
         assert (beyond > 0) == seen
         monkeypatch.setattr(Joining, "_columns_alone", False)
         packed = releasing.write(plan)
-        monkeypatch.setattr(Joining, "_plain", {})
+        monkeypatch.setattr(Joining, "_copied", {})
         by_sql = releasing.write(plan)
         monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
         with_keys = releasing.write(plan)
@@ -223,7 +223,7 @@ def test_what_spark_is_not_shown_is_staged_as_what_it_sees(
     packed = releasing.write(plan)
     monkeypatch.setattr(Joining, "_plain_keys", lambda *_: None)
     with_keys = releasing.write(plan)
-    monkeypatch.setattr(Joining, "_plain", {})
+    monkeypatch.setattr(Joining, "_copied", {})
     shown = releasing.write(plan)
     monkeypatch.undo()
     for staged in (with_keys, shown):

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.cases import SEED, at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
+from tests.pipelines.runtime.processes.test_processes import timed
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import upkeep
@@ -243,11 +244,20 @@ def test_rows_without_a_time_of_their_own_have_no_spans(spark: SparkSession, tmp
         CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'scripted');
         CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');
         CREATE TABLE sink (id INT) WITH ('connector' = 'scripted');
+        CREATE TABLE plain (id INT) WITH ('connector' = 'scripted');
         INSERT INTO sink SELECT c.id FROM clicks c JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id;
+        INSERT INTO plain SELECT id FROM clicks;
     """
     harness = Harness(compile_script(script), spark, tmp_path)
-    with pytest.raises(PlanningError, match="sink joins by processing time"):
-        harness.runner.backfill("sink", (at_ms(0), at_ms(100)))
+    for insert, why in (("sink", "sink joins by processing time"), ("plain", "plain joins nothing")):
+        with pytest.raises(PlanningError, match=why):
+            harness.runner.backfill(insert, (at_ms(0), at_ms(100)))
+
+
+def test_a_process_has_no_spans(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(timed(), spark, tmp_path)
+    with pytest.raises(PlanningError, match="takes the rows of its inputs in the order in which they landed"):
+        harness.runner.backfill("timed", (at_ms(0), at_ms(100)))
 
 
 @pytest.mark.thorough

@@ -126,6 +126,11 @@ def test_a_python_file_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_process_with_a_broadcast_input_says_that_it_waits_for_its_flip() -> None:
+    explained = explain(load_script(EXAMPLE.parents[1] / "limits" / "pipeline.py"))
+    assert "waits: for limits to flip, whose rows until then are processed first; after that for nothing" in explained
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.testing import Harness
 
 ROOT = Path(__file__).parents[3]
@@ -94,3 +94,20 @@ def test_updates_of_a_probe_that_has_to_grow_are_refused(tmp_path: Path, op: str
 @pytest.mark.parametrize("op", ["-U", "+U", "-D"])
 def test_updates_of_a_probe_in_event_time_are_taken(tmp_path: Path, op: str) -> None:
     Harness(JOINED, cast(SparkSession, None), tmp_path).push("orders", [{"id": 1}], op)
+
+
+TIMES = """
+CREATE TABLE texts (id INT, text STRING) WITH ('connector' = 'scripted');
+CREATE TABLE times (id INT, at TIMESTAMP(3)) WITH ('connector' = 'scripted');
+INSERT INTO times SELECT id, CAST(text AS TIMESTAMP(3)) FROM texts;
+"""
+
+
+@pytest.mark.parametrize("time", ["0000-05-01 00:00:00", "12026-01-01 00:00:00"])
+def test_a_time_that_python_cannot_hold_is_a_typed_error(time: str, spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(TIMES, spark, tmp_path)
+    harness.push("texts", [{"id": 1, "text": time}])
+    with pytest.raises(TidegateError, match="years 1 to 9999") as refused:
+        harness.advance()
+    assert refused.value.where == "the rows of times"
+    assert str(harness.lake.root) in refused.value.next_command
