@@ -71,18 +71,18 @@ class Encoding:
 
     def read(self, sql: str, of: FlinkType, field: str | None) -> str:
         """A scalar; `field` is SQL of its field in the schema."""
-        clean = json_text.plain(sql)
         if of.kind in STRINGS:
             return self.plain(f"nullif({sql}, {spark_string(UNAVAILABLE)})", of)
+        number = json_text.plain(sql)
         if of.kind is Kind.BOOLEAN:
-            return f"CASE {sql} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
+            return f"CASE {number} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
         if of.kind is Kind.DATE:
-            days = shape.matched(sql, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({sql} AS INT))")
+            days = shape.matched(number, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({number} AS INT))")
             return f"coalesce({days}, {self.plain(sql, of)})"
         if of.kind in TIMESTAMPS:
-            return f"coalesce({self._number(sql, of, field)}, {self.plain(sql, of)})"
+            return f"coalesce({self._number(number, of, field)}, {self.plain(sql, of)})"
         if of.kind is Kind.DECIMAL:
-            return self._decimal(clean, of, field)
+            return self._decimal(number, of, field)
         return self.plain(sql, of)
 
     def _number(self, sql: str, of: FlinkType, field: str | None) -> str:
