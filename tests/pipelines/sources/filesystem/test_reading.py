@@ -169,6 +169,11 @@ EXCLUDED = [
         """column v: '{"a":"x"}' does not fit""",
     ),
     ("MAP<VARCHAR(1), INT>", pa.array([[("a", 1)], [("ab", 1)], None], pa.map_(pa.string(), pa.int32())), "column v"),
+    (
+        "MAP<STRING, INT>",
+        pa.array([[("a", 1), ("b", 1)], [("a", 1), ("a", 2)], []], pa.map_(pa.string(), pa.int32())),
+        """column v: '{"a":1,"a":2}' does not fit MAP<STRING, INT>""",
+    ),
     ("INT NOT NULL", pa.array([1, None, 2], pa.int32()), "column v is NOT NULL, and the row has no value for it"),
 ]
 
