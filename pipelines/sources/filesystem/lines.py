@@ -109,6 +109,8 @@ def _unpacked(part: Range, file: IO[bytes], keeps_broken: bool) -> Iterator[pa.R
     """The lines of an archive; if it is broken and that is tolerated, those before the broken place."""
     position = 0
     try:
+        if not part.size:
+            raise EOFError("it has not a single byte, which an archive of nothing has too")
         for batch, end in _placed(part, file, 0, None):
             yield batch
             position = end

@@ -238,12 +238,32 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
                     f"{PASS_OVER}, or take {column.name} out of the script",
                     name=file.name,
                 )
-            if not fits(found.field(column.name).type, arrow_type(column.spark_type)):
+            of = found.field(column.name).type
+            if not fits(of, arrow_type(column.spark_type)):
                 raise folder.error(
-                    f"has column {column.name} as {found.field(column.name).type}, the script as {column.type}",
-                    f"{PASS_OVER}, or write the file's type into the script, and cast in the SELECT",
+                    f"has column {column.name} as {of}, the script as {column.type}",
+                    f"{PASS_OVER}, or write the file's type into the script, and cast in the SELECT"
+                    if _is_declarable(of)
+                    else or_else(PASS_OVER, resnapshot(folder.table, "once it is written as a type that a script has")),
                     name=file.name,
                 )
+
+
+_SCALARS = (
+    *(pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.date32()),
+    *(pa.timestamp("us"), pa.timestamp("us", "UTC")),
+)
+
+
+def _is_declarable(found: pa.DataType) -> bool:
+    """Whether some type of a script reads a file's type."""
+    if isinstance(found, pa.DictionaryType):
+        return _is_declarable(found.value_type)
+    if pa.types.is_struct(found) or pa.types.is_map(found) or _is_list(found):
+        return all(_is_declarable(found.field(place).type) for place in range(found.num_fields))
+    if pa.types.is_decimal128(found):
+        return 0 <= found.scale <= found.precision
+    return any(fits(found, declared) for declared in _SCALARS)
 
 
 def fits(found: pa.DataType, declared: pa.DataType) -> bool:

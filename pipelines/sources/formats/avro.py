@@ -12,6 +12,10 @@ their place, and a scalar has the type in which Spark's reader loses nothing of 
   a reader of `int` cuts it;
 - BOOLEAN is one byte, since readers take any byte but 01 for false;
 - a DECIMAL has all 38 digits, where a reader of fewer would drop what is beyond them.
+
+Avro's reader drops the bits of a number beyond 64, or of a union's place beyond 32. Few messages hold bytes that look
+like such a number, and are not what a writer makes of the record that was read. In these each number is looked at
+(avro_numbers.py), or they are refused where writers have one way only.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import shape
+from tidegate.pipelines.sources.formats.avro_numbers import has_too_long
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, inside, map_keys, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
@@ -162,8 +167,14 @@ class AvroFormat:
         # only messages that hold what they claim are read.
         ended = seen.selectExpr("*", f"{_from_avro(columns, end_only(len(END_MARK)))}.{END} AS _end")
         record = ended.selectExpr("*", f"IF(_end = {_MARK}, {_from_avro(columns)}, NULL) AS _record")
+        suspect = record.selectExpr("*", f"{_suspect(columns)} AS _suspect")
+        if _has_several_encodings(columns):
+            too_long = has_too_long(schema(columns, len(END_MARK)), "_suspect")
+            checked = suspect.select("*", too_long().alias("_too_long"))
+        else:
+            checked = suspect.selectExpr("*", "_suspect IS NOT NULL AS _too_long")
         named = f"CAST(_record AS {_wire_row(columns)})"
-        wire = record.selectExpr(*others, "_null", f"{_broken(columns)} AS _broken", f"{named} AS _wire")
+        wire = checked.selectExpr(*others, "_null", f"{_broken(columns)} AS _broken", f"{named} AS _wire")
         fields = f"IF(_null OR _broken IS NOT NULL, NULL, {row.fields('_wire')}) AS _fields"
         read = wire.selectExpr(*others, "_null", "_broken", "_wire", fields)
         error = f"IF(_null, NULL, coalesce(_broken, {_bad_keys(columns)}, {row.error('_wire', '_fields')})) AS _error"
@@ -204,6 +215,25 @@ def _wire_row(columns: Sequence[Column]) -> str:
     return shape.wire_row(columns, scalar).removesuffix(">") + ", ` `: BINARY>"
 
 
+_SUSPECT = r"(?s)[\x80-\xFF]{9}[\x02-\xFF]|[\x80\x82]\x80{3}[\x10\x20\x30\x40\x50\x60\x70]"
+"""What a number of more than 64 bits, or a place in a union of more than 32, looks like; text may look so, too."""
+
+
+_SEVERAL = (Kind.ARRAY, Kind.MAP, Kind.DECIMAL)
+"""Types whose values writers encode differently: in blocks of any number, in any order, with more bytes than needed."""
+
+
+def _has_several_encodings(columns: Sequence[Column]) -> bool:
+    return any(of.kind in _SEVERAL for column in columns for of in inside(parse_type(column.type)))
+
+
+def _suspect(columns: Sequence[Column]) -> str:
+    """SQL of `_marked` where it may hold a number that is too great, else NULL."""
+    again = f"to_avro(_record, {spark_string(schema(columns, len(END_MARK)))})"
+    looks = f"decode(_marked, 'ISO-8859-1') RLIKE {spark_string(_SUSPECT)}"
+    return f"CASE WHEN _record.{END} <=> {_MARK} AND {again} <> _marked AND {looks} THEN _marked END"
+
+
 def _broken(columns: Sequence[Column]) -> str:
     """SQL of the sentence about a message that is no record of the table, or NULL."""
     record = f"record of {len(columns)} column{'s' if len(columns) > 1 else ''}"
@@ -213,7 +243,9 @@ def _broken(columns: Sequence[Column]) -> str:
     return (
         "CASE WHEN _null THEN NULL WHEN _length = 0 THEN 'the message is empty' "
         f"WHEN _end IS NULL THEN {short} WHEN _end <> {_MARK} THEN {longer} "
-        f"WHEN _record.{END} IS NULL THEN {short} END"
+        f"WHEN _record.{END} IS NULL THEN {short} "
+        f"WHEN _record.{END} <> {_MARK} THEN 'a block of the message has another size than it says' "
+        "WHEN _too_long THEN 'the message has a number of more than 64 bits, or a place in a union of more than 32' END"
     )
 
 

@@ -43,6 +43,8 @@ _NO_TYPE = (
     "WHEN exists(map_values(_wire.`sqlType`), v -> v IS NOT NULL AND try_cast(v AS INT) IS NULL) "
     "THEN 'metadata sql-type: a type is no number'"
 )
+_TIMES = {"_wire.es": "es", "_wire.ts": "ts"}
+"""The time of a statement: the first of these that the message has."""
 _ROWS = "'INSERT', 'UPDATE', 'DELETE'"
 
 
@@ -98,7 +100,7 @@ class CanalFormat:
             "WHEN _wire.type = 'TRUNCATE' THEN 't' END AS _kind",
             f"IF(_wire.type = 'UPDATE' AND size(_wire.old) = size(_wire.data), {updates}, {plain}) AS _pairs",
             f"{self._error(wanted)} AS _error",
-            f"{changes.moment('_wire.es', '_wire.ts')} AS _time",
+            f"{changes.moment(*_TIMES)} AS _time",
             "CAST(NULL AS STRING) AS _marks",
         )
         passed = [*others, *map(metadata_column, wanted.metadata)]
@@ -125,7 +127,7 @@ class CanalFormat:
             "WHEN exists(_wire.data, d -> d IS NULL) THEN 'the message has a row that is null'",
             "WHEN _wire.type = 'UPDATE' AND NOT size(_wire.old) <=> size(_wire.data) "
             "THEN 'the message has not as many old rows as data'",
-            *changes.no_times(self.spec, wanted),
+            *changes.no_times(self.spec, wanted, _TIMES),
             *([_NO_TYPE] if "sql-type" in wanted.metadata else []),
         ]
         return f"CASE {' '.join(cases)} END"

@@ -6,7 +6,7 @@ compile. `changelog-json` has a row and its op: {"data": {…}, "op": "+I"}.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -166,14 +166,15 @@ def metadata_columns(spec: FormatSpec, wanted: Wanted) -> list[str]:
     return [f"{spec.metadata[key].sql} AS {metadata_column(key)}" for key in wanted.metadata]
 
 
-def no_times(spec: FormatSpec, wanted: Wanted) -> list[str]:
-    """WHENs of a CASE of errors: the message has a text for a time that the table names, and it is no number of ms."""
+def no_times(spec: FormatSpec, wanted: Wanted, times: Mapping[str, str]) -> list[str]:
+    """WHENs of a CASE of errors: the message has a text for a time that is no number of ms: one that the table names,
+    or one of `times` (what to call it, by its text), from which the time of the change is taken."""
+    metadata = {spec.metadata[key].ms: f"metadata {key}" for key in wanted.metadata if spec.metadata[key].ms}
     cases = []
-    for key in wanted.metadata:
-        if text := spec.metadata[key].ms:
-            start, shown = spark_string(f"metadata {key}: '"), f"substring({text}, 1, {shape.SHOWN})"
-            error = f"concat({start}, {shown}, '\\' is no time in ms')"
-            cases.append(f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN {error}")
+    for text, name in {**times, **metadata}.items():
+        start, shown = spark_string(f"{name}: '"), json_text.plain(f"substring({text}, 1, {shape.SHOWN})")
+        error = f"concat({start}, {shown}, '\\' is no time in ms')"
+        cases.append(f"WHEN {text} IS NOT NULL AND {moment(text)} IS NULL THEN {error}")
     return cases
 
 

@@ -71,18 +71,18 @@ class Encoding:
 
     def read(self, sql: str, of: FlinkType, field: str | None) -> str:
         """A scalar; `field` is SQL of its field in the schema."""
-        clean = json_text.plain(sql)
         if of.kind in STRINGS:
             return self.plain(f"nullif({sql}, {spark_string(UNAVAILABLE)})", of)
+        number = json_text.plain(sql)
         if of.kind is Kind.BOOLEAN:
-            return f"CASE {sql} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
+            return f"CASE {number} WHEN '1' THEN true WHEN '0' THEN false ELSE {self.plain(sql, of)} END"
         if of.kind is Kind.DATE:
-            days = shape.matched(sql, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({sql} AS INT))")
+            days = shape.matched(number, r"^-?\d{1,7}$", f"date_from_unix_date(CAST({number} AS INT))")
             return f"coalesce({days}, {self.plain(sql, of)})"
         if of.kind in TIMESTAMPS:
-            return f"coalesce({self._number(sql, of, field)}, {self.plain(sql, of)})"
+            return f"coalesce({self._number(number, of, field)}, {self.plain(sql, of)})"
         if of.kind is Kind.DECIMAL:
-            return self._decimal(clean, of, field)
+            return self._decimal(number, of, field)
         return self.plain(sql, of)
 
     def _number(self, sql: str, of: FlinkType, field: str | None) -> str:
@@ -135,6 +135,8 @@ STANDARD = timestamp_option("debezium-json.timestamp-format.standard", "ISO-8601
 _SOURCE = "STRUCT<snapshot STRING, ts_ms STRING, db STRING, schema STRING, `table` STRING>"
 OF = " of "
 """In `_marks`: separates `source.snapshot` from the table of the change, if the message names one."""
+_TIMES = {"_m.source.ts_ms": "source.ts_ms", "_m.ts_ms": "ts_ms"}
+"""The time of a change: the first of these that the message has."""
 _TABLE = "nullif(concat_ws('.', _m.source.db, _m.source.schema, _m.source.`table`), '')"
 _ANY_SOURCE = "MAP<STRING, STRING>"
 _ENVELOPE = (
@@ -200,7 +202,7 @@ class DebeziumFormat:
             "IF(_m.op = 'd', _m.before, _m.after) AS _one",
             "_m.before AS _other",
             f"{_error(wanted, with_schema=with_schema)} AS _error",
-            f"{changes.moment('_m.source.ts_ms', '_m.ts_ms')} AS _time",
+            f"{changes.moment(*_TIMES)} AS _time",
             f"IF(_m.source.snapshot IS NULL, NULL, concat_ws('{OF}', _m.source.snapshot, {_TABLE})) AS _marks",
         )
         passed = [*others, *map(metadata_column, wanted.metadata)]
@@ -238,7 +240,7 @@ def _error(wanted: Wanted, *, with_schema: bool) -> str:
         f"WHEN {needs_before} AND _m.before IS NULL THEN 'the message has no before: have the database log whole rows "
         "(REPLICA IDENTITY FULL, binlog_row_image = FULL)'",
         *([] if wanted.build else ["WHEN _m.op = 't' THEN 'a truncate: a probe side takes no such change'"]),
-        *changes.no_times(DebeziumFormat.spec, wanted),
+        *changes.no_times(DebeziumFormat.spec, wanted, _TIMES),
     ]
     return f"CASE {' '.join(cases)} END"
 

@@ -50,8 +50,8 @@ LONGEST = 64 << 20
 _EMPTY = pa.scalar(b"{}", pa.binary())
 _OPEN, _CLOSE, _LIST, _NEWLINE, _RETURN = b"{}[\n\r"
 
-_NOT_JSON = r"[:,\[][ \t]*-?(?:NaN|Inf)|:[ \t]*-0[ \t,}]"
-"""What the parser takes for a number and JSON has not; and -0, which Spark's parser takes for 0."""
+_NOT_JSON = r"[:,\[][ \t]*-?(?:NaN|Inf)"
+"""What the parser takes for a number and JSON has not."""
 _EXPONENT = r':[ \t]*"?[-+]?[0-9.]+[eE][-+]?[0-9]+[" \t,}]|\\u00(?:3[0-9]|[46]5|2[bBdDeE])'
 """A number with an exponent, maybe in quotes, maybe behind escapes. As a DECIMAL it may end the process: Arrow looks
 for its power of ten where there is none."""

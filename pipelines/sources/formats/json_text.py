@@ -1,12 +1,13 @@
 r"""JSON text as wire rows (shape.py), without loss; and the format `json`: a message is one object, and adds one row.
 
-Spark's parser reads a number with a point or an exponent through a DOUBLE when it is asked for text. So such numbers
-are put in quotes first, behind a mark that distinguishes them from strings; `plain` and `document` take the mark away
-again.
+Spark's parser reads a number with a point or an exponent through a DOUBLE when it is asked for text, and -0 as 0. So
+such numbers are put in quotes first, behind a mark that distinguishes them from strings; `plain` and `document` take
+the mark away again.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,17 @@ if TYPE_CHECKING:
 
 TEXT = "_text"
 
-_MARK = "\ue0a1\ue0a2"
-"""Private-use characters: no text has them by accident."""
+_MARK = f"\ue0a1{secrets.token_hex(8)}\ue0a2"
+"""Every process draws its own, so no message holds it."""
 
-HAS_FLOAT = r"[:,\[]\s*-?[0-9]+[.eE]"
-_FLOAT = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+|[eE][-+]?[0-9]++)(?![0-9.eE])"
+HAS_MARKED = r"[:,\[]\s*-?(?:[0-9]+[.eE]|(?<=-)0)"
+"""Whether a text may hold a number that is put in quotes."""
+
+_NEGATIVE_ZERO = r"-0(?![0-9.eE])"
+_FLOAT = rf"(?:{_NEGATIVE_ZERO}|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+|[eE][-+]?[0-9]++)(?![0-9.eE]))"
 # Strings, whole numbers and everything else are passed over; all quantifiers are possessive, so a long string is no
 # deep recursion. \G: each match begins where the one before ended, so that none begins inside a string.
-_BETWEEN = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]++(?![0-9.eE])|-(?![0-9])|[^"0-9\-]++)*+'
+_BETWEEN = rf'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!{_NEGATIVE_ZERO})-?[0-9]++(?![0-9.eE])|-(?![0-9])|[^"0-9\-]++)*+'
 _FLOATS = rf"(?s)\G({_BETWEEN})({_FLOAT})"
 _MARKED = rf'"{_MARK}([^"]*)"'
 
@@ -69,7 +73,7 @@ def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFr
     half = f"({text} RLIKE {spark_string(_SURROGATE)} AND {rest} RLIKE {spark_string(_SURROGATE)})"
     utf8 = f"IF(is_valid_utf8({text}) AND NOT {half}, {text}, NULL)"
     marked = f"regexp_replace({TEXT}, {spark_string(_FLOATS)}, {spark_string(f'$1{chr(34)}{_MARK}$2{chr(34)}')})"
-    exact = f"IF({TEXT} RLIKE {spark_string(HAS_FLOAT)}, {marked}, {TEXT})"
+    exact = f"IF({TEXT} RLIKE {spark_string(HAS_MARKED)}, {marked}, {TEXT})"
     broken = f"NOT _null AND ({TEXT} IS NULL OR {_broken('_parsed')})"
     if quick is not None:
         messages = messages.select("*", quick.column().alias(QUICK))

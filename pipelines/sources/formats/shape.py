@@ -182,14 +182,18 @@ def value(wire: str, of: FlinkType, leaf: Leaf, depth: int = 0) -> str:
 
 
 def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
-    """SQL of whether some scalar of `wire` became no value, or a NULL stands `inside` where the type has none; `found`
-    is SQL of the value."""
+    """SQL of whether some scalar of `wire` became no value, a MAP has a key twice or one that is too long, or a NULL
+    stands `inside` where the type has none; `found` is SQL of the value."""
     item, other = f"w{depth}", f"v{depth}"
     if of.kind in (Kind.ARRAY, Kind.MAP):
         values = (wire, found) if of.kind is Kind.ARRAY else (f"map_values({wire})", f"map_values({found})")
         wrong = misfit(item, other, of.element, depth + 1, inside=True)
         each = f"zip_with({values[0]}, {values[1]}, ({item}, {other}) -> {wrong})"
         misfits = f"coalesce(exists({each}, {item} -> {item}), false)"
+        if of.kind is Kind.MAP:
+            longer = too_long(item, of.arguments[0])
+            keys = f" OR coalesce(exists(map_keys({wire}), {item} -> {longer}), false)" if longer else ""
+            misfits = f"({misfits} OR {_has_key_twice(wire)}{keys})"
     elif of.kind is Kind.ROW:
         fields = [
             misfit(f"{wire}.{quoted(field.name)}", f"{found}.{quoted(field.name)}", field.type, depth, inside=True)
@@ -201,14 +205,20 @@ def misfit(wire: str, found: str, of: FlinkType, depth: int = 0, *, inside: bool
     return f"({misfits} OR {wire} IS NULL)" if inside and not of.nullable else misfits
 
 
+def _has_key_twice(value: str) -> str:
+    """SQL of whether a MAP has a key twice. Parsers and files keep both, and readers differ in which of them counts."""
+    return f"coalesce(size(array_distinct(map_keys({value}))) < size({value}), false)"
+
+
 def excluded(value: str, of: FlinkType, depth: int = 0, *, inside: bool = False) -> str:
-    """SQL of whether `value`, which has its Spark type already, is none of the declared type: too long, too fine, or a
-    NULL `inside` where the type has none. Empty where every value is one."""
+    """SQL of whether `value`, which has its Spark type already, is none of the declared type: too long, too fine, a MAP
+    that has a key twice, or a NULL `inside` where the type has none. Empty where every value is one."""
     item, found = f"v{depth}", []
     if of.kind in (Kind.ARRAY, Kind.MAP):
         parts = [(value, of.element)]
         if of.kind is Kind.MAP:
             parts = [(f"map_keys({value})", of.arguments[0]), (f"map_values({value})", of.element)]
+            found.append(_has_key_twice(value))
         for items, each in parts:
             if wrong := excluded(item, each, depth + 1, inside=True):
                 found.append(f"exists({items}, {item} -> {wrong})")

@@ -64,10 +64,20 @@ def test_any_cut_gives_the_same_lines(place: Path, text: bytes, size: int, block
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
 def test_compressed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
-    text = b"".join(b"line %d\n" % number for number in range(10_000)) + b"last"
     path = tmp_path / f"file{ending}"
-    path.write_bytes(pack(text))
-    assert read(path, 100) == expected(text)
+    for text in (b"".join(b"line %d\n" % number for number in range(10_000)) + b"last", b""):
+        path.write_bytes(pack(text))
+        assert read(path, 100) == expected(text)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".zst"])
+def test_an_archive_without_a_byte_is_cut(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"file{ending}"
+    path.write_bytes(b"")
+    with pytest.raises(RuntimeError, match="the archive is cut or damaged: it has not a single byte"):
+        read(path)
+    (batch,) = read_range(Range(0, str(path), 0, path.stat().st_mtime_ns, 0, 0), keeps_broken=True)
+    assert [text.split(":")[0] for text in batch["_cut"].to_pylist()] == ["the archive is cut or damaged"]
 
 
 def test_small_files_share_a_task() -> None:

@@ -169,6 +169,11 @@ EXCLUDED = [
         """column v: '{"a":"x"}' does not fit""",
     ),
     ("MAP<VARCHAR(1), INT>", pa.array([[("a", 1)], [("ab", 1)], None], pa.map_(pa.string(), pa.int32())), "column v"),
+    (
+        "MAP<STRING, INT>",
+        pa.array([[("a", 1), ("b", 1)], [("a", 1), ("a", 2)], []], pa.map_(pa.string(), pa.int32())),
+        """column v: '{"a":1,"a":2}' does not fit MAP<STRING, INT>""",
+    ),
     ("INT NOT NULL", pa.array([1, None, 2], pa.int32()), "column v is NOT NULL, and the row has no value for it"),
 ]
 
@@ -283,6 +288,34 @@ def test_what_is_no_parquet_file_is_an_error(files: Files) -> None:
     bench.plan()
     with pytest.raises(SourceError, match=r"the file a\.parquet is no Parquet file"):
         bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("of", "declarable"),
+    [
+        (pa.int64(), True),
+        (pa.decimal128(5, 1), True),
+        (pa.map_(pa.string(), pa.list_(pa.struct([("x", pa.date32())]))), True),
+        (pa.uint32(), False),
+        (pa.timestamp("ns"), False),
+        (pa.list_(pa.time64("us")), False),
+        (pa.struct([("x", pa.struct([("y", pa.uint8())]))]), False),
+    ],
+    ids=str,
+)
+def test_a_type_that_no_script_has_is_not_to_be_written_into_it(
+    files: Files, of: pa.DataType, declarable: bool
+) -> None:
+    path = files.write("a.parquet", "")
+    pq.write_table(pa.table({"id": pa.nulls(1, of)}), path)
+    files.touch("a.parquet", LONG_AGO)
+    bench = files.bench(format="parquet")
+    bench.plan()
+    with pytest.raises(SourceError, match=r"has column id as .*, the script as INT") as refused:
+        bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+    advice = str(refused.value.next_command)
+    assert ("write the file's type into the script" in advice) == declarable
+    assert ("--resnapshot" in advice) != declarable
 
 
 def test_changes_of_a_build_and_of_a_probe(spark, files: Files) -> None:
