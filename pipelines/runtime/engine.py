@@ -62,8 +62,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.redaction.regex": SECRET_NAMES,
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|(?i:url)",
     "spark.scheduler.mode": "FAIR",
-    # The ticks of a few tables need more classes of generated code than the 100 that Spark keeps, and would compile each
-    # of them anew.
+    # The ticks of a few tables need more classes of generated code than the 100 that Spark keeps, and would compile
+    # each of them anew.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
