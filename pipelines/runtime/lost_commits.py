@@ -20,12 +20,14 @@ from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
 
@@ -52,6 +54,55 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
         if plans is None or plans.generation < newest.generation:
             what = f"the plan of generation {newest.generation} of {table}"
             raise _lost(lake.epochs.path, what, "its watermark log is there")
+
+
+def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
+    """Raise LakeError if this lake has no plan of a table or an INSERT for which another lake has committed rows there.
+
+    It would begin at the first row, so that every row were there twice, and would remove the other lake's files as those
+    of a crashed attempt.
+    """
+    own = "" if lake.epochs.refresh() is None else lake.id
+    for table in pipeline.sources:
+        path = lake.table_path(table.name)
+        if lake.epochs.last(table.name) is None and _of_another(own, path, table.name, "data"):
+            raise _other_lake(lake, table.name, path, "landed")
+    for insert in pipeline.inserts:
+        owner = insert_owner(insert.id)
+        for name in insert.outputs if lake.epochs.last(owner) is None else ():
+            target = pipeline.table(name)
+            path = lake.target_path(target)
+            if _of_another(own, path, owner, "publish", lake.staged_paths(target, insert)["publish"]):
+                raise _other_lake(lake, name, path, f"published by {insert.id}")
+
+
+def _of_another(own: str, path: Location, owner: str, role: CommitRole, folder: Location | None = None) -> bool:
+    """Whether a lake that is not `own` has made commits of this owner and role to a table. Where its log cannot be read
+    by names, whether it names files in `folder`."""
+    table = delta_log.opened(path)
+    if isinstance(table, TableState):
+        names = [name.partition("/") for name in table.applications]
+        return any(lake != own and rest.rpartition("/")[0] == f"{owner}/{role}" for lake, _, rest in names)
+    if table is None or folder is None:
+        return False
+    files = f"{delta_log.root_of(table) / folder.below(path)}/"
+    return any(file.startswith(files) for file in delta_log.all_files(table))
+
+
+def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
+    inside = str(path).startswith(f"{lake.root}/")
+    return LakeError(
+        f"{name} holds rows {how} under another lake's name, and {lake.root} has no plan of them: it would begin at the "
+        "first row, so that every row were there twice",
+        where=str(path),
+        state="nothing was changed",
+        next_command=f"bring {lake.control} back from a backup, then run the same command again"
+        if inside
+        else either(
+            NextCommand("run", ("--lake", "DIR"), "on the lake that has published them"),
+            f"give {name} another 'path'",
+        ),
+    )
 
 
 def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:

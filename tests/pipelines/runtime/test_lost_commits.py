@@ -334,3 +334,56 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
     found = lake_rows.read(spark, lake.target_path(odds)).collect()
     assert sorted((row["number"], row["total"]) for row in found) == [(5, 5), (7, 12), (9, 21)]
     assert len(list(delta_log.all_files(DeltaTable(str(lake.state_path(insert)))))) == 3
+
+
+NUMBERS = """
+CREATE TABLE numbers (n INT) WITH ('connector' = 'scripted');
+CREATE TABLE copies (n INT) WITH ('connector' = 'delta', 'path' = '{path}');
+INSERT INTO copies SELECT n FROM numbers;
+"""
+
+
+def copied(script: str, spark: SparkSession, directory: Path) -> Harness:
+    """A lake that has published the number 1."""
+    harness = Harness(script, spark, directory)
+    harness.push("numbers", [{"n": 1}])
+    assert [row["n"] for row in harness.advance()] == [1]
+    harness.runner.close()
+    return harness
+
+
+def test_a_target_of_another_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Its files were removed as those of a crashed attempt at epoch 1, and its rows published once more."""
+    target = tmp_path / "copies"
+    first = copied(NUMBERS.format(path=target), spark, tmp_path / "first")
+    second = Harness(first.pipeline, spark, tmp_path / "second")
+    second.push("numbers", [{"n": 1}])
+    for command in (second.advance, lambda: dry_run(second.runner)):
+        with pytest.raises(
+            LakeError, match="copies holds rows published by copies under another lake's name"
+        ) as refused:
+            command()
+        assert "tidegate run SCRIPT --lake DIR" in refused.value.next_command
+    assert second.lake.epochs.owners() == []
+    assert DeltaTable(str(target)).to_pyarrow_table()["n"].to_pylist() == [1]
+
+    first.restart()
+    first.push("numbers", [{"n": 2}])
+    assert [row["n"] for row in first.advance()] == [2]
+
+
+def test_so_is_one_whose_features_only_delta_rs_knows(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "copies"
+    first = copied(NUMBERS.format(path=target), spark, tmp_path / "first")
+    spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    with pytest.raises(LakeError, match="copies holds rows published by copies"):
+        Harness(first.pipeline, spark, tmp_path / "second").advance()
+
+
+def test_tables_whose_control_tables_were_removed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    lake = copied(NUMBERS.format(path=tmp_path / "copies"), spark, tmp_path).lake
+    shutil.rmtree(str(lake.control))
+    delta_log._open.clear()
+    with pytest.raises(LakeError, match="numbers holds rows landed under another lake's name") as refused:
+        Harness(NUMBERS.format(path=tmp_path / "other"), spark, tmp_path).advance()
+    assert refused.value.next_command.startswith(f"bring {lake.control} back from a backup")
