@@ -59,8 +59,8 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
 def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     """Raise LakeError if this lake has no plan of a table or an INSERT for which another lake has committed rows there.
 
-    It would begin at the first row, so that every row were there twice, and would remove the other lake's files as those
-    of a crashed attempt.
+    It would begin at the first row, so that every row were there twice, and would remove the other lake's files as
+    those of a crashed attempt.
     """
     own = "" if lake.epochs.refresh() is None else lake.id
     for table in pipeline.sources:
@@ -92,8 +92,8 @@ def _of_another(own: str, path: Location, owner: str, role: CommitRole, folder: 
 def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
     inside = str(path).startswith(f"{lake.root}/")
     return LakeError(
-        f"{name} holds rows {how} under another lake's name, and {lake.root} has no plan of them: it would begin at the "
-        "first row, so that every row were there twice",
+        f"{name} holds rows {how} under another lake's name, and {lake.root} has no plan of them: it would begin at "
+        "the first row, so that every row were there twice",
         where=str(path),
         state="nothing was changed",
         next_command=f"bring {lake.control} back from a backup, then run the same command again"
