@@ -106,8 +106,8 @@ def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
 
 
 def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
-    """Raise LakeError if a commit of an INSERT is missing on which later ones depend; called before anything new is
-    planned."""
+    """Raise LakeError if a commit of an INSERT is missing on which later ones depend, or one of its target that cannot
+    be made again from the newest epoch's files; called before anything new is planned."""
     if _new(lake):
         return
     plan = lake.epochs.last(owner)
@@ -122,6 +122,16 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
         later = max(steps[place + 1 :], default=(-1, path, ""), key=lambda step: step[0])
         if later[0] > epoch:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
+    published = steps[-1][0]
+    if plan is None or published >= plan.epoch - 1:
+        return
+    # The newest plan is made only once every epoch before it that passed is published.
+    earlier = lake.verdicts.newest_first(owner, generation=generation, upto=plan.epoch - 1)
+    passed = next((row.epoch for row in earlier if row.passed), -1)
+    if published < passed:
+        raise _lost(
+            target, f"the rows of epoch {passed} of {insert}", "later epochs were planned after it was published"
+        )
 
 
 def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:

@@ -118,6 +118,20 @@ def test_what_later_tables_know_shows_what_is_lost(
     assert f"bring {path}/_delta_log back" in caught.value.next_command
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_target_that_has_lost_more_than_the_newest_epoch(hand: HandmadeLake, lost: int) -> None:
+    """Its files are still there, so the newest epoch alone would be published again, without those before it."""
+    target = hand.lake.target_path(hand.target)
+    for commit in sorted(Path(target).glob("_delta_log/*.json"))[-lost:]:
+        commit.unlink()
+    delta_log._open.clear()
+    if lost == 1:
+        return check(hand)
+    with pytest.raises(LakeError, match="the lake has lost the rows of epoch 1 of enriched") as caught:
+        check(hand)
+    assert caught.value.next_command == f"bring {target}/_delta_log back from a backup"
+
+
 def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
     """The lake's own name is part of every transaction's: without it all would be landed and published once more."""
     shutil.rmtree(hand.lake.epochs.path)
