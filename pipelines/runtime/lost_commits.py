@@ -184,8 +184,25 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 
+def refuse_lost_waiting(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan, waiting: int) -> None:
+    """Raise LakeError if the table of a probe lacks rows that landed up to the plan's epoch and were never released.
+
+    Args:
+        plan: Takes all that is left of them, whatever its time; `waiting` rows by the counts of the control tables.
+
+    An event-time release counts its rows in that table, so nothing else would show that some are gone.
+    """
+    landed = Pin(plan.probe, plan.probe_generation, plan.upto, 0)
+    if not lost_rows(lake, spark, landed):
+        return
+    there, _ = plan.releasable.measured(Stream(lake, plan.probe).path, spark)
+    if there < waiting:
+        what = f"{counted(waiting - there, 'row')} of {plan.probe} that {plan.insert} has not released"
+        raise _lost(Stream(lake, plan.probe).path, what, "the watermark log has them")
+
+
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
-    """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
+    """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
     retention; 0 if an older lake has not stored how many were removed."""
     own = Stream(lake, pin.table).generation(pin.generation)
     table, removed = own.stream.table, own.removed

@@ -30,6 +30,7 @@ from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
@@ -401,3 +402,43 @@ def test_tables_whose_control_tables_were_removed_are_refused(spark: SparkSessio
     with pytest.raises(LakeError, match="numbers holds rows landed under another lake's name") as refused:
         Harness(NUMBERS.format(path=tmp_path / "other"), spark, tmp_path).advance()
     assert refused.value.next_command.startswith(f"bring {lake.control} back from a backup")
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+def test_rows_that_wait_for_their_time_are_counted(spark: SparkSession, tmp_path: Path, backfill: bool) -> None:
+    """An event-time release counts its rows in the probe's table: the gate sees nothing of those that are gone."""
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 5)
+    play.order(2, "EUR", 50)
+    assert play.upto(10, 10) == [(1, 1)]
+    shutil.rmtree(str(play.harness.lake.table_path("orders") / "_delta_log"))
+    delta_log._open.clear()
+    play.harness.restart()
+    play.order(3, "EUR", 60)
+    play.land(100, 100)
+    with pytest.raises(LakeError, match="lost 1 row of orders that converted has not released"):
+        play.harness.runner.backfill("converted") if backfill else play.upto()
+    assert play.out == [(1, 1)]
+
+
+def test_rows_that_are_released_may_be_gone(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 5)
+    play.order(2, "EUR", 50)
+    assert play.upto(10, 10) == [(1, 1)]
+    spark.sql(f"DELETE FROM delta.`{play.harness.lake.table_path('orders')}` WHERE id = 1")
+    assert play.upto(100, 100) == [(2, 1)]
+
+
+def test_a_missing_file_of_a_probe_is_reported_with_its_insert(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 50)
+    assert play.upto(10, 10) == []
+    for file in Path(play.harness.lake.table_path("orders")).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(StepFailed, match=r"converted: .*parquet") as failed:
+        play.upto(100, 100)
+    assert failed.value.state == "nothing was planned"
