@@ -44,6 +44,9 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
         if epoch > known:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
+    if (last := landed.epoch if landed else 0) < known - 1:  # the newest epoch's is made again, from its plan
+        what = f"the rows of the watermark log from epoch {last + 1} to {known - 1} of {table}"
+        raise _lost(lake.watermarks.path, what, f"epoch {known} was planned after them", _anew(table))
     # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and stream.table is not None:
         what = f"{counted(landed.rows, 'row')} of {table}, of epoch {landed.epoch}"

@@ -119,6 +119,19 @@ def test_what_later_tables_know_shows_what_is_lost(
     assert f"bring {path}/_delta_log back" in caught.value.next_command
 
 
+@pytest.mark.parametrize("gone", [2, 3])
+def test_a_watermark_log_that_has_lost_more_than_the_newest_epoch(tmp_path: Path, gone: int) -> None:
+    hand = HandmadeLake(tmp_path)
+    for epoch in (1, 2, 3):
+        hand.landed("users", epoch, rows=1, flip=1)
+    for commit in sorted(Path(hand.lake.watermarks.path).glob("_delta_log/*.json"))[-gone:]:
+        commit.unlink()
+    delta_log._open.clear()
+    with pytest.raises(LakeError, match=rf"the watermark log from epoch {4 - gone} to 2 of users") as caught:
+        refuse_lost_source(Lake(hand.lake.root), "users", 1)
+    assert f"bring {hand.lake.watermarks.path}/_delta_log back" in caught.value.next_command
+
+
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_a_target_that_has_lost_more_than_the_newest_epoch(hand: HandmadeLake, lost: int) -> None:
     """Its files are still there, so the newest epoch alone would be published again, without those before it."""
@@ -442,3 +455,16 @@ def test_a_missing_file_of_a_probe_is_reported_with_its_insert(spark: SparkSessi
     with pytest.raises(StepFailed, match=r"converted: .*parquet") as failed:
         play.upto(100, 100)
     assert failed.value.state == "nothing was planned"
+
+
+@pytest.mark.parametrize("table", ["epochs", "staged", "verdicts"])
+def test_verify_sees_that_control_tables_are_gone(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    """Without them no epoch is known, and nothing that is published was looked at."""
+    harness = copied(NUMBERS.format(path=tmp_path / "copies"), spark, tmp_path)
+    assert harness.verify("copies").passed
+    shutil.rmtree(str(harness.lake.control / table))
+    delta_log._open.clear()
+    harness.restart()
+    report = harness.verify("copies")
+    assert not report.passed
+    assert "lost" in report.problems[0] or "another lake's name" in report.problems[0]
