@@ -26,6 +26,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_plans
+from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -99,8 +100,8 @@ class Definitions:
         return found
 
     def require(self, resnapshot: Collection[str] = ()) -> None:
-        """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged, and
-        PlanningError where a table that differs lacks a variable.
+        """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged,
+        PlanningError where a table that differs lacks a variable, and LakeError where a target is another lake's.
 
         The result is cached until a definition of the lake changes: a tick calls this often.
         """
@@ -114,6 +115,7 @@ class Definitions:
             named = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
             require_variables(named, self.environment)  # without their values no table is the lake's
             raise changed([item for item in found if item.owner in owners], self.lake)
+        refuse_other_lake(self.lake, self.pipeline)
         self._passed = as_of
 
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:

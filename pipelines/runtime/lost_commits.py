@@ -20,12 +20,14 @@ from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
+from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
 
@@ -42,6 +44,9 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
         if epoch > known:
             raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
+    if (last := landed.epoch if landed else 0) < known - 1:  # the newest epoch's is made again, from its plan
+        what = f"the rows of the watermark log from epoch {last + 1} to {known - 1} of {table}"
+        raise _lost(lake.watermarks.path, what, f"epoch {known} was planned after them", _anew(table))
     # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and stream.table is not None:
         what = f"{counted(landed.rows, 'row')} of {table}, of epoch {landed.epoch}"
@@ -54,9 +59,58 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
             raise _lost(lake.epochs.path, what, "its watermark log is there")
 
 
+def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
+    """Raise LakeError if this lake has no plan of a table or an INSERT for which another lake has committed rows there.
+
+    It would begin at the first row, so that every row were there twice, and would remove the other lake's files as
+    those of a crashed attempt.
+    """
+    own = "" if lake.epochs.refresh() is None else lake.id
+    for table in pipeline.sources:
+        path = lake.table_path(table.name)
+        if lake.epochs.last(table.name) is None and _of_another(own, path, table.name, "data"):
+            raise _other_lake(lake, table.name, path, "landed")
+    for insert in pipeline.inserts:
+        owner = insert_owner(insert.id)
+        for name in insert.outputs if lake.epochs.last(owner) is None else ():
+            target = pipeline.table(name)
+            path = lake.target_path(target)
+            if _of_another(own, path, owner, "publish", lake.staged_paths(target, insert)["publish"]):
+                raise _other_lake(lake, name, path, f"published by {insert.id}")
+
+
+def _of_another(own: str, path: Location, owner: str, role: CommitRole, folder: Location | None = None) -> bool:
+    """Whether a lake that is not `own` has made commits of this owner and role to a table. Where its log cannot be read
+    by names, whether it names files in `folder`."""
+    table = delta_log.opened(path)
+    if isinstance(table, TableState):
+        names = [name.partition("/") for name in table.applications]
+        return any(lake != own and rest.rpartition("/")[0] == f"{owner}/{role}" for lake, _, rest in names)
+    if table is None or folder is None:
+        return False
+    files = f"{delta_log.root_of(table) / folder.below(path)}/"
+    return any(file.startswith(files) for file in delta_log.all_files(table))
+
+
+def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
+    inside = str(path).startswith(f"{lake.root}/")
+    return LakeError(
+        f"{name} holds rows {how} under another lake's name, and {lake.root} has no plan of them: it would begin at "
+        "the first row, so that every row were there twice",
+        where=str(path),
+        state="nothing was changed",
+        next_command=f"bring {lake.control} back from a backup, then run the same command again"
+        if inside
+        else either(
+            NextCommand("run", ("--lake", "DIR"), "on the lake that has published them"),
+            f"give {name} another 'path'",
+        ),
+    )
+
+
 def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
-    """Raise LakeError if a commit of an INSERT is missing on which later ones depend; called before anything new is
-    planned."""
+    """Raise LakeError if a commit of an INSERT is missing on which later ones depend, or one of its target that cannot
+    be made again from the newest epoch's files; called before anything new is planned."""
     if _new(lake):
         return
     plan = lake.epochs.last(owner)
@@ -71,6 +125,16 @@ def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
         later = max(steps[place + 1 :], default=(-1, path, ""), key=lambda step: step[0])
         if later[0] > epoch:
             raise _lost(path, f"the {what} of epoch {later[0]} of {insert}", f"the {later[2]} of that epoch is there")
+    published = steps[-1][0]
+    if plan is None or published >= plan.epoch - 1:
+        return
+    # The newest plan is made only once every epoch before it that passed is published.
+    earlier = lake.verdicts.newest_first(owner, generation=generation, upto=plan.epoch - 1)
+    passed = next((row.epoch for row in earlier if row.passed), -1)
+    if published < passed:
+        raise _lost(
+            target, f"the rows of epoch {passed} of {insert}", "later epochs were planned after it was published"
+        )
 
 
 def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:
@@ -124,8 +188,25 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 
+def refuse_lost_waiting(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan, waiting: int) -> None:
+    """Raise LakeError if the table of a probe lacks rows that landed up to the plan's epoch and were never released.
+
+    Args:
+        plan: Takes all that is left of them, whatever its time; `waiting` rows by the counts of the control tables.
+
+    An event-time release counts its rows in that table, so nothing else would show that some are gone.
+    """
+    landed = Pin(plan.probe, plan.probe_generation, plan.upto, 0)
+    if not lost_rows(lake, spark, landed):
+        return
+    there, _ = plan.releasable.measured(Stream(lake, plan.probe).path, spark)
+    if there < waiting:
+        what = f"{counted(waiting - there, 'row')} of {plan.probe} that {plan.insert} has not released"
+        raise _lost(Stream(lake, plan.probe).path, what, "the watermark log has them")
+
+
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
-    """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
+    """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
     retention; 0 if an older lake has not stored how many were removed."""
     own = Stream(lake, pin.table).generation(pin.generation)
     table, removed = own.stream.table, own.removed

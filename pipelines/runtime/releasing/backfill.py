@@ -50,8 +50,8 @@ class BackfillPlanner(EventTimePlanner):
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        plan = self._plan(last, seen.landed, seen.pins, event=True)
-        plan = replace(plan, kind="backfill", instant=seen.now, upto=plan.after)
+        plan = replace(self._drafted(last, seen), kind="backfill")
+        plan = replace(plan, upto=plan.after)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
         low, high = spans[0][0], spans[-1][1]
         new = tuple(

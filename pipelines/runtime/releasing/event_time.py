@@ -27,6 +27,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert
@@ -70,9 +71,8 @@ class EventTimePlanner(ReleasePlanner):
         insert, seen = self.on_lake.insert, self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        path, span = self.on_lake.probe.path, seen.span
-        span = replace(span, watermark=seen.watermark, since=last.settled_upto(path) if last else 0)
-        plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
+        path, plan = self.on_lake.probe.path, self._drafted(last, seen)
+        span = plan.time
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
@@ -85,6 +85,15 @@ class EventTimePlanner(ReleasePlanner):
                 plan = replace(plan, time=span)
                 rows, least = plan.releasable.measured(path, self.spark)
         return replace(plan, time=replace(span, rows=rows, least=least))
+
+    def _drafted(self, last: ReleasePlan | None, seen: Seen) -> EventTimePlan:
+        """The epoch after `last` that takes what the watermark has reached, before its rows are counted. Raises
+        LakeError where rows that wait are gone."""
+        span = replace(seen.span, since=last.settled_upto(self.on_lake.probe.path) if last else 0)
+        plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
+        everything = replace(plan, time=replace(span, watermark=MAX_TIMESTAMP))
+        refuse_lost_waiting(self.on_lake.lake, self.spark, everything, seen.waiting)
+        return replace(plan, time=replace(span, watermark=seen.watermark))
 
     def reach(self, last: ReleasePlan | None) -> int:
         """See `ReleasePlanner.reach`."""

@@ -197,7 +197,7 @@ class InsertRunner(InsertOnLake, ABC):
         Raises GateHeld when the newest epoch is held, PlanningError where the script cannot take the unfinished one.
         """
         position = self._own_position()
-        return self._unfinished(position) or self._stored(self.planner.next(position.plan))
+        return self._unfinished(position) or self._stored(lambda: self.planner.next(position.plan))
 
     def backfill(self, spans: Sequence[Span]) -> ReleasePlan | Waiting:
         """Plan the epoch that releases the rows of `spans` anew, once the newest epoch is published.
@@ -215,7 +215,7 @@ class InsertRunner(InsertOnLake, ABC):
         unfinished = self._unfinished(position)
         if unfinished is not None:
             return unfinished
-        return self._stored(self.backfills.backfill(position.plan, self._history(), spans))
+        return self._stored(lambda: self.backfills.backfill(position.plan, self._history(), spans))
 
     def filled(self, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """The published backfill of `spans` that was planned at or after `since` (ms, UTC), if it has released all that
@@ -372,7 +372,9 @@ class InsertRunner(InsertOnLake, ABC):
     def _history(self) -> list[ReleasedEpoch]:
         return history_of(self.lake, self.pipeline, self.insert)
 
-    def _stored(self, drafted: ReleasePlan | Waiting) -> ReleasePlan | Waiting:
+    def _stored(self, draft: Callable[[], ReleasePlan | Waiting]) -> ReleasePlan | Waiting:
+        with explained(self.insert.id, f"the plan of its next epoch over {self.insert.probe}", "nothing was planned"):
+            drafted = draft()
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:

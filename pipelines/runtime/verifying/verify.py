@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
@@ -28,8 +28,9 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined, covered
-from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.verifying.recompute import (
@@ -137,6 +138,10 @@ BATCH_ROWS = 2_000_000
 """Released rows that one statement recomputes, in whole epochs; a single epoch may be larger."""
 
 
+LOOKS = 3
+"""How often a lost commit is looked for: a runner that commits meanwhile may look like one."""
+
+
 def verify(
     pipeline: Pipeline,
     lake: Lake,
@@ -187,7 +192,7 @@ class Proof:
         epochs = history_of(self.lake, self.pipeline, self.insert)
         published = [epoch for epoch in epochs if epoch.published]
         if not published:
-            return VerifyReport(self.insert.id, ())
+            return VerifyReport(self.insert.id, (), tuple(self._lost_commits()))
         spark = session()
         counts = self.counts(spark)
         unproved = self._quarantined(epochs)
@@ -220,7 +225,21 @@ class Proof:
                 differences = tuple(found.get(key, ()))
                 state, beyond = "different" if differences else "equal", _beyond_retention(epoch)
                 reports.append(EpochReport(*key, rows, state, differences, beyond_retention=beyond))
-        return VerifyReport(self.insert.id, tuple(reports), tuple(self._problems(counts, epochs)))
+        problems = (*self._problems(counts, epochs), *self._lost_commits())
+        return VerifyReport(self.insert.id, tuple(reports), problems)
+
+    def _lost_commits(self) -> list[str]:
+        """What the lake has lost of this INSERT, without which the epochs that are known are not all there are."""
+        found: LakeError | None = None
+        for _ in range(LOOKS):
+            try:
+                refuse_other_lake(self.lake, self.pipeline)
+                refuse_lost_insert(self.lake, insert_owner(self.insert.id), self.lake.target_path(self.target))
+            except LakeError as error:
+                found = error
+            else:
+                return []
+        return [] if found is None else [found.what]
 
     # --- what can be recomputed ----------------------------------------------------------------------------------
 

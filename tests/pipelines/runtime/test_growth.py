@@ -752,9 +752,9 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
         work["removed"] += 1
         unlink(path)
 
-    def read(path: Path) -> pq.ParquetFile:
+    def read(path: Path, **options: Any) -> pq.ParquetFile:
         work["opened"] += 1
-        return opened(path)
+        return opened(path, **options)
 
     monkeypatch.setattr(os, "unlink", seen)
     monkeypatch.setattr(pq, "ParquetFile", read)

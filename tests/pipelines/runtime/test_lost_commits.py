@@ -30,6 +30,7 @@ from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.lost_commits import (
     _there,
     lost_rows,
@@ -116,6 +117,33 @@ def test_what_later_tables_know_shows_what_is_lost(
     with pytest.raises(LakeError, match=f"the lake has lost {lost}") as caught:
         check(hand)
     assert f"bring {path}/_delta_log back" in caught.value.next_command
+
+
+@pytest.mark.parametrize("gone", [2, 3])
+def test_a_watermark_log_that_has_lost_more_than_the_newest_epoch(tmp_path: Path, gone: int) -> None:
+    hand = HandmadeLake(tmp_path)
+    for epoch in (1, 2, 3):
+        hand.landed("users", epoch, rows=1, flip=1)
+    for commit in sorted(Path(hand.lake.watermarks.path).glob("_delta_log/*.json"))[-gone:]:
+        commit.unlink()
+    delta_log._open.clear()
+    with pytest.raises(LakeError, match=rf"the watermark log from epoch {4 - gone} to 2 of users") as caught:
+        refuse_lost_source(Lake(hand.lake.root), "users", 1)
+    assert f"bring {hand.lake.watermarks.path}/_delta_log back" in caught.value.next_command
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_target_that_has_lost_more_than_the_newest_epoch(hand: HandmadeLake, lost: int) -> None:
+    """Its files are still there, so the newest epoch alone would be published again, without those before it."""
+    target = hand.lake.target_path(hand.target)
+    for commit in sorted(Path(target).glob("_delta_log/*.json"))[-lost:]:
+        commit.unlink()
+    delta_log._open.clear()
+    if lost == 1:
+        return check(hand)
+    with pytest.raises(LakeError, match="the lake has lost the rows of epoch 1 of enriched") as caught:
+        check(hand)
+    assert caught.value.next_command == f"bring {target}/_delta_log back from a backup"
 
 
 def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
@@ -334,3 +362,109 @@ def test_a_second_output_and_state_have_their_last_commit_made_again(spark: Spar
     found = lake_rows.read(spark, lake.target_path(odds)).collect()
     assert sorted((row["number"], row["total"]) for row in found) == [(5, 5), (7, 12), (9, 21)]
     assert len(list(delta_log.all_files(DeltaTable(str(lake.state_path(insert)))))) == 3
+
+
+NUMBERS = """
+CREATE TABLE numbers (n INT) WITH ('connector' = 'scripted');
+CREATE TABLE copies (n INT) WITH ('connector' = 'delta', 'path' = '{path}');
+INSERT INTO copies SELECT n FROM numbers;
+"""
+
+
+def copied(script: str, spark: SparkSession, directory: Path) -> Harness:
+    """A lake that has published the number 1."""
+    harness = Harness(script, spark, directory)
+    harness.push("numbers", [{"n": 1}])
+    assert [row["n"] for row in harness.advance()] == [1]
+    harness.runner.close()
+    return harness
+
+
+def test_a_target_of_another_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Its files were removed as those of a crashed attempt at epoch 1, and its rows published once more."""
+    target = tmp_path / "copies"
+    first = copied(NUMBERS.format(path=target), spark, tmp_path / "first")
+    second = Harness(first.pipeline, spark, tmp_path / "second")
+    second.push("numbers", [{"n": 1}])
+    for command in (second.advance, lambda: dry_run(second.runner)):
+        with pytest.raises(
+            LakeError, match="copies holds rows published by copies under another lake's name"
+        ) as refused:
+            command()
+        assert "tidegate run SCRIPT --lake DIR" in refused.value.next_command
+    assert second.lake.epochs.owners() == []
+    assert DeltaTable(str(target)).to_pyarrow_table()["n"].to_pylist() == [1]
+
+    first.restart()
+    first.push("numbers", [{"n": 2}])
+    assert [row["n"] for row in first.advance()] == [2]
+
+
+def test_so_is_one_whose_features_only_delta_rs_knows(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "copies"
+    first = copied(NUMBERS.format(path=target), spark, tmp_path / "first")
+    spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    with pytest.raises(LakeError, match="copies holds rows published by copies"):
+        Harness(first.pipeline, spark, tmp_path / "second").advance()
+
+
+def test_tables_whose_control_tables_were_removed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    lake = copied(NUMBERS.format(path=tmp_path / "copies"), spark, tmp_path).lake
+    shutil.rmtree(str(lake.control))
+    delta_log._open.clear()
+    with pytest.raises(LakeError, match="numbers holds rows landed under another lake's name") as refused:
+        Harness(NUMBERS.format(path=tmp_path / "other"), spark, tmp_path).advance()
+    assert refused.value.next_command.startswith(f"bring {lake.control} back from a backup")
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+def test_rows_that_wait_for_their_time_are_counted(spark: SparkSession, tmp_path: Path, backfill: bool) -> None:
+    """An event-time release counts its rows in the probe's table: the gate sees nothing of those that are gone."""
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 5)
+    play.order(2, "EUR", 50)
+    assert play.upto(10, 10) == [(1, 1)]
+    shutil.rmtree(str(play.harness.lake.table_path("orders") / "_delta_log"))
+    delta_log._open.clear()
+    play.harness.restart()
+    play.order(3, "EUR", 60)
+    play.land(100, 100)
+    with pytest.raises(LakeError, match="lost 1 row of orders that converted has not released"):
+        play.harness.runner.backfill("converted") if backfill else play.upto()
+    assert play.out == [(1, 1)]
+
+
+def test_rows_that_are_released_may_be_gone(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 5)
+    play.order(2, "EUR", 50)
+    assert play.upto(10, 10) == [(1, 1)]
+    spark.sql(f"DELETE FROM delta.`{play.harness.lake.table_path('orders')}` WHERE id = 1")
+    assert play.upto(100, 100) == [(2, 1)]
+
+
+def test_a_missing_file_of_a_probe_is_reported_with_its_insert(spark: SparkSession, tmp_path: Path) -> None:
+    play = Play(spark, tmp_path)
+    play.rate("EUR", 1, 0)
+    play.order(1, "EUR", 50)
+    assert play.upto(10, 10) == []
+    for file in Path(play.harness.lake.table_path("orders")).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(StepFailed, match=r"converted: .*parquet") as failed:
+        play.upto(100, 100)
+    assert failed.value.state == "nothing was planned"
+
+
+@pytest.mark.parametrize("table", ["epochs", "staged", "verdicts"])
+def test_verify_sees_that_control_tables_are_gone(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    """Without them no epoch is known, and nothing that is published was looked at."""
+    harness = copied(NUMBERS.format(path=tmp_path / "copies"), spark, tmp_path)
+    assert harness.verify("copies").passed
+    shutil.rmtree(str(harness.lake.control / table))
+    delta_log._open.clear()
+    harness.restart()
+    report = harness.verify("copies")
+    assert not report.passed
+    assert "lost" in report.problems[0] or "another lake's name" in report.problems[0]
