@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import shape
-from tidegate.pipelines.sources.formats.avro_numbers import has_too_long
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, inside, map_keys, other_columns
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
@@ -169,6 +168,8 @@ class AvroFormat:
         record = ended.selectExpr("*", f"IF(_end = {_MARK}, {_from_avro(columns)}, NULL) AS _record")
         suspect = record.selectExpr("*", f"{_suspect(columns)} AS _suspect")
         if _has_several_encodings(columns):
+            from tidegate.pipelines.sources.formats.avro_numbers import has_too_long  # it imports Arrow
+
             too_long = has_too_long(schema(columns, len(END_MARK)), "_suspect")
             checked = suspect.select("*", too_long().alias("_too_long"))
         else:
