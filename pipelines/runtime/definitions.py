@@ -8,6 +8,7 @@ line and valid from the next epoch on, or refused with both versions; a refused 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,8 +34,9 @@ from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.secrets import needs_variables
-from tidegate.pipelines.syntax.types import FlinkType, Kind
+from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType, Kind
 
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
@@ -136,7 +138,7 @@ class Definitions:
             if untouched and item.what.startswith("columns "):  # an expression that fails at the first row
                 stored_as = [column.partition(" AS ")[0] for column in (item.lake, item.script)]
                 goes_on = goes_on or stored_as[0] == stored_as[1]
-            goes_on = goes_on or (item.what == "watermark" and untouched)
+            goes_on = goes_on or (item.what == "watermark" and untouched) or _holds_more(item, table)
             yield replace(item, refused=not (goes_on or item.what.startswith(tuple(_TAKEN_UP))))
 
     def _stores_nothing(self, table: str) -> bool:
@@ -530,7 +532,15 @@ def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str
         if row.generation == generation and 1 < row.since <= upto:
             before = Stream(lake, table).generation(generation).landed(0, row.since - 1) if found else 0
             found = [*(found if before else []), row]
-    return {digest_of({name: part for name, part in row.form.items() if name not in _TAKEN_UP}) for row in found}
+    return {digest_of(_of_values(row.form)) for row in found}
+
+
+def _of_values(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a table's form that decide the values which are stored for the same input."""
+    parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
+    types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
+    longest = {name: str(_unlimited(of)) for name, of in types.items() if of is not None}
+    return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
 
 
 def covered(
@@ -569,7 +579,9 @@ def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
     found = _compared(table.name, _with_parts(stored.form), _with_parts(_read_back(table_form(pipeline, table))))
     variable = _variable(table)
     return all(
-        item.what.endswith(variable) or (item.what.startswith("columns ") and item.script == NOT_THERE)
+        item.what.endswith(variable)
+        or (item.what.startswith("columns ") and item.script == NOT_THERE)
+        or _holds_more(item, table)
         for item in found
     )
 
@@ -711,6 +723,35 @@ def _grown(one: FlinkType, other: FlinkType) -> bool:
     if one.kind is other.kind and one.arguments and len(one.arguments) == len(other.arguments):
         return all(map(_grown, one.arguments, other.arguments))
     return one == other
+
+
+def _holds_more(item: Difference, table: Table) -> bool:
+    """Whether a column of a source is declared longer, or with more digits of a second, than in the lake: what is
+    stored stays as it is. More digits are another value for a computed column."""
+    lake, script = _plain_type(item.lake), _plain_type(item.script)
+    if not item.what.startswith("columns ") or lake is None or script is None or _unlimited(lake) != _unlimited(script):
+        return False
+    if lake.kind in TIMESTAMPS and any(column.expression and not column.proctime for column in table.columns):
+        return False
+    least, most = (math.inf if of.precision is None else of.precision for of in (lake, script))
+    return least < most
+
+
+def _plain_type(text: str) -> FlinkType | None:
+    """The type of a column that is one of the source, as a form has it; None for any other."""
+    try:
+        return parse_type(text)
+    except SqlError:
+        return None
+
+
+def _unlimited(of: FlinkType) -> FlinkType:
+    """The longest type of which every value of `of` is one, stored in the same way."""
+    if of.kind is Kind.VARCHAR:
+        return replace(of, kind=Kind.STRING, precision=None)
+    if of.kind is Kind.VARBINARY:
+        return replace(of, kind=Kind.BYTES, precision=None)
+    return replace(of, precision=MAX_FRACTION) if of.kind in TIMESTAMPS else of
 
 
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")

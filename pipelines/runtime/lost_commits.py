@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
@@ -26,10 +25,13 @@ from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner
-from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
+from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:

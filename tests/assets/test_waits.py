@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster._core.storage.tags import BACKFILL_ID_TAG
+from deltalake import write_deltalake
 
 from tests.assets.clicks import handmade, pipeline
 from tests.orchestration.conftest import SPANS
@@ -239,6 +241,12 @@ def test_a_watermark_is_waited_for_by_the_input_that_holds_it(tmp_path: Path) ->
     found, spans = handmade(tmp_path / "lake"), compile_script(SPANS)
     for table, number, watermark in (("rates", 1, 1_000), ("orders", 2, 9_000)):
         found.landed(table, 1, number, at=0, flip=1, timestamp=watermark, use_processing_time=False)
+    rows = {
+        "_generation": pa.array([1, 1], pa.int32()),
+        "_epoch": [1, 1],
+        "_rowtime": pa.array([2, 3], pa.timestamp("us")),
+    }
+    write_deltalake(str(found.lake.table_path("orders")), pa.table(rows))
     assert spans.name
     (seen,) = observed(published(tmp_path / "lake", of=spans))
     assert seen.metadata["waiting for"].value == "rates"

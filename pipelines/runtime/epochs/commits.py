@@ -14,13 +14,10 @@ from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
-
-LAST_COMMITS = "last-commits"
-"""A fact of a staged row: for each table beside the target, the last epoch up to this one that commits to it. Not every
-epoch commits to every table, so without it all epochs would be read to find a lost commit."""
 
 
 def in_no_place() -> Epochs | None:

@@ -29,8 +29,8 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
-from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS, Commit, FileCommit, NotifyCommit, notified_by
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
+from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
+from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS, ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point

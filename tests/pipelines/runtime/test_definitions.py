@@ -296,6 +296,55 @@ def test_a_table_without_rows_takes_new_columns(rows: int, log: bool, refused: b
     assert [(item.what, item.refused) for item in found if item.owner == "clicks"] == [("columns more", refused)]
 
 
+@pytest.mark.parametrize(
+    ("lake", "script", "refused"),
+    [
+        ("VARCHAR(9)", "VARCHAR(10)", False),
+        ("VARCHAR(9)", "STRING", False),
+        ("VARBINARY(2)", "BYTES", False),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", False),
+        ("VARCHAR(9), twice AS cents * 2", "VARCHAR(10), twice AS cents * 2", False),
+        ("VARCHAR(9)", "VARCHAR(8)", True),
+        ("STRING", "VARCHAR(9)", True),
+        ("VARCHAR(9)", "VARCHAR(10) NOT NULL", True),
+        ("CHAR(9)", "CHAR(10)", True),
+        ("VARCHAR(9)", "BYTES", True),
+        ("DECIMAL(4, 2)", "DECIMAL(6, 2)", True),
+        ("TIMESTAMP(6)", "TIMESTAMP(3)", True),
+        ("TIMESTAMP(3)", "TIMESTAMP_LTZ(6)", True),
+        ("TIMESTAMP(3), twice AS cents * 2", "TIMESTAMP(6), twice AS cents * 2", True),
+    ],
+)
+def test_a_column_of_a_source_may_become_longer(lake: str, script: str, refused: bool, tmp_path: Path) -> None:
+    old, new = (SCRIPT.replace("cents INT, proctime", f"cents INT, more {kind}, proctime") for kind in (lake, script))
+    fill(planned(tmp_path, old), "clicks", rows=3, log=True)
+    definitions = definitions_of(tmp_path, new)
+    found = [item for item in definitions.differences() if item.owner == "clicks"]
+    assert [(item.what, item.refused) for item in found] == [("columns more", refused)]
+    stored = definitions.lake.definitions.last("clicks")
+    assert stored is not None
+    assert declares(definitions.pipeline, stored) == (not refused)
+
+
+def test_longer_values_come_once_a_column_is_declared_longer(spark: SparkSession, tmp_path: Path) -> None:
+    short, long = (SCRIPT.replace("user_id INT, item STRING, cents", f"user_id INT, item {kind}, cents")
+                   for kind in ("VARCHAR(2)", "VARCHAR(20)"))  # fmt: skip
+    harness = Harness(short, spark, tmp_path)
+    harness.push("users", [USER])
+    harness.end_of_snapshot("users")
+    harness.push("clicks", [CLICK])
+    assert len(harness.advance()) == 1
+    harness = taken_up(harness, long)
+    harness.push("clicks", [{**CLICK, "item": "a long name"}])
+    said = harness.run().changes
+    assert said == ("table clicks changes from epoch 2 on: columns item: VARCHAR(2) -> VARCHAR(20)",)
+    assert sorted(row["item"] for row in harness.published("enriched")) == ["a", "a long name"]
+    assert harness.verify("enriched").passed
+    assert harness.run().changes == ()
+    with pytest.raises(DefinitionChanged, match="table clicks"):
+        taken_up(harness, short).run()
+
+
 def test_an_epoch_that_nothing_is_committed_of_is_of_the_definition_that_mends_it(tmp_path: Path) -> None:
     planned(tmp_path, SCRIPT.replace("cents INT, proctime", "cents INT, more AS cents / 0, proctime"))
     lines: list[str] = []
