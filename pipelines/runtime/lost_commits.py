@@ -69,7 +69,7 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     """
     own = "" if lake.epochs.refresh() is None else lake.id
     for table in pipeline.sources:
-        path = lake.table_path(table.name)
+        path = Stream(lake, table.name).path
         if lake.epochs.last(table.name) is None and _of_another(own, path, table.name, "data"):
             raise _other_lake(lake, table.name, path, "landed")
     for insert in pipeline.inserts:

@@ -242,9 +242,12 @@ def test_a_watermark_is_waited_for_by_the_input_that_holds_it(tmp_path: Path) ->
     for table, number, watermark in (("rates", 1, 1_000), ("orders", 2, 9_000)):
         found.landed(table, 1, number, at=0, flip=1, timestamp=watermark, use_processing_time=False)
     rows = {
+        "id": pa.array([1, 2], pa.int32()),
+        "currency": ["EUR", "EUR"],
+        "at": pa.array([2_000_000, 3_000_000], pa.timestamp("us")),
         "_generation": pa.array([1, 1], pa.int32()),
         "_epoch": [1, 1],
-        "_rowtime": pa.array([2, 3], pa.timestamp("us")),
+        "_rowtime": pa.array([2_000_000, 3_000_000], pa.timestamp("us", "UTC")),
     }
     write_deltalake(str(found.lake.table_path("orders")), pa.table(rows))
     assert spans.name
