@@ -28,6 +28,11 @@ SUB_BITS = 20
 TASK_MESSAGES = 100_000
 """A partition with more than so many messages is worth a second task."""
 
+FETCH_WAIT_MS = "10"
+"""How long a broker may wait for messages behind the last one. All that a step reads is there already; but Spark asks
+for the bounds of a partition on the connection on which the consumer has asked for more, which is answered first: by
+default after half a second."""
+
 _HEADERS = (
     # As in Flink, the last header of a name counts; Spark's maps take a name once.
     "map_from_entries(filter(transform(headers, h -> struct(h.key, h.value)), "
@@ -80,6 +85,11 @@ class Reader:
     def quarantines(self) -> bool:
         return quarantines(self.plain)
 
+    @property
+    def consumer(self) -> dict[str, str]:
+        """Settings of Kafka's consumers."""
+        return {"fetch.max.wait.ms": FETCH_WAIT_MS, **self.options.client, "isolation.level": self.isolation}
+
     def messages(self, spark: SparkSession, step: KafkaStep) -> DataFrame:
         """The messages of the step, as `decoded` takes them. The step must not be empty."""
         spans = step.read
@@ -88,9 +98,7 @@ class Reader:
         number = sum(span.offsets for span in spans.values())
         tasks = max(len(spans), min(spark.sparkContext.defaultParallelism, -(-number // TASK_MESSAGES)))
         keys = {column.metadata for column in self.table.physical_columns}
-        reader = spark.read.format("kafka").options(
-            **{f"kafka.{key}": value for key, value in self.options.client.items()},
-        )
+        reader = spark.read.format("kafka").options(**{f"kafka.{key}": value for key, value in self.consumer.items()})
         given = {
             "assign": json.dumps(assigned),
             "startingOffsets": json.dumps(starts),
@@ -98,7 +106,6 @@ class Reader:
             "failOnDataLoss": "true",
             "minPartitions": str(tasks),
             "includeHeaders": str("headers" in keys or self.quarantines).lower(),
-            "kafka.isolation.level": self.isolation,
         }
         return reader.options(**given).load()
 

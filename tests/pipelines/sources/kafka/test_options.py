@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.pipelines.sources.kafka.options import parse, specific_offsets
+from tidegate.pipelines.sources.kafka.options import layout, parse, specific_offsets
+from tidegate.pipelines.sources.kafka.reading import FETCH_WAIT_MS, Reader
 from tidegate.pipelines.sql import SqlError, compile_script
 
 CASES = tomllib.loads((Path(__file__).parents[3] / "fixtures" / "kafka" / "options.toml").read_text())["case"]
@@ -76,3 +77,16 @@ def test_secrets_are_not_shown_and_the_plans_own_are_not_passed_on() -> None:
     assert "hidden" not in repr(options)
     assert options.client == {"bootstrap.servers": "b:1", "sasl.jaas.config": "password=hidden"}
     assert options.reset == "latest"
+
+
+@pytest.mark.parametrize(("given", "wait"), [({}, FETCH_WAIT_MS), ({"properties.fetch.max.wait.ms": "70"}, "70")])
+def test_a_broker_does_not_wait_long_for_more_than_a_step_reads(given: dict[str, str], wait: str) -> None:
+    options = parse({"topic": "t", "format": "json", "properties.bootstrap.servers": "b:1", **given}, "t")
+    (insert,) = compile_script(script({"options": {"topic": "t", "format": "json"}})).inserts
+    table = compile_script(script({"options": {"topic": "t", "format": "json"}})).table(insert.probe)
+    reader = Reader(table, options, table.options, layout(table, table.options, "kafka"), "read_committed")
+    assert reader.consumer == {
+        "bootstrap.servers": "b:1",
+        "fetch.max.wait.ms": wait,
+        "isolation.level": "read_committed",
+    }
