@@ -50,8 +50,8 @@ class BackfillPlanner(EventTimePlanner):
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        plan = replace(self._drafted(last, seen), kind="backfill")
-        plan = replace(plan, upto=plan.after)
+        drafted = self._drafted(last, seen)
+        plan = replace(drafted, kind="backfill", upto=drafted.after)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
         low, high = spans[0][0], spans[-1][1]
         new = tuple(

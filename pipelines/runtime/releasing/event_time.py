@@ -89,11 +89,12 @@ class EventTimePlanner(ReleasePlanner):
     def _drafted(self, last: ReleasePlan | None, seen: Seen) -> EventTimePlan:
         """The epoch after `last` that takes what the watermark has reached, before its rows are counted. Raises
         LakeError where rows that wait are gone."""
-        span = replace(seen.span, since=last.settled_upto(self.on_lake.probe.path) if last else 0)
+        since = last.settled_upto(self.on_lake.probe.path) if last else 0
+        span = replace(seen.span, watermark=seen.watermark, since=since)
         plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
         everything = replace(plan, time=replace(span, watermark=MAX_TIMESTAMP))
         refuse_lost_waiting(self.on_lake.lake, self.spark, everything, seen.waiting)
-        return replace(plan, time=replace(span, watermark=seen.watermark))
+        return plan
 
     def reach(self, last: ReleasePlan | None) -> int:
         """See `ReleasePlanner.reach`."""

@@ -91,20 +91,20 @@ def compatible(source: CanonicalType, declared: str) -> str | None:
 
 
 def cut_off(declared: FlinkType, longest: int | None, fraction: int) -> str | None:
-    """What a column declared with a length, or with digits of a second, must be in place of `declared`, so that every
-    value of the source fits; None where it does. `longest`: characters of the longest value, bytes of a binary one,
-    None: no limit; `fraction`: digits after the source's seconds."""
+    """Why a column declared with a length, or with digits of a second, cannot hold every value of the source; None when
+    it can. `longest`: characters of the longest value, bytes of a binary one, None: no limit; `fraction`: digits after
+    the source's seconds."""
     if declared.kind in TIMESTAMPS:
         digits = MAX_FRACTION if declared.precision is None else declared.precision
-        return None if digits >= fraction else str(replace(declared, precision=fraction))
+        fitting = replace(declared, precision=fraction)
+        return None if digits >= fraction else f"digits of a second would be lost; declare it as {fitting}"
     if declared.kind not in (*STRINGS, *BINARIES) or declared.precision is None:
         return None
     if longest is not None and longest <= declared.precision:
         return None
-    text = declared.kind in STRINGS
-    if longest is None or longest > _LONGEST:
-        return "STRING" if text else "BYTES"
-    return f"{'VARCHAR' if text else 'VARBINARY'}({longest})"
+    limited, unlimited = ("VARCHAR", "STRING") if declared.kind in STRINGS else ("VARBINARY", "BYTES")
+    fitting = unlimited if longest is None or longest > _LONGEST else f"{limited}({longest})"
+    return f"longer values would not fit; declare it as {fitting}"
 
 
 _LONGEST = 65_535

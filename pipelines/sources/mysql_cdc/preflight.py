@@ -31,7 +31,6 @@ from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.types import quote
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.types import TIMESTAMPS
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
@@ -289,15 +288,12 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             )
             continue
         try:
-            reason = compatible(found.canonical, column.spark_type)
+            reason = compatible(found.canonical, column.spark_type) or cut_off(
+                parse_type(column.type), found.longest, found.fraction or 0
+            )
         except PlanningError as error:
             yield Refusal(error.what, error.next_command)
             continue
-        fitting = None if reason else cut_off(parse_type(column.type), found.longest, found.fraction or 0)
-        if fitting:
-            reason = f"longer values would not fit; declare it as {fitting}"
-            if parse_type(column.type).kind in TIMESTAMPS:
-                reason = f"digits of a second would be lost; declare it as {fitting}"
         if reason:
             yield Refusal(
                 f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",
@@ -355,7 +351,8 @@ def check_key_types(table: SourceTable, options: MysqlOptions, declared: Table) 
         types = f"the key column {column.name} is {found.column_type} in the table and {column.type} in the script:"
         moved = {have.spark, column.spark_type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
         if moved and options.time_zone not in _ZONES_WITHOUT_CHANGES and not options.time_zone.startswith("Etc/"):
-            right = "TIMESTAMP_LTZ(3)" if have.spark == "TIMESTAMP" else "TIMESTAMP(3)"
+            digits = max(3, found.fraction or 0)
+            right = f"TIMESTAMP_LTZ({digits})" if have.spark == "TIMESTAMP" else f"TIMESTAMP({digits})"
             yield Refusal(
                 f"{types} where the clocks of {options.time_zone} change, two keys of the table would be one",
                 f"declare {column.name} as {right} in the CREATE TABLE of {declared.name}",
