@@ -17,6 +17,7 @@ from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import TokenError
 
 from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.grammar.base import END_OF_STATEMENT
 from tidegate.pipelines.syntax.grammar.insert import InsertGrammar
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL
 from tidegate.pipelines.syntax.source import Source, Span, span_of
@@ -54,17 +55,17 @@ class ScriptParser(InsertGrammar):
         """Read all statements. Raises SqlError at the first token that does not fit."""
         statements: list[Statement] = []
         while self._curr:
-            if self._match(TokenType.SEMICOLON):
+            if self._match(END_OF_STATEMENT):
                 continue
             statements.extend(self._statement_or_set())
-            if self._curr and self._curr.token_type != TokenType.SEMICOLON:
+            if self._curr and self._curr.token_type != END_OF_STATEMENT:
                 missing = self.word("CREATE") or self.word("INSERT")
                 self.expected("`;` or the end of the script", "statements are separated by `;`" if missing else None)
         return statements
 
-    def whole(self, read: Callable[[], T], what: str) -> T:
+    def only(self, read: Callable[[ScriptParser], T], what: str) -> T:
         """Read one thing and nothing else."""
-        found = read()
+        found = read(self)
         if self._curr:
             self.expected(f"the end of the {what}")
         return found
@@ -77,12 +78,12 @@ class ScriptParser(InsertGrammar):
 
     def _statement_set(self) -> list[Statement]:
         statements: list[Statement] = []
-        self._match(TokenType.SEMICOLON)
+        self._match(END_OF_STATEMENT)
         while not self.take("END"):
             if not self.word("INSERT"):
                 self.expected("`INSERT` or `END`", "a statement set holds INSERTs")
             statements.append(self._statement())
-            if not self._match(TokenType.SEMICOLON):
+            if not self._match(END_OF_STATEMENT):
                 self.expected("`;`")
         return statements
 
@@ -195,6 +196,7 @@ class Tidegate(Dialect):
         NESTED_COMMENTS = False
         HEX_STRINGS: ClassVar = [("x'", "'"), ("X'", "'")]
         KEYWORDS: ClassVar = {**SIGNS, **RESERVED}
+        SINGLE_TOKENS: ClassVar = {**tokens.Tokenizer.SINGLE_TOKENS, ";": END_OF_STATEMENT}
         COMMANDS: ClassVar = set()
 
     Parser = ScriptParser
@@ -202,9 +204,9 @@ class Tidegate(Dialect):
 
 def read_script(source: Source) -> list[Statement]:
     """The statements of a script. Raises SqlError."""
-    reader = _reader(source)
+    reader = ScriptParser(dialect=Tidegate)
     try:
-        return reader.script()
+        return reader.read(source, tokenize(source), reader.script)
     except RecursionError:
         place = reader.here()
     raise source.error(place, "the expression is nested too deeply", "take it apart with computed columns")
@@ -213,20 +215,18 @@ def read_script(source: Source) -> list[Statement]:
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> FlinkType:
     """The type that `text` spells in Flink SQL. Raises SqlError."""
-    reader = _reader(Source(text))
-    return reader.whole(reader.inner_type, "type")
+    return _read_one(Source(text), ScriptParser.inner_type, "type")
 
 
 def read_watermark(source: Source) -> Watermark:
     """The WATERMARK FOR that the whole of `source` is. Raises SqlError."""
-    reader = _reader(source)
-    return reader.whole(reader.watermark, "watermark")
+    return _read_one(source, ScriptParser.watermark, "watermark")
 
 
-def _reader(source: Source) -> ScriptParser:
+def _read_one(source: Source, read: Callable[[ScriptParser], T], what: str) -> T:
+    """The one thing that the whole of `source` is."""
     reader = ScriptParser(dialect=Tidegate)
-    reader.begin(source, tokenize(source))
-    return reader
+    return reader.read(source, tokenize(source), lambda: reader.only(read, what))
 
 
 def tokenize(source: Source) -> list[Token]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar, cast
 
 from sqlglot import Token, TokenType, exp, parser
 
@@ -15,6 +15,8 @@ from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, 
 T = TypeVar("T")
 
 NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+END_OF_STATEMENT = TokenType.BREAK
+"""A semicolon. sqlglot's own type for it would have sqlglot take a statement set apart."""
 NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.HEX_STRING)
 
 MAX_DIGITS = 19
@@ -25,18 +27,18 @@ class TokenReader(parser.Parser):
     """sqlglot's parser with errors of our own: the first one stops, and points at its token."""
 
     _source: Source | None = None
+    _whole: Callable[[], Any] | None = None
 
-    def begin(self, source: Source, tokens: Sequence[Token]) -> None:
-        """Start at the first of `tokens`, which `source` gave.
+    def read(self, source: Source, tokens: list[Token], whole: Callable[[], T]) -> T:
+        """What `whole` makes of all of `tokens`, which are those of `source`. Raises SqlError."""
+        self._source, self._whole = source, whole
+        found = self.parse(tokens, source.text)
+        # sqlglot stops at an ELSE in front, as if it ended a block; nothing is read yet.
+        return cast(T, found[0]) if found else whole()
 
-        sqlglot's own way in parses a whole script, statement by statement, before anything can be asked of it. So this
-        sets what that sets: the tokens of one statement after another.
-        """
-        self.reset()
-        self._source = source
-        self.sql = source.text
-        self._chunks = [list(tokens)]
-        self._advance_chunk()
+    def _parse_statement(self) -> Any:
+        """Called by sqlglot once, since no token of this dialect ends a statement for it (`Tidegate.Tokenizer`)."""
+        return super()._parse_statement() if self._whole is None else self._whole()
 
     @property
     def source(self) -> Source:

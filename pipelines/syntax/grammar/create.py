@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot import Token, TokenType
 
 from tidegate.pipelines.syntax.errors import did_you_mean
-from tidegate.pipelines.syntax.grammar.base import NAMES
+from tidegate.pipelines.syntax.grammar.base import END_OF_STATEMENT, NAMES
 from tidegate.pipelines.syntax.grammar.expressions import UNITS, ExpressionGrammar
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
@@ -245,7 +245,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
         """CREATE VIEW is refused in any case; one with a watermark has a reason of its own."""
         depth = 0
         for offset, token in enumerate(self._tokens[self._index :]):
-            if token.token_type == TokenType.SEMICOLON or (depth == 0 and token.text.upper() == "AS"):
+            if token.token_type == END_OF_STATEMENT or (depth == 0 and token.text.upper() == "AS"):
                 return
             depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
             if self.word("WATERMARK", "FOR", ahead=offset):
