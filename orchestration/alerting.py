@@ -79,15 +79,15 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
         limit=REMEMBERED,
     )
     messages: list[Message] = []
-    seen = memory.told
+    handled = memory.handled
     before = memory.retried
     memory, given_up = _given_up(memory, look)
     for run in (*given_up, *(record.dagster_run for record in records)):
-        if run.run_id in seen:
+        if run.run_id in handled:
             continue
         try:
             if not is_watched(look.instance, run, look.found):
-                seen = (*seen, run.run_id)  # its history, which may have been asked for it, is not asked again
+                handled = (*handled, run.run_id)  # its history, which may have been asked for it, is not asked again
                 continue
             if run not in given_up and will_be_retried(run):
                 # It is no incident yet: the run that is started in its place shows how it ends.
@@ -101,12 +101,12 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
                 memory = replace(memory, retried={**memory.retried, run.run_id: first})
                 continue
             ended = unread(run, look.found, look.options, error)
-        seen = (*seen, run.run_id)
+        handled = (*handled, run.run_id)
         memory, news = _after(memory, ended.scrubbed(look.secrets), look.now)
         messages += news
     # A hair before the newest: runs that were updated in that very instant are looked at again, and reported once.
     since = max([memory.since or 0.0, *(record.update_timestamp.timestamp() - 0.001 for record in records)])
-    return replace(memory, told=seen[-REMEMBERED:], since=since), tuple(messages)
+    return replace(memory, handled=handled[-REMEMBERED:], since=since), tuple(messages)
 
 
 def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:

@@ -10,9 +10,9 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from tidegate.orchestration.alerts.channels import Channel
 from tidegate.orchestration.alerts.incident import Incident, Kind, Message
@@ -94,7 +94,7 @@ class Memory:
     open: incidents that go on.
     pending: messages that are still to be delivered.
     silent: channel -> since when it does not answer.
-    told: ids of the newest runs that were handled; the name is the cursor's.
+    handled: ids of the newest runs that were handled; `told` in older cursors.
     since: when the newest run that was handled was updated (s, UTC); None before the first tick.
     asked: when the sources were queried last (s, UTC).
     unread: table -> what its source reported then that has not landed.
@@ -107,7 +107,7 @@ class Memory:
     open: tuple[Open, ...] = ()
     pending: tuple[Pending, ...] = ()
     silent: dict[str, Silent] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    handled: Annotated[tuple[str, ...], Field(validation_alias=AliasChoices("handled", "told"))] = ()
     since: float | None = None
     asked: float = 0.0
     unread: dict[str, Asked] = field(default_factory=dict)

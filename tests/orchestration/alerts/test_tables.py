@@ -81,6 +81,11 @@ def test_since_when_there_is_something_that_has_not_landed(
         assert Memory.of(json.dumps(older)).unread == {}
 
 
+def test_an_older_cursor_has_the_runs_that_were_handled() -> None:
+    assert Memory.of('{"told": ["run 1"]}') == Memory(handled=("run 1",))
+    assert Memory.of(Memory(handled=("run 2",)).cursor()).handled == ("run 2",)
+
+
 @pytest.mark.parametrize(
     ("lag_ms", "minutes", "expected"),
     [
