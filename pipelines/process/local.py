@@ -27,7 +27,7 @@ Key = Callable[[Any], Any]
 class Arrived:
     """What arrives from one input at once: records, then a watermark (None: the input's watermark does not move).
 
-    `declared`: the watermarks of other declarations that arrive with it. `at`: when it landed (ms, UTC), for processing
+    `told`: the watermarks of other declarations that arrive with it. `at`: when it landed (ms, UTC), for processing
     time.
     """
 
@@ -36,7 +36,7 @@ class Arrived:
     input: int = 0
     idle: bool = False
     at: int = 0
-    declared: Sequence[GeneralizedWatermark] = ()
+    told: Sequence[GeneralizedWatermark] = ()
 
 
 @dataclass
@@ -102,7 +102,7 @@ class LocalRun:
         stood = dict(self._before)
         for step, item in enumerate(arrived):
             last = stood.get(item.input, LandedStep(item.input, BEGINNING))
-            declared = {watermark.identifier: watermark for watermark in (*last.declared, *item.declared)}
+            declared = {watermark.identifier: watermark for watermark in (*last.declared, *item.told)}
             now = item.watermark or last.watermark
             landed.append(LandedStep(item.input, now, item.idle, item.at, tuple(declared.values())))
             stood[item.input] = landed[-1]

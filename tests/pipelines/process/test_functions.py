@@ -291,10 +291,10 @@ QUIET = WatermarkDeclarations.new_builder("quiet").type_long().default_handling_
 @pytest.mark.parametrize("cuts", [[4], [1, 1, 1, 1], [2, 2]])
 def test_on_watermark_gets_every_declared_watermark(cuts: list[int]) -> None:
     arrived = [
-        Arrived([Row("a", 1)], declared=(PROGRESS.new_watermark(4), DONE.new_watermark(False))),
+        Arrived([Row("a", 1)], told=(PROGRESS.new_watermark(4), DONE.new_watermark(False))),
         Arrived([Row("a", 2)], Watermark(3)),
-        Arrived([], declared=(PROGRESS.new_watermark(2), QUIET.new_watermark(1))),
-        Arrived([], declared=(QUIET.new_watermark(1), DONE.new_watermark(True))),
+        Arrived([], told=(PROGRESS.new_watermark(2), QUIET.new_watermark(1))),
+        Arrived([], told=(QUIET.new_watermark(1), DONE.new_watermark(True))),
     ]
     run, emitted, sent = LocalRun(Hears(), by_key, (PROGRESS, DONE, QUIET)), [], {}
     for cut in cuts:
@@ -305,10 +305,10 @@ def test_on_watermark_gets_every_declared_watermark(cuts: list[int]) -> None:
     assert [item for item in emitted if not isinstance(item, Row)] == heard
     assert sent == {"progress": 2, "done": True, TIME: 3}  # `quiet` is ignored unless it is sent again
     kept = LocalRun(Hears(WatermarkHandlingResult.POP), by_key, (PROGRESS,))
-    kept.epoch([Arrived([], Watermark(3), declared=(PROGRESS.new_watermark(4),))])
+    kept.epoch([Arrived([], Watermark(3), told=(PROGRESS.new_watermark(4),))])
     assert kept.emitted == {}
     with pytest.raises(UndeclaredWatermark, match="'progress' is not declared"):
-        LocalRun(Hears(), by_key).epoch([Arrived([], declared=(PROGRESS.new_watermark(4),))])
+        LocalRun(Hears(), by_key).epoch([Arrived([], told=(PROGRESS.new_watermark(4),))])
 
 
 class TellsTime(OneInputStreamProcessFunction):
