@@ -184,8 +184,8 @@ def look(
                     fresh, known = _InsertReporter(lake, versions, now, pipeline, item).unreported(known)
                 events += fresh
         except TidegateError as error:
-            context.log.warning("%s is not looked at: %s", key, error.what)
-            failures = [*failures, f"{key} is not looked at: {error.what}"]
+            context.log.warning("%s could not be checked: %s", key, error.what)
+            failures = [*failures, f"{key} could not be checked: {error.what}"]
         after[key] = known
     summary = f"{len(events)} events reported" if events else "nothing new was published outside of Dagster"
     return dg.SensorResult(asset_events=events, skip_reason="\n".join([summary, *failures]), cursor=str(Cursor(after)))
@@ -329,7 +329,7 @@ class _InsertReporter(_Reporter):
         staged = [row for row in self._epochs(self.lake.staged, plan, first) if (row.epoch, row.plan_digest) in passed]
         if not staged or not verdicts:
             raise LakeError(
-                f"epoch {plan.epoch} of {self.target.insert} is published, and what it staged is not there",
+                f"epoch {plan.epoch} of {self.target.insert} is published, and nothing is recorded of what it staged",
                 where=str(self.lake.control),
                 state="nothing was changed",
                 next_command=VERIFY,

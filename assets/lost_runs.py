@@ -82,7 +82,7 @@ class UnknownRun:
             )
         return (
             f"Run {self.run_id} of {self.job} is under way, and whether its process is still there could not be seen: "
-            f"{self.error}. Its state is kept, and it is looked at again. Next: end it in Dagster, by Terminate."
+            f"{self.error}. Its state is kept, and it is checked again. Next: end it in Dagster, by Terminate."
         )
 
 

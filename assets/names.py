@@ -146,8 +146,8 @@ class Names:
         odd = next((part for key in found for part in self.own(key).path if not _OF_DAGSTER.fullmatch(part)), None)
         if odd is not None:
             raise PlanningError(
-                f"{odd!r} cannot be a part of names in Dagster: letters from A to Z, digits, `_`, `-` and `.` can, and "
-                "it does not begin with `__ASSET_JOB`",
+                f"{odd!r} cannot be a part of names in Dagster, which have letters from A to Z, digits, `_`, `-` and "
+                "`.`, and do not begin with `__ASSET_JOB`",
                 where=f"the pipeline {self.pipeline}",
                 state="nothing was loaded",
                 next_command="give the pipeline a `name` of these, or its script such a file name; a table such a name",

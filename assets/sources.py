@@ -125,7 +125,8 @@ def _check(resnapshot: Sequence[str], selected: Sequence[str]) -> None:
     for name in resnapshot:
         if name not in selected:
             raise PlanningError(
-                f"{name} is to be read anew and is not among the tables of this run: {', '.join(selected)}",
+                f"{name} is to be read from a new snapshot, and is not among the tables of this run: "
+                f"{', '.join(selected)}",
                 where="resnapshot",
                 state="nothing was read",
                 next_command="name tables that are selected",

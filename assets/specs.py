@@ -138,9 +138,9 @@ def by_time_spec(on: OnLake, insert: Insert, partitions: dg.PartitionsDefinition
         deps=_read(on, insert),
         text=[
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
-            "and lie in its span, through the gate, in the place of what was released of them before. History can be "
-            "made ahead of the stream, in any order; a span that is made again takes up late versions and a changed "
-            "script. The stream goes on from where it is, and releases nothing twice.",
+            "and lie in its span, through the gate, and replaces what was released of them before. History can be "
+            "released ahead of the stream, in any order. A span that is released again is joined to late versions "
+            "too, by the script as it is now. The stream goes on from its position, and releases nothing twice.",
         ],
         shape=target,
         path=on.lake.target_path(target),
@@ -288,7 +288,7 @@ def _as_chosen(on: OnLake, asset: PipelineAsset) -> dg.AssetSpec:
     elif chosen.partitions_def not in (None, spec.partitions_def):
         wrong = "the partitions of an output are those of `partitions_from`"
     elif on.names.translated and on.names.translated.get(spec.key) != chosen.key:
-        wrong = f"its key is {chosen.key.to_user_string()} now and was another one when it was asked for before"
+        wrong = f"its key is {chosen.key.to_user_string()} now, and was another one at the first call"
     if wrong is not None:
         raise PlanningError(
             wrong,

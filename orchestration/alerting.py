@@ -95,7 +95,7 @@ def _runs(memory: Memory, look: Look) -> tuple[Memory, tuple[Message, ...]]:
                 continue
             ended = outcome(look.instance, run, look.found, look.options)
         except Exception as error:  # noqa: BLE001 one run that cannot be read must not silence the others
-            look.log.warning(scrub(f"run {run.run_id} could not be looked at: {type(error).__name__}"))
+            look.log.warning(scrub(f"run {run.run_id} could not be read: {type(error).__name__}"))
             first = before.get(run.run_id, look.now)
             if look.now - first < RETRIED_WITHIN_S:
                 memory = replace(memory, retried={**memory.retried, run.run_id: first})

@@ -222,7 +222,7 @@ _REMEDIES: tuple[tuple[str, Advised], ...] = (
         "make room on the disk of the lake or of its temporary folder (df -h shows which is full; what retention lets "
         "go is removed by: " + NextCommand("maintain") + ")",
     ),
-    (r"Too many open files", "allow more open files where it runs (ulimit -n 65536), and start it anew"),
+    (r"Too many open files", "allow more open files where it runs (ulimit -n 65536), and start it again"),
     (
         r"OutOfMemoryError|Cannot allocate memory|\bMemoryError\b|bad_alloc|[Oo]ut of memory|beyond .*memory limits",
         "give it more memory (TIDEGATE_DRIVER_MEMORY=4g, in Dagster also spark_config: spark.driver.memory), or run "
@@ -231,11 +231,11 @@ _REMEDIES: tuple[tuple[str, Advised], ...] = (
     (r"Read-only file system", "make the disk writable (dmesg says why it is not)"),
     (
         r"Input/output error|Stale file handle",
-        "see to the disk, or the network share, that the path lies on (dmesg says what is wrong with it)",
+        "check the disk, or the network share, of the path (dmesg says what is wrong with it)",
     ),
     (
         r"Permission denied|Operation not permitted|AccessDeniedException",
-        "let the user that it runs as read and write there (ls -ld shows whose the path is)",
+        "give the user that it runs as read and write access (ls -ld shows the path's owner)",
     ),
     (
         r"Java server|Java side",
@@ -247,7 +247,7 @@ _REMEDIES: tuple[tuple[str, Advised], ...] = (
     ),
     (
         r"Connection refused|Connection reset|Connection timed out|No route to host|Network is unreachable",
-        "see that the server is up and can be reached from here (host, port, firewall)",
+        "check that the server is up and can be reached from here (host, port, firewall)",
     ),
 )
 

@@ -23,7 +23,7 @@ def problem(given: str | PathLike[str]) -> str:
     """Why a path that a person wrote is no folder of this machine; empty if it is one."""
     text = str(given)
     if found := _ADDRESS.match(text):
-        return f"{found.group().rstrip('/')}// is not a folder of this machine, and files can lie nowhere else yet"
+        return f"{found.group().rstrip('/')}// is not a folder of this machine, and other places are not supported yet"
     if re.match(r"(?i)\s*file:(?!/(?!/)|/{3})", text):
         return f"{text} names another machine: write file:///FOLDER, or the folder alone"
     return ""

@@ -347,10 +347,10 @@ def _partitions_in(spans: "Sequence[Span]", on: OnLake) -> list[tuple[str, int]]
 
 BACKFILL = Operation(
     name="backfill",
-    title="Release spans of time anew, or ahead of the stream; the launchpad says which.",
+    title="Release spans of time again, or ahead of the stream. Choose them in the launchpad.",
     step="release_spans",
-    description="Releases what has landed of these spans, through the gate, in the place of what was released of them "
-    "before. Fails where rows of them wait, and says for what.",
+    description="Releases what has landed of these spans, through the gate, and replaces what was released of them "
+    "before. If rows of them wait, it fails and names what they wait for.",
     gives="Rows that were published.",
     config=BackfillConfig,
     run=_backfill,

@@ -41,9 +41,9 @@ def _plan_only(started: Started, config: DryRunConfig) -> int:
 
 DRY_RUN = Operation(
     name="dry_run",
-    title="Tell what a run would do next: nothing is read, stored or released.",
+    title="Show what a run would do next. Nothing is read, stored or released.",
     step="plan_only",
-    description="Asks every source for its next step and plans every INSERT's next epoch, and stores neither.",
+    description="Asks every source for its next step and plans every INSERT's next epoch. Stores neither.",
     gives="Sources and INSERTs that have something to do.",
     config=DryRunConfig,
     run=_plan_only,
@@ -111,7 +111,7 @@ def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definiti
     for on in pipelines:
         if on.names.job in taken:
             raise PlanningError(
-                f"the pipeline {on.pipeline.name} is called like the job {on.names.job} of this code location, which "
+                f"the pipeline {on.pipeline.name} has the name of the job {on.names.job} of this code location, which "
                 "is an operation of all its pipelines",
                 where=str(on.look.script or ""),
                 state="nothing was loaded",

@@ -87,7 +87,7 @@ def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
 
 QUARANTINE_RELEASE = Operation(
     name="quarantine_release",
-    title="Release quarantined rows again; the launchpad says which.",
+    title="Release quarantined rows again. Choose them in the launchpad.",
     step="release_quarantined",
     description="Joins quarantined rows again, as an epoch that goes through the gate; publishes those that match.",
     gives="Rows that were published.",
@@ -97,7 +97,7 @@ QUARANTINE_RELEASE = Operation(
 
 QUARANTINE_DISCARD = Operation(
     name="quarantine_discard",
-    title="Discard quarantined rows; the launchpad says which, and why. A dry run unless it says `dry_run: false`.",
+    title="Discard quarantined rows. Choose them in the launchpad, and say why. A dry run without `dry_run: false`.",
     step="discard_quarantined",
     description="Gives quarantined rows up: they stay in the quarantine, counted as discarded.",
     gives="Rows that were discarded.",
@@ -155,7 +155,7 @@ def of_taken(
     if dry_run:
         text = f"a dry run: it would take {counted(would, 'row')} of {insert}; next: set `dry_run: false`"
     elif not own:
-        text = f"nothing of {insert} was in quarantine that was asked for"
+        text = f"no row of {insert} that was asked for is in quarantine"
     elif all(item.plan.discards for item in own):
         text = f"{counted(taken, 'row')} of {insert} given up; they stay in the quarantine, counted as discarded"
     return in_short(
@@ -262,7 +262,7 @@ def _show(started: Started, config: QuarantineListConfig) -> int:
 
 QUARANTINE_LIST = Operation(
     name="quarantine_list",
-    title="Show quarantined rows; the launchpad says which, and how many.",
+    title="Show quarantined rows. Choose which, and how many, in the launchpad.",
     step="list_quarantined",
     description="Shows which rows are in quarantine, why and since when, and what has become of them.",
     gives="Rows that were found.",

@@ -31,8 +31,8 @@ def upkeep_specs(on: OnLake) -> list[dg.AssetSpec]:
         on,
         "maintenance",
         deps=[on.names.published(insert) for insert in on.parts.inserts],
-        description="Rows that nobody asks for any more go ('changelog.retention', 'landed.retention', "
-        "'quarantine.retention'), small files are put together (OPTIMIZE), dead ones leave the disk (VACUUM). The job "
+        description="Removes rows past their retention ('changelog.retention', 'landed.retention', "
+        "'quarantine.retention'), merges small files (OPTIMIZE) and deletes dead ones (VACUUM). The job "
         "`tidegate_maintenance` does it, weekly once its schedule is turned on.",
         kinds={"deltalake"},
     )
@@ -42,7 +42,7 @@ def upkeep_specs(on: OnLake) -> list[dg.AssetSpec]:
         on,
         "reconcile",
         deps=[on.names.source(table.name) for table in on.parts.comparable],
-        description="Build tables are read again at their source and compared with the lake, at a known place of the "
+        description="Reads build tables again at their source and compares them with the lake, at a known place of the "
         "source's log: checksums first, then down to the keys that differ. The job `tidegate_reconcile` does it.",
         kinds={"spark", "deltalake"},
     )

@@ -55,7 +55,7 @@ def queued(
         key="runs-queued",
         kind="runs-queued",
         title=f"{number} waited in Dagster's queue for up to {seconds(round((now - since) * 1000))}.",
-        said=(f"What they would land, of {', '.join(pipelines)}, is behind until they start; nothing is lost.",),
+        said=(f"Until they start, what {', '.join(pipelines)} would land is behind; nothing is lost.",),
         run=run_link(options.dagster_url, oldest.dagster_run.run_id),
         next=(
             "see which runs are in progress, and end one that hangs",

@@ -122,7 +122,7 @@ class Look:
             try:
                 answered = cast("Asked | None", answer())
             except Exception as error:  # noqa: BLE001 one that fails must not silence the others
-                self.log.warning(scrub(f"{table.name} could not be asked what is unread: {_cause(error)}"))
+                self.log.warning(scrub(f"{table.name} could not be asked for unread changes: {_cause(error)}"))
                 answered = known.get(table.subject)
             unread |= {table.subject: answered} if answered is not None else {}
         looked = cast("list[Callable[[], Incident | None]]", given[: len(passing)])
@@ -152,7 +152,7 @@ class Look:
                 try:
                     incident = question()
                 except Exception as error:  # noqa: BLE001 one question that fails must not silence the others
-                    self.log.warning(scrub(f"{kind} could not be looked at: {_cause(error)}"))
+                    self.log.warning(scrub(f"{kind} could not be checked: {_cause(error)}"))
                     unseen.add(f"{kind} {subject}")
                     continue
                 incidents += [incident.scrubbed(self.secrets)] if incident is not None else []

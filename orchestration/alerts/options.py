@@ -65,7 +65,7 @@ class AlertOptions:
                 raise PlanningError(
                     f"{name} is {getattr(self, name)}, and must be {must}",
                     where=f"the options of alerts, or ${PREFIX}{name.upper()}",
-                    state="no alert was looked for",
+                    state="no alert was checked",
                     next_command=f"set {name} to {example}, for example",
                 )
 
@@ -86,7 +86,7 @@ class AlertOptions:
                 raise PlanningError(
                     f"${variable} is {text!r}: {error}",
                     where="environment",
-                    state="no alert was looked for",
+                    state="no alert was checked",
                     next_command=f"export {variable}=…   (docs/alerts.md has its meaning)",
                 ) from error
         return replace(self, **found)

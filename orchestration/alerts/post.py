@@ -216,7 +216,7 @@ def unreachable(name: str, why: str, since: float) -> Incident:
         key=f"channel-unreachable {name} {since:.0f}",
         kind="channel-unreachable",
         title=f"{name} takes no alerts: {why}.",
-        said=("Runs are not touched by it; its alerts are kept for a day and tried again.",),
+        said=("Runs are not affected. Its alerts are stored for a day and sent again.",),
         next=("mend its address or its password where the daemon runs, then restart the daemon",),
         details={"channel": name},
     )

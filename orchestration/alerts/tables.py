@@ -61,7 +61,7 @@ def passing_log(watched: WatchedTable, instance: dg.DagsterInstance, options: Al
         said=(
             "The table cannot go on from where it is: begin a new generation; readers stay on the old one meanwhile."
             if gone
-            else "Land it before, or the table has to be read anew from a snapshot.",
+            else "Land it before then, or the table needs a new snapshot.",
         ),
         positions={**positions(lake, [watched.table]), f"{watched.table}, cursor": found.position},
         run=last_run(instance, watched.pipeline, options.dagster_url, watched.key),
@@ -217,7 +217,7 @@ def _behind(
         found.append((now - since, f"{behind} {asked.rest} {have} not landed, for up to {seconds(now - since)}"))
     if asked is not None and asked.mute and not lag and not _ended(log):
         untouched = now - max([log.landed_at, *(lease.held_at for lease in read_leases(lake.control, watched.table))])
-        unread = "what it has that has not landed is only known to who reads it"
+        unread = "only a reader can see what has not landed"
         found.append(
             (untouched, f"may be behind its source: nobody has read it for {seconds(untouched)}, and {unread}")
         )
@@ -246,7 +246,9 @@ def not_flipped(
     if loading <= in_ms(options.flip_within):
         return None
     again = newest.generation > 1
-    held_back = "Readers stay on the generation before it." if again else "Rows of its probes land, and none leaves."
+    held_back = (
+        "Readers stay on the generation before it." if again else "Rows of its probes land, and none is released."
+    )
     return Incident(
         key=f"not-flipped {watched.subject} {newest.generation}",
         kind="not-flipped",

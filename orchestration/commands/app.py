@@ -29,7 +29,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _options(
     asked: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None: ...
 

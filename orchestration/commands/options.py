@@ -65,7 +65,7 @@ Master = Annotated[
 ]
 DemoFolder = Annotated[
     Path,
-    typer.Option("--folder", metavar="DIR", parser=folder, help="Where the demo's database, lake and history lie."),
+    typer.Option("--folder", metavar="DIR", parser=folder, help="The folder of the demo's database, lake and history."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]

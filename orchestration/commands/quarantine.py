@@ -57,7 +57,7 @@ Epochs = Annotated[
         show_default="all",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which rows it would be, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which rows would be taken, and change nothing.")]
 State = Literal["open", "released", "discarded", "all"]
 
 LIST_EPILOG = examples(

@@ -37,7 +37,7 @@ def report(
         str | None,
         typer.Option(
             "--name",
-            help="What the pipeline is called where it runs: its alerts are stored by that name.",
+            help="The pipeline's name in Dagster: its alerts are stored under it.",
             show_default="the script's file name",
         ),
     ] = None,

@@ -50,12 +50,12 @@ def run(
     lake: LakePath = DEFAULT_LAKE,
     master: Master = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on tick by tick, in one warm process, until SIGTERM or Ctrl-C.")
+        bool, typer.Option("--continuous", help="Run tick by tick in one warm process, until SIGTERM or Ctrl-C.")
     ] = False,
     every: Annotated[
         float | None,
         typer.Option(
-            "--every", min=0.0, metavar="SECONDS", help="From tick to tick, with --continuous.", show_default="1"
+            "--every", min=0.0, metavar="SECONDS", help="Between two ticks, with --continuous.", show_default="1"
         ),
     ] = None,
     give_up_after: Annotated[

@@ -36,10 +36,12 @@ def status(
         ),
     ] = None,
     lake: LakePath = DEFAULT_LAKE,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay, and show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and refresh until Ctrl-C.")] = False,
     every: Annotated[
         float | None,
-        typer.Option("--every", min=0.1, metavar="SECONDS", help="From look to look, with --watch.", show_default="2"),
+        typer.Option(
+            "--every", min=0.1, metavar="SECONDS", help="Between two refreshes, with --watch.", show_default="2"
+        ),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -60,7 +62,7 @@ def status(
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         if every is not None and not watch:
-            raise typer.BadParameter("--every goes with --watch: without it the lake is looked at once")
+            raise typer.BadParameter("--every goes with --watch: without it the status is shown once")
         pipeline = None
         if script is not None:
             from tidegate.pipelines.runtime.scripts import load_script

@@ -164,7 +164,7 @@ def stuck_lines(tick: Tick, known: Mapping[str, str], commands: Commands) -> lis
     for owner, item in now.items():
         if known.get(owner) != item.error.what:
             lines.append(
-                f"{owner} is stuck. It is tried again, every {LONGEST_RETRY_S:.0f} s in the end; the others go on.\n"
+                f"{owner} is stuck. It is tried again, after {LONGEST_RETRY_S:.0f} s at most. The others go on.\n"
                 f"{item.error.text(commands)}"
             )
     return lines

@@ -36,11 +36,11 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
         (
             "Verdicts",
             "".join(_of_insert(item) for item in facts.inserts if item.epochs),
-            "What the gate said of each staged epoch. Its first word is its last. Waiting: rows that had landed "
+            "The gate's verdict on each staged epoch; the first one is final. Waiting: rows that had landed "
             "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
-        ("Last alerts", _alerts(facts), "What was sent to people."),
+        ("Last alerts", _alerts(facts), "The alerts that were sent."),
     ]
     body = "".join(
         f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
@@ -63,13 +63,13 @@ def _head(facts: Facts, commands: Commands) -> str:
     if status.held:
         css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
     elif waits := _awaited(facts):
-        css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row leaves before its flip."
+        css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row is released before its flip."
     elif status.imbalanced:
         css, verdict = "bad", "Some landed rows are in no place, or in two."
     elif not any(item.state for item in status.inserts):
         css, verdict = "wait", "Nothing is published yet."
     else:
-        css, verdict = "good", "All is published that may leave. Nothing is held."
+        css, verdict = "good", "Everything that may be released is published. Nothing is held."
     tiles = [
         ("landed, all sources", totals.landed, ""),
         ("published", totals.published, "good"),
@@ -112,7 +112,7 @@ def _to_do(facts: Facts, commands: Commands) -> str:
             parts.append(f"<h3>Nobody loads {escape(build)}</h3>")
             parts.append(_next(commands, RUN, "goes on where the last run stopped"))
     if not parts and not any(item.state for item in status.inserts):
-        parts.append(_next(commands, RUN, "lands what the sources have, and releases what may leave"))
+        parts.append(_next(commands, RUN, "lands what the sources have, and releases what may be released"))
     return f"<section class=todo>{''.join(parts)}</section>" if parts else ""
 
 
@@ -325,7 +325,7 @@ def _quarantine(facts: Facts, commands: Commands) -> str:
                 + _next(
                     commands,
                     NextCommand("quarantine show", (item.insert,)),
-                    "shows the rows, and what is nearest",
+                    "shows the rows, and the nearest versions",
                 )
             )
     rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]

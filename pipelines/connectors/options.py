@@ -281,7 +281,7 @@ def check_resolved(table: Table, resolved: Mapping[str, str], known: Sequence[Op
                 f"the value of '{key}' {wrong[0]}",
                 where=f"table {table.name}, '{key}' = '{shown_value(key, table.options[key])}'",
                 state="nothing was run",
-                next_command=f"set the environment's variable right ({wrong[1]}), and run again",
+                next_command=f"correct the environment variable ({wrong[1]}), and run again",
             )
 
 

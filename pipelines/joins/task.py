@@ -243,7 +243,7 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def lost() -> LakeError:
     """The error if rows or counts that Spark returns are not those that a task gave it."""
     return LakeError(
-        "Spark has given back other rows than it was handed",
+        "Spark returned other rows than it was given",
         where="between the two tasks of a release",
         state="nothing of the epoch is staged",
         next_command="report it; `tidegate explain` shows the INSERT whose expressions Spark evaluates",

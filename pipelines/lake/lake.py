@@ -54,7 +54,7 @@ def _made(control: Location) -> bool:
         return any((control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
     except OSError as error:
         raise LakeError(
-            f"whether there is a lake cannot be seen: {error.strerror}",
+            f"the lake's folder cannot be read: {error.strerror}",
             where=str(control),
             state="nothing was changed",
             next_command="give a lake that you may read: --lake DIR",

@@ -148,11 +148,11 @@ def problems(answer: Any, staged: StagedEpoch, names: Sequence[str]) -> list[str
         return [f"left out {', '.join(missing)}"]
     failed = [check.name for check in checks if not check.passed]
     if answer.passed and failed:
-        return [f"said yes though {', '.join(failed)} failed"]
+        return [f"passed it though {', '.join(failed)} failed"]
     if not answer.passed and not answer.reasons:
-        return ["said no without a reason"]
+        return ["held it without a reason"]
     if answer.passed and answer.reasons:
-        return [f"said yes with reasons against it ({answer.reasons[0]})"]
+        return [f"passed it with reasons against it ({answer.reasons[0]})"]
     return []
 
 

@@ -77,7 +77,7 @@ class Compaction:
         written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
         if sum(file.rows for file in written) != expected:
             raise LakeError(
-                f"{expected:,} rows were to be put together, and {sum(file.rows for file in written):,} were",
+                f"{expected:,} rows were to be merged, and {sum(file.rows for file in written):,} were",
                 where=str(path),
                 state="the table is as it was",
                 next_command=NextCommand("maintain", does="tries it again"),

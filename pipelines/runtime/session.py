@@ -141,7 +141,7 @@ def _check(session: SparkSession) -> None:
     """Raise SparkNotSupported or SessionNotSuited if Tidegate cannot work with the session."""
     if "connect" in type(session).__module__:
         raise SessionNotSuited(
-            "the Spark session that is there is one of Spark Connect, without a JVM that can be reached",
+            "the existing Spark session is one of Spark Connect, whose JVM cannot be reached",
             {},
             "run where the driver is, without $SPARK_REMOTE and $SPARK_CONNECT_MODE (Databricks: dedicated access)",
         )
@@ -149,14 +149,14 @@ def _check(session: SparkSession) -> None:
     lacking = {name: DEFAULTS[name] for name in _OF_DELTA if DEFAULTS[name] not in (session.conf.get(name, None) or "")}
     if lacking and "DATABRICKS_RUNTIME_VERSION" not in os.environ:  # whose Delta needs no settings
         raise SessionNotSuited(
-            "the Spark session that is there has no Delta Lake",
+            "the existing Spark session has no Delta Lake",
             lacking,
             f"start it with these settings and the jar {spark_jars().delta}, or stop it: Tidegate starts one with both",
         )
     wrong = _other_values({name: session.conf.get(name) for name in _OF_VALUES})  # what Spark has, where nobody set it
     if wrong:
         raise SessionNotSuited(
-            "the Spark session that is there would read or write other values",
+            "the existing Spark session would read or write other values",
             wrong,
             "; ".join(f'spark.conf.set("{name}", "{value}")' for name, value in wrong.items()),
         )

@@ -104,7 +104,10 @@ def test_a_run_of_one_table_waits_for_its_group_and_a_run_of_all_comes_to_their_
     assert (metadata["one"]["rows landed"], metadata["two"]["rows landed"]) == (20, 0)
     with pytest.raises(dg.Failure) as caught:
         dagster.run("two", resnapshot=["one"])
-    assert caught.value.description == "one is to be read anew and is not among the tables of this run: two"
+    assert (
+        caught.value.description
+        == "one is to be read from a new snapshot, and is not among the tables of this run: two"
+    )
 
 
 def test_tables_that_are_not_aligned_or_alone_in_it_have_steps_of_their_own(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_two_parts_that_would_be_one_asset_are_refused():
 
 @pytest.mark.parametrize("name", ["my clicks", "clicks/day", "größe", "__ASSET_JOB", ""])
 def test_a_name_that_dagster_takes_nowhere_is_refused_with_what_can_be_one(tmp_path: Path, name: str):
-    with pytest.raises(PlanningError, match="cannot be a part of names in Dagster: letters from A to Z"):
+    with pytest.raises(PlanningError, match="cannot be a part of names in Dagster, which have letters from A to Z"):
         on_lake(pipeline(name=name), lake=tmp_path)
     text = script().replace("user_info", "größe")
     with pytest.raises(PlanningError, match="'größe' cannot be a part"):

@@ -208,7 +208,7 @@ class TestSilentServers:
             cursor = tick(definitions, instance)
             assert webhook.kinds() == ["gate-held"]
             logged = capfd.readouterr().err
-            assert "retention could not be looked at" in logged
+            assert "retention could not be checked" in logged
             assert "timed out" in logged, "the server was asked, and the answer waited for"
             tick(definitions, instance, cursor)
         assert webhook.kinds() == ["gate-held"]
@@ -242,7 +242,7 @@ class TestWhatCanNotBeLookedAt:
         rows.landed("customer_visit", 1, at=now(), kept=now() + MINUTE)
         cursor = tick(definitions, instance)
         assert [message["table"] for message in webhook.messages] == ["customer_visit"]
-        assert "retention could not be looked at" in capfd.readouterr().err
+        assert "retention could not be checked" in capfd.readouterr().err
         stored = json.loads(cursor)
         (incident,) = stored["open"]
         of_the_other = {**incident, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}

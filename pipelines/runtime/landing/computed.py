@@ -90,7 +90,7 @@ class ArrowFunction:
             return load(self.function.reference, self.path)
         except FunctionProblem as problem:
             raise FunctionFailed(
-                f"function {self.function.name} is not to be had on a worker: {problem.what}"
+                f"function {self.function.name} cannot be loaded on a worker: {problem.what}"
             ) from None
 
     def _check(self, value: Any, wanted: Results, splits: pa.Array, offsets: pa.Array, row: int) -> None:

@@ -217,7 +217,7 @@ def test_two_pipelines_with_one_name_are_refused(tmp_path: Path):
 @pytest.mark.parametrize("name", ["tidegate_dry_run", "tidegate-maintenance"])
 def test_a_pipeline_that_is_called_like_an_operation_is_refused_by_name(tmp_path: Path, name: str):
     for others in ((), ("a",)):
-        with pytest.raises(PlanningError, match=f"{name} is called like the job tidegate_") as refused:
+        with pytest.raises(PlanningError, match=f"{name} has the name of the job tidegate_") as refused:
             location(tmp_path, *others, name)
         assert f"such as {name}_2" in str(refused.value)
     location(tmp_path, f"{name}_2")

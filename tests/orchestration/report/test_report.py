@@ -169,7 +169,7 @@ def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
 def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
     found = render(gather(Lake(tmp_path / "lake"), pipeline()))
     said = text_of(found)
-    assert "Waiting for user_info: no row leaves before its flip." in said
+    assert "Waiting for user_info: no row is released before its flip." in said
     assert "Nobody was alerted." in said
 
 

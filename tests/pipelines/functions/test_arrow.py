@@ -95,7 +95,7 @@ def test_a_worker_that_has_not_the_module_says_so(tmp_path, monkeypatch: pytest.
     sys.path.remove(str(tmp_path))
     row = (pa.array(["s"]), pa.array([0]), pa.array([1]))
     with pytest.raises(
-        FunctionFailed, match="function f is not to be had on a worker: there is no module `mine_alone`"
+        FunctionFailed, match="function f cannot be loaded on a worker: there is no module `mine_alone`"
     ):
         ArrowFunction(function)(*row)
     assert ArrowFunction(function, (str(tmp_path),))(*row).to_pylist() == [1]

@@ -32,7 +32,7 @@ def test_what_is_not_a_target_is_its_owners_alone(tmp_path: Path, umask: int) ->
 
 def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_one_without_a_lake(tmp_path: Path) -> None:
     assert Lake.found(tmp_path / "none") is None
-    with pytest.raises(LakeError, match="whether there is a lake cannot be seen: File name too long") as failed:
+    with pytest.raises(LakeError, match="the lake's folder cannot be read: File name too long") as failed:
         Lake.found(tmp_path / ("x" * 300))
     assert failed.value.state == "nothing was changed"
 
