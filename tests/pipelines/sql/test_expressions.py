@@ -34,10 +34,8 @@ def translated(text: str) -> Value:
     """An expression over the fixture's table."""
     source = Source(text)
     parser = ScriptParser(dialect=Tidegate)
-    parser.begin(source, tokenize(source))
-    return Translator(source, InsertScope(source, [Relation("t", table())], UserFunctions(source))).value(
-        parser.scalar()
-    )
+    written = parser.read(source, tokenize(source), parser.scalar)
+    return Translator(source, InsertScope(source, [Relation("t", table())], UserFunctions(source))).value(written)
 
 
 @pytest.fixture(scope="module")
