@@ -132,8 +132,8 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "scan.max-rows-per-epoch",
         "integer",
         doc="About how many rows one epoch may have, if the source can count them before it reads. An aligned epoch "
-        "may overshoot its group's limit by this many rows. Default: no limit, or 100000 while the table has an "
-        "alignment group to wait for.",
+        "may overshoot its group's limit by this many rows. Default: the connector's own limit, or 100000 while the "
+        "table has an alignment group to wait for.",
         changes="neither",
     ),
     OptionSpec(
