@@ -26,8 +26,9 @@ CONNECTOR = OptionSpec("connector", required=True, doc="What the table reads fro
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "insert.id",
-        doc="The stable name of the INSERT into this table: its state in the lake goes by it. Default: the table's "
-        "name. A new name begins at the first row, in a target that has no rows of the same probe yet.",
+        doc="The stable name of the INSERT into this table. The lake stores the INSERT's state under this name. "
+        "Default: the table's name. A new name begins at the first row; its target must have no rows of the same "
+        "probe yet.",
         changes="neither",
     ),
     OptionSpec(
@@ -35,9 +36,9 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="quarantine",
         choices=("quarantine", "block", "publish"),
-        doc="What becomes of a released probe row without a match: quarantined with its reason (quarantine), the whole "
-        "epoch is held (block), or what SQL itself says (publish): LEFT fills up with NULLs, INNER drops the row, "
-        "both counted by reason.",
+        doc="What happens to a released probe row without a match. quarantine: it is quarantined with its reason. "
+        "block: the whole epoch is held. publish: as in SQL, LEFT fills the build's columns with NULL and INNER "
+        "drops the row; both are counted by reason.",
         changes="rows",
     ),
     OptionSpec(
@@ -45,57 +46,60 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="true",
         choices=("true", "columns"),
-        doc="The match proof: counts from the join's own pass which show that every match was made at or after the "
-        "flip and against the pinned epoch. Nothing is published without it. With 'columns' every published row also "
-        "says which version it met.",
+        doc="The match proof: counts from the join's own pass, which show that every match was made at or after the "
+        "flip and against the pinned epoch. Nothing is published without it. columns: every published row also has "
+        "columns that identify the version that it met.",
         changes="rows",
     ),
     OptionSpec(
         "gate.unmatched-ratio.max",
         "float",
-        doc="The greatest share of rows without a match that an epoch may have, from 0 to 1; above it is held.",
+        doc="The greatest share of rows without a match that an epoch may have, from 0 to 1. An epoch above it is "
+        "held.",
         changes="neither",
     ),
     OptionSpec(
         "gate.unmatched-ratio.window",
         "integer",
-        doc="Over how many published epochs the usual share of rows without a match is taken; an epoch that is well "
-        "above it is held. Default: it is not asked.",
+        doc="How many published epochs the usual share of rows without a match is computed over. An epoch well above "
+        "the usual share is held. Default: no such check.",
         changes="neither",
     ),
     OptionSpec(
         "gate.unmatched-ratio.min-rows",
         "integer",
         default="100",
-        doc="Epochs of fewer rows are neither held for their share nor remembered.",
+        doc="An epoch with fewer rows is not held for its share, and does not count for the usual share.",
         changes="neither",
     ),
     OptionSpec(
         "quality.suite",
-        doc="A Great Expectations suite (JSON), by its path from the script. It is run on the rows of every epoch "
-        "before they are published, and holds the epoch when it is not met.",
+        doc="The path of a Great Expectations suite (JSON), relative to the script. It is run on the rows of every "
+        "epoch before they are published. An epoch that does not meet it is held.",
         changes="neither",
     ),
     OptionSpec(
         "gate.timeout",
         "duration",
         default="10 min",
-        doc="How long the checks of one epoch may take. Past it the run fails, and nothing of the epoch is published.",
+        doc="How long the checks of one epoch may take. After that the run fails, and nothing of the epoch is "
+        "published.",
         changes="neither",
     ),
     OptionSpec(
         "release.max-rows",
         "integer",
         default="10000000",
-        doc="About how many rows one epoch of the INSERT releases: what is more goes in several, each with its "
-        "verdict. An epoch has at least one of its probe, and in event time one millisecond; a backfill is never cut.",
+        doc="About how many rows one epoch of the INSERT releases. A larger release is split into several epochs, each "
+        "with its own verdict. An epoch of the INSERT takes at least one whole epoch of the probe, in event time at "
+        "least one whole millisecond. A backfill is never split.",
         changes="neither",
     ),
     OptionSpec(
         QUARANTINE_RETENTION,
         "duration",
-        doc="Quarantined rows that were released or discarded longer ago leave the quarantine; those that nobody has "
-        "decided about never do. Default: everything stays.",
+        doc="Quarantined rows that were released or discarded longer ago than this are removed from the quarantine. "
+        "Rows that nobody has decided about are never removed. Default: everything stays.",
         changes="neither",
     ),
 )
@@ -105,29 +109,31 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         CHANGELOG_RETENTION,
         "duration",
-        doc="Versions older than watermark - retention may go; per key the newest at or below the watermark stays. "
-        "Default: everything stays.",
+        doc="Versions older than watermark - retention may be removed. The newest version of each key at or below the "
+        "watermark stays. Default: everything stays.",
         changes="neither",
     ),
     OptionSpec(
         LANDED_RETENTION,
         "duration",
-        doc="Of a probe: epochs that landed longer ago leave its table, oldest first, once nobody needs them any "
-        "more. What they were joined to cannot be proved again, nor backfilled. Default: everything stays.",
+        doc="For a probe: epochs that landed longer ago than this are removed from its table, oldest first, when no "
+        "INSERT needs them any more. What they were joined to can then not be verified or backfilled again. "
+        "Default: everything stays.",
         changes="neither",
     ),
     OptionSpec(
         "changelog.lookup",
         "boolean",
         default="false",
-        doc="Has no effect any more: every release finds rows by key. It may stay in scripts.",
+        doc="Has no effect any more, because every release finds rows by key. Accepted for older scripts.",
         changes="neither",
     ),
     OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
-        doc="About how many rows one epoch may have, where the source knows. So far may an aligned one overshoot. "
-        "Default: as many as there are, but 100000 where an alignment group is to be waited for.",
+        doc="About how many rows one epoch may have, if the source can count them before it reads. An aligned epoch "
+        "may overshoot its group's limit by this many rows. Default: the connector's own limit, or 100000 while the "
+        "table has an alignment group to wait for.",
         changes="neither",
     ),
     OptionSpec(
@@ -135,31 +141,32 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="on-periodic",
         choices=("on-periodic", "on-event"),
-        doc="When a watermark is emitted: once an epoch, or after rows.",
+        doc="When a watermark is emitted. on-periodic: once an epoch. on-event: after rows.",
         changes="rows",
     ),
     OptionSpec(
         "scan.watermark.emit.on-event.gap",
         "integer",
         default="1",
-        doc="With on-event: after how many rows each time.",
+        doc="With on-event: a watermark is emitted after every this many rows.",
         changes="rows",
     ),
     OptionSpec(
         "scan.watermark.idle-timeout",
         "duration",
-        doc="After how long without rows a split is idle, so that it no longer holds the watermark back.",
+        doc="A split without rows for this long is idle and no longer holds the watermark back. Default: never.",
         changes="rows",
     ),
     OptionSpec(
         "scan.watermark.alignment.group",
-        doc="Sources of the same group wait for each other: none runs ahead by more than the drift.",
+        doc="The name of an alignment group. Sources of one group wait for each other, so that none runs ahead by more "
+        "than the drift.",
         changes="neither",
     ),
     OptionSpec(
         "scan.watermark.alignment.max-drift",
         "duration",
-        doc="How far a split may be ahead of its group's slowest.",
+        doc="How far a split may be ahead of its group's slowest split.",
         changes="neither",
     ),
     OptionSpec(

@@ -112,8 +112,8 @@ ERROR_OPTION = OptionSpec(
     "choice",
     default="fail",
     choices=("fail", "quarantine"),
-    doc="What becomes of a message that does not fit: the step fails and names it (fail), or it goes to the table's "
-    "quarantine, is counted, and the others go on (quarantine).",
+    doc="What happens to a message or row that does not fit. fail: the step fails and names it. quarantine: it goes to "
+    "the table's quarantine and is counted, and the others land.",
     changes="rows",
 )
 """The option of connectors that read messages: what a table does with a message from which the format cannot make a

@@ -66,7 +66,9 @@ class PrintConnector:
     spec = ConnectorSpec(
         name="print",
         doc="A target that shows what was published. The rows also lie in a Delta table of its own in the lake.",
-        options=(OptionSpec(IDENTIFIER, doc="A word before every row that is shown, as `word> `.", changes="neither"),),
+        options=(
+            OptionSpec(IDENTIFIER, doc="A word that is printed before every row, as `word> `.", changes="neither"),
+        ),
         source=False,
         sink=True,
     )

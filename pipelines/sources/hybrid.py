@@ -333,7 +333,8 @@ class HybridSource(Source):
 SOURCES = OptionSpec(
     "hybrid.sources",
     required=True,
-    doc="Names of tables of the script, in order: `history, live`. All but the last are read up to their flip.",
+    doc="The names of tables of the script, in order: `history, live`. All tables except the last are read up to their "
+    "flip.",
     changes="identity",
 )
 SWITCH = OptionSpec(
@@ -341,15 +342,15 @@ SWITCH = OptionSpec(
     "choice",
     default="options",
     choices=("options", "rowtime"),
-    doc="Where the last table begins: where its own options say (options), or at the greatest rowtime of the rows that "
-    "came before it (rowtime), by the record times of a topic.",
+    doc="Where the last table begins. options: as its own options set it. rowtime: at the greatest rowtime of the rows "
+    "of the tables before it, by the record times of a topic.",
     changes="rows",
 )
 OVERLAP = OptionSpec(
     "hybrid.switch.overlap",
     "duration",
     default="0 s",
-    doc="For rowtime: so much earlier. Rows of that time come twice.",
+    doc="For rowtime: begin earlier by this much. The rows of that time come twice.",
     changes="rows",
 )
 

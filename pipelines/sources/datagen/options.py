@@ -35,21 +35,21 @@ OPTIONS = (
     OptionSpec(
         "number-of-rows",
         "integer",
-        doc="How many rows there are at all. Without it there is no end.",
+        doc="How many rows the table has in total. Default: no end.",
         changes="neither",
     ),
     OptionSpec(
         "rows-at-start",
         "integer",
         default="0",
-        doc="How many rows are due at once, at the first plan.",
+        doc="How many rows are due at the first plan already.",
         changes="neither",
     ),
     OptionSpec(
         "seed",
         "integer",
         default="0",
-        doc="Another seed gives other values. Row i is the same for the same seed.",
+        doc="Another seed gives other values. The same seed always gives the same row i.",
         changes="identity",
     ),
     OptionSpec(
@@ -57,22 +57,23 @@ OPTIONS = (
         "choice",
         default="random",
         choices=("random", "sequence"),
-        doc="How values are made.",
+        doc="random: random values. sequence: the values from `start` to `end`, one a row.",
         changes="rows",
     ),
-    OptionSpec("fields.#.min", doc="Least random number. Default: the type's least.", changes="rows"),
-    OptionSpec("fields.#.max", doc="Greatest random number. Default: the type's greatest.", changes="rows"),
-    OptionSpec("fields.#.start", "integer", doc="First number of a sequence.", changes="rows"),
+    OptionSpec("fields.#.min", doc="The least random number. Default: the least of the type.", changes="rows"),
+    OptionSpec("fields.#.max", doc="The greatest random number. Default: the greatest of the type.", changes="rows"),
+    OptionSpec("fields.#.start", "integer", doc="The first number of a sequence.", changes="rows"),
     OptionSpec(
         "fields.#.end",
         "integer",
-        doc="Last number of a sequence. The table ends with its shortest sequence.",
+        doc="The last number of a sequence. The table ends with its shortest sequence.",
         changes="rows",
     ),
     OptionSpec(
         "fields.#.length",
         "integer",
-        doc="Characters, bytes or elements. Default: 100, or the type's own if that is less; 3 for ARRAY and MAP.",
+        doc="How many characters, bytes or elements a value has. Default: 100, or the type's own length if that is "
+        "less; 3 for ARRAY and MAP.",
         changes="rows",
     ),
     OptionSpec(
@@ -83,7 +84,7 @@ OPTIONS = (
         "fields.#.max-past",
         "duration",
         default="0",
-        doc="Timestamps lie up to this long before the row is due.",
+        doc="How long before the row is due a timestamp may be, at most.",
         changes="rows",
     ),
 )

@@ -315,7 +315,7 @@ class DeltaConnector:
         options=(
             OptionSpec(
                 "path",
-                doc="The table's folder. A source needs it; a target without it lies in the lake.",
+                doc="The table's folder. A source needs it. A target without it is in the lake.",
                 changes="identity",
             ),
             ERROR_OPTION,

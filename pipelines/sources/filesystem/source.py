@@ -231,32 +231,32 @@ METADATA: Mapping[str, str] = {
     "file.modification-time": "TIMESTAMP_LTZ(3)",
 }
 OPTIONS = (
-    OptionSpec("path", required=True, doc="The folder, or one file; file:// may stand before it.", changes="identity"),
+    OptionSpec("path", required=True, doc="The folder, or one file. It may begin with file://.", changes="identity"),
     OptionSpec(
         "format", required=True, doc=f"How the files are written: {', '.join((*LINES, PARQUET))}.", changes="rows"
     ),
     OptionSpec(
         "source.path.regex-pattern",
-        doc="A regular expression: only files whose absolute path it matches wholly.",
+        doc="A regular expression for the whole absolute path. Only files that match are read.",
         changes="rows",
     ),
     OptionSpec(
         "partition.default-name",
         default=DEFAULT_PARTITION,
-        doc="For PARTITIONED BY: the value in a folder's name that means NULL.",
+        doc="For PARTITIONED BY: the value in a folder's name that stands for NULL.",
         changes="rows",
     ),
     OptionSpec(
         "source.settle-time",
         "duration",
         default=SETTLE_TIME,
-        doc="A file is read once nothing has been written to it for so long.",
+        doc="A file is read when nothing has been written to it for this long.",
         changes="neither",
     ),
     OptionSpec(
         "source.monitor-interval",
         "duration",
-        doc="Accepted for scripts of Flink. Every run lists the folder when it begins.",
+        doc="Accepted for scripts of Flink, without effect. Every run lists the folder when it begins.",
         changes="neither",
     ),
     ERROR_OPTION,

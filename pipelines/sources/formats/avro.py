@@ -108,22 +108,23 @@ def _fields(types: Sequence[Any]) -> list[dict[str, Any]]:
 ENCODING = OptionSpec(
     "avro.encoding",
     default="binary",
-    doc="`binary`. Flink's other one, `json`, is refused: use the format json.",
+    doc="Only `binary`. Flink's other value, `json`, is refused: use the format json.",
     changes="rows",
 )
 LEGACY = OptionSpec(
     "avro.timestamp_mapping.legacy",
     "boolean",
     default="true",
-    doc="As Flink did before 1.19: a TIMESTAMP has 3 digits of a second at most, and there is no TIMESTAMP_LTZ. With "
-    "`false` both have up to 6: ms up to 3 digits, else us.",
+    doc="true: as Flink before 1.19, a TIMESTAMP has at most 3 digits of a second, and TIMESTAMP_LTZ is not available. "
+    "false: both have up to 6 digits, as ms up to 3 digits, else as us.",
     changes="rows",
 )
 FAST_READ = OptionSpec(
     "avro.open.fastread",
     "boolean",
     default="false",
-    doc="Accepted for scripts of Flink, where it changes how fast messages are read, not what is read.",
+    doc="Accepted for scripts of Flink, without effect. In Flink it changes how fast messages are read, not what is "
+    "read.",
     changes="neither",
 )
 

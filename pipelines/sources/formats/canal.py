@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 IGNORE = "canal-json.ignore-parse-errors"
 STANDARD = timestamp_option("canal-json.timestamp-format.standard")
 DATABASE = OptionSpec(
-    "canal-json.database.include", doc="A regular expression: only databases that it matches wholly.", changes="rows"
+    "canal-json.database.include",
+    doc="A regular expression for the whole name. Only changes of databases that match are read.",
+    changes="rows",
 )
 TABLE = OptionSpec(
-    "canal-json.table.include", doc="A regular expression: only tables that it matches wholly.", changes="rows"
+    "canal-json.table.include",
+    doc="A regular expression for the whole name. Only changes of tables that match are read.",
+    changes="rows",
 )
 
 _WIRE = (

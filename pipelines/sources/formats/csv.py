@@ -15,26 +15,32 @@ from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, qu
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DELIMITER = OptionSpec("csv.field-delimiter", default=",", doc=r"Between fields: one character, or \t.", changes="rows")
+DELIMITER = OptionSpec(
+    "csv.field-delimiter", default=",", doc=r"The character between two fields: one character, or \t.", changes="rows"
+)
 NO_QUOTES = OptionSpec(
-    "csv.disable-quote-character", "boolean", default="false", doc="Quotes mean nothing.", changes="rows"
+    "csv.disable-quote-character", "boolean", default="false", doc="Quotes are ordinary characters.", changes="rows"
 )
 QUOTE = OptionSpec(
-    "csv.quote-character", default='"', doc="Around a field that holds a delimiter or a line break.", changes="rows"
+    "csv.quote-character",
+    default='"',
+    doc="The quote: the character around a field that holds a delimiter or a line break.",
+    changes="rows",
 )
 COMMENTS = OptionSpec(
-    "csv.allow-comments", "boolean", default="false", doc="Lines that begin with # are passed over.", changes="rows"
+    "csv.allow-comments", "boolean", default="false", doc="Lines that begin with # are skipped.", changes="rows"
 )
 IGNORE = "csv.ignore-parse-errors"
 ELEMENTS = OptionSpec(
-    "csv.array-element-delimiter", default=";", doc="Between the elements of an ARRAY.", changes="rows"
+    "csv.array-element-delimiter", default=";", doc="The text between two elements of an ARRAY.", changes="rows"
 )
 ESCAPE = OptionSpec(
     "csv.escape-character",
-    doc="Before a quote inside of quotes, and before itself. Without it such a quote is doubled.",
+    doc="The character before a quote inside quotes, and before itself. Default: none; a quote inside quotes is "
+    "doubled.",
     changes="rows",
 )
-NULL = OptionSpec("csv.null-literal", doc="A field of this text is NULL. Without it no field is.", changes="rows")
+NULL = OptionSpec("csv.null-literal", doc="A field with this text is NULL. Default: no field is NULL.", changes="rows")
 
 
 class CsvFormat:

@@ -38,8 +38,8 @@ DECIMALS = OptionSpec(
     "choice",
     default="string",
     choices=("string", "double", "precise"),
-    doc="How the connector writes decimals: its own decimal.handling.mode. Without a schema in the message nothing "
-    "else shows it: `precise` writes the number's bytes.",
+    doc="How Debezium's connector writes decimals: the value of its own decimal.handling.mode. Set it if messages come "
+    "without a schema, because nothing else shows it. `precise` writes the number's bytes.",
     changes="rows",
 )
 
@@ -125,8 +125,8 @@ SCHEMA = OptionSpec(
     "debezium-json.schema-include",
     "boolean",
     default="false",
-    doc="Messages come with their schema (value.converter.schemas.enable): {schema, payload}. It then decides how "
-    "times and decimals are read.",
+    doc="Messages come with their schema (value.converter.schemas.enable): {schema, payload}. The schema then decides "
+    "how times and decimals are read.",
     changes="rows",
 )
 IGNORE = "debezium-json.ignore-parse-errors"

@@ -156,7 +156,7 @@ def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec
 def ignore_option(name: str) -> OptionSpec:
     """Whether messages that do not fit are ignored."""
     return OptionSpec(
-        name, "boolean", default="false", doc="Messages that do not fit are passed over, each whole.", changes="rows"
+        name, "boolean", default="false", doc="Messages that do not fit are skipped as a whole.", changes="rows"
     )
 
 

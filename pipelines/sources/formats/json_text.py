@@ -155,7 +155,7 @@ class JsonFormat:
                 MISSING,
                 "boolean",
                 default="false",
-                doc="A column that a message does not name is an error, not NULL.",
+                doc="true: a column that is missing in a message is an error. false: it is NULL.",
                 changes="rows",
             ),
             ignore_option(IGNORE),

@@ -19,7 +19,7 @@ CHARSET = OptionSpec(
     "choice",
     default="UTF-8",
     choices=("UTF-8", "US-ASCII", "ISO-8859-1"),
-    doc="How a STRING is written.",
+    doc="The character set of a STRING.",
     changes="rows",
 )
 ENDIANNESS = OptionSpec(
@@ -27,7 +27,7 @@ ENDIANNESS = OptionSpec(
     "choice",
     default="big-endian",
     choices=("big-endian", "little-endian"),
-    doc="How a number is written.",
+    doc="The byte order of a number.",
     changes="rows",
 )
 

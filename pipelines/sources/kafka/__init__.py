@@ -36,7 +36,7 @@ from tidegate.pipelines.sources.kafka.snapshot_end import MARKED_FORMATS, marks_
 START_OPTIONS = tuple(option.name for option in STARTUP_OPTIONS)
 _FORMAT = OptionSpec("format", doc=f"How the value is written: {', '.join(VALUE_FORMATS)}.", changes="rows")
 _VALUE_FORMAT = OptionSpec(
-    "value.format", doc="The same as `format`, whose options are then written `value.json.…`.", changes="rows"
+    "value.format", doc="The same as `format`. The format's options are then written `value.json.…`.", changes="rows"
 )
 _KEY_FORMAT = OptionSpec("key.format", doc=f"How the key is written: {', '.join(APPEND_FORMATS)}.", changes="rows")
 

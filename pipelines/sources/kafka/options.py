@@ -54,8 +54,8 @@ TOPIC_OPTIONS = (
     OptionSpec("topic", doc="The topic, or several with `;` between them.", changes="identity"),
     OptionSpec(
         "topic-pattern",
-        doc="In place of `topic`: a regular expression that fits a topic's whole name. Topics that come later are "
-        "found by the next run.",
+        doc="In place of `topic`: a regular expression for a topic's whole name. The next run finds topics that were "
+        "added.",
         changes="identity",
     ),
 )
@@ -66,12 +66,12 @@ CONNECTION_OPTIONS = (
         "choice",
         default="read_committed",
         choices=("read_committed", "read_uncommitted"),
-        doc="Whether messages of transactions that are open, or were given up, are read.",
+        doc="Whether messages of open and of aborted transactions are read.",
         changes="rows",
     ),
     OptionSpec(
         "properties.*",
-        doc="Properties of Kafka's Java client, passed on as they are: TLS (`properties.ssl.*`), SASL "
+        doc="Properties of Kafka's Java client, passed on unchanged: TLS (`properties.ssl.*`), SASL "
         "(`properties.sasl.*`), timeouts. Write ${VARIABLE} for secrets.",
         changes="neither",
     ),
@@ -82,16 +82,19 @@ STARTUP_OPTIONS = (
         "choice",
         default="earliest-offset",
         choices=MODES,
-        doc="Where the first step begins. Partitions that come later are read from their first message.",
+        doc="Where the first step begins. A partition that is added later is read from its first message.",
         changes="rows",
     ),
     OptionSpec(
-        "scan.startup.timestamp-millis", "integer", doc="For timestamp: the first record time, ms, UTC.", changes="rows"
+        "scan.startup.timestamp-millis",
+        "integer",
+        doc="For timestamp: the first record time that is read (ms, UTC).",
+        changes="rows",
     ),
     OptionSpec(
         "scan.startup.specific-offsets",
-        doc="For specific-offsets: `partition:0,offset:42;partition:1,offset:300`. Partitions that are not named begin "
-        "at their first message.",
+        doc="For specific-offsets: `partition:0,offset:42;partition:1,offset:300`. A partition that is not named "
+        "begins at its first message.",
         changes="rows",
     ),
 )
@@ -99,7 +102,7 @@ DISCOVERY_OPTION = OptionSpec(
     "scan.topic-partition-discovery.interval",
     "duration",
     default="5 min",
-    doc="Accepted for scripts of Flink. Every run looks for new partitions and topics.",
+    doc="Accepted for scripts of Flink, without effect. Every run looks for new partitions and topics.",
     changes="neither",
 )
 INCLUDE_OPTION = OptionSpec(
@@ -107,17 +110,17 @@ INCLUDE_OPTION = OptionSpec(
     "choice",
     default="ALL",
     choices=("ALL", "EXCEPT_KEY"),
-    doc="Whether the columns of the key are in the value too.",
+    doc="ALL: the value has the columns of the key too. EXCEPT_KEY: it has only the others.",
     changes="rows",
 )
 KEY_FIELD_OPTIONS = (
     OptionSpec(
-        "key.fields", doc="With `key.format`: the columns that the key holds, with `;` between them.", changes="rows"
+        "key.fields", doc="With `key.format`: the columns that are in the key, with `;` between them.", changes="rows"
     ),
     OptionSpec(
         "key.fields-prefix",
-        doc="A prefix of the key's columns in the table, that their names in the message lack. Needs "
-        "'value.fields-include' = 'EXCEPT_KEY'.",
+        doc="A prefix that the key's columns have in the table and not in the message. Needs 'value.fields-include' = "
+        "'EXCEPT_KEY'.",
         changes="rows",
     ),
 )
@@ -126,9 +129,9 @@ SNAPSHOT_OPTION = OptionSpec(
     "choice",
     default="marker",
     choices=get_args(SnapshotEnd),
-    doc="For debezium-json on a build side: its snapshot is over when every partition has been read past its end as of "
-    "the message that Debezium marks as the last of the snapshot (marker), or as of the first plan (offsets: for a "
-    "table that was empty, or without a snapshot).",
+    doc="For debezium-json on a build side: the snapshot is over when every partition has been read past the end that "
+    "it had at a certain moment. marker: when the message landed that Debezium marks as the last of the snapshot. "
+    "offsets: at the first plan; for a table that was empty, or without a snapshot.",
     changes="rows",
 )
 
@@ -138,18 +141,18 @@ ORDER_OPTION = OptionSpec(
     default="offset",
     choices=("offset", "source"),
     doc="For debezium-json on a build side: what orders the changes of a key. offset: their place in the topic, so a "
-    "key must stay in one partition. source: the place in the database's log that each message names (MySQL and "
-    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), wherever it lies in the topic. "
-    "After every epoch the places are checked to be of one log, which reads the key and the place of what has landed.",
+    "key must stay in one partition. source: their place in the database's log, which each message names (MySQL and "
+    "MariaDB: source.file, pos, row; PostgreSQL: source.lsn), in whichever partition they are. After every epoch a "
+    "check makes sure that all places are of one log. It reads the keys and places of the rows that have landed.",
     changes="rows",
 )
 KEY_CHECK_OPTION = OptionSpec(
     "scan.key-partitions.check",
     "boolean",
     default="true",
-    doc="For a build side of several partitions: after every epoch see that no key came in two of them, by an index of "
-    "the keys that lies beside those of joins; leave it out only where the producers' partitioner is known to go by "
-    "the key.",
+    doc="For a build side of several partitions: check after every epoch that no key came in two partitions. The check "
+    "uses an index of the keys, stored beside the indexes of joins. Set it to false only if you know that the "
+    "producers choose the partition by the key.",
     changes="neither",
 )
 

@@ -41,20 +41,21 @@ OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "password",
         required=True,
-        doc="The user's password; write ${VARIABLE} to keep it out of the script.",
+        doc="The user's password. Write ${VARIABLE} to keep it out of the script.",
         changes="neither",
     ),
-    OptionSpec("database-name", required=True, doc="The database; a plain name.", changes="identity"),
-    OptionSpec("table-name", required=True, doc="The table; a plain name.", changes="identity"),
+    OptionSpec("database-name", required=True, doc="The database: one name, not a pattern.", changes="identity"),
+    OptionSpec("table-name", required=True, doc="The table: one name, not a pattern.", changes="identity"),
     OptionSpec(
         "server-id",
-        doc="The ids, as '5400' or '5400-5408', that binlog connections show the server; by default they show none.",
+        doc="The id or ids that binlog connections show to the server: '5400' or '5400-5408'. Default: they show none.",
         changes="neither",
     ),
     OptionSpec(
         "server-time-zone",
         default="UTC",
-        doc="Where a TIMESTAMP of the server becomes a local time of the script, or a DATETIME an instant.",
+        doc="The time zone that turns a TIMESTAMP of the server into a local time of the script, or a DATETIME into an "
+        "instant.",
         changes="rows",
     ),
     OptionSpec(
@@ -62,7 +63,8 @@ OPTIONS: tuple[OptionSpec, ...] = (
         "choice",
         default="initial",
         choices=MODES,
-        doc="initial: snapshot, then binlog. snapshot: up to the end of the snapshot. The others read the binlog only.",
+        doc="initial: the snapshot, then the binlog. snapshot: up to the end of the snapshot. The others: only the "
+        "binlog.",
         changes="rows",
     ),
     OptionSpec(
@@ -71,42 +73,46 @@ OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "scan.startup.specific-offset.pos",
         "integer",
-        doc="For specific-offset: a transaction's first byte.",
+        doc="For specific-offset: the position of a transaction's first byte in that file.",
         changes="rows",
     ),
     OptionSpec(
-        "scan.startup.timestamp-millis", "integer", doc="For timestamp: the first commit time, ms, UTC.", changes="rows"
+        "scan.startup.timestamp-millis",
+        "integer",
+        doc="For timestamp: the first commit time that is read (ms, UTC).",
+        changes="rows",
     ),
     OptionSpec(
         "scan.incremental.snapshot.chunk.size",
         "integer",
         default=str(DEFAULT_CHUNK_ROWS),
-        doc="Rows of one snapshot chunk; a chunk is read by one query in one read view.",
+        doc="About how many rows one snapshot chunk has. One query in one read view reads a chunk.",
         changes="neither",
     ),
     OptionSpec(
         "connect.timeout",
         "duration",
         default="30 s",
-        doc="How long a connection may take to come about.",
+        doc="How long it may take to connect.",
         changes="neither",
     ),
     OptionSpec(
         "heartbeat.interval",
         "duration",
         default="30 s",
-        doc="Accepted for scripts of flink-cdc. Bounded reads end at the server's position, so none is needed.",
+        doc="Accepted for scripts of flink-cdc, without effect. Each read ends at the server's position, so no "
+        "heartbeat is needed.",
         changes="neither",
     ),
     OptionSpec(
         f"{JDBC_PREFIX}*",
-        doc="For scripts of flink-cdc: sslMode and serverSslCert hold for all connections, sessionVariables, "
-        "connectTimeout and socketTimeout for those that read a snapshot; see below.",
+        doc="Accepted for scripts of flink-cdc. sslMode and serverSslCert hold for all connections; sessionVariables, "
+        "connectTimeout and socketTimeout hold for connections that read a snapshot. See docs/mysql-cdc.md.",
         changes="neither",
     ),
     OptionSpec(
         f"{JDBC_PREFIX}sessionVariables",
-        doc="What each session that reads a snapshot SETs, as 'a=1,b=2'.",
+        doc="The variables that are SET in each session that reads a snapshot: 'a=1,b=2'.",
         changes="rows",
     ),
 )

@@ -281,18 +281,22 @@ class ScriptedConnector:
                 "phases",
                 "boolean",
                 default="false",
-                doc="It has a bounded phase before its unbounded one.",
+                doc="The table has a bounded phase before its unbounded one.",
                 changes="rows",
             ),
             OptionSpec(
-                "signals", "boolean", default="false", doc="It says when the bounded phase is over.", changes="rows"
+                "signals",
+                "boolean",
+                default="false",
+                doc="The table reports when its bounded phase is over.",
+                changes="rows",
             ),
             OptionSpec(
                 "tells-time",
                 "boolean",
                 default="true",
-                doc="It says how far time has come. If not, its rows do, by the table's strategy, and without phases "
-                "it flips with the first of them.",
+                doc="true: the test emits the watermarks. false: the table's strategy makes them from the rows, and a "
+                "table without phases flips with its first row.",
                 changes="rows",
             ),
         ),
