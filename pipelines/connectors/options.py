@@ -27,7 +27,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "insert.id",
         doc="The stable name of the INSERT into this table: its state in the lake goes by it. Default: the table's "
-        "name. A new name begins at the first row, in a target that has no rows of the same probe yet.",
+        "name. A new name begins at the first row, in a target that no other INSERT has published to.",
         changes="neither",
     ),
     OptionSpec(
