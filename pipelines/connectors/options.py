@@ -27,8 +27,8 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "insert.id",
         doc="The stable name of the INSERT into this table. The lake stores the INSERT's state under this name. "
-        "Default: the table's name. A new name begins at the first row; its target must have no rows of the same "
-        "probe yet.",
+        "Default: the table's name. A new name begins at the first row; no other INSERT may have published to its "
+        "target.",
         changes="neither",
     ),
     OptionSpec(

@@ -204,30 +204,17 @@ class Definitions:
         return any(row.plan_digest == plan.digest for row in rows)
 
     def _taking_over(self, insert: Insert) -> Iterator[Difference]:
-        """The difference of a new INSERT into a target that an INSERT which has left the script has published to: the
-        new one begins at its probe's first row, so the same rows would be there twice."""
+        """The difference of a new INSERT into a target that an INSERT which is not in the script has published to:
+        nobody could tell whose rows are whose, and of the same probe the same rows would be there twice."""
         own = {insert_owner(item.id) for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
             return
         for plan in newest_plans(self.lake):
             owner = insert_owner(plan.insert)
-            if owner in own or not self._same_source(plan.probe, insert.probe):
-                continue
-            if committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
+            if owner not in own and committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
                 there = f"'{plan.insert}', which has rows in {insert.target}"
                 yield Difference(owner, "id", there, f"'{insert.id}'", True)
-
-    def _same_source(self, stored: str, probe: str) -> bool:
-        """Whether a probe of the lake and one of the script are the same source, perhaps under two names."""
-        known = self.lake.definitions.last(stored)
-        if stored == probe or known is None:
-            return stored == probe
-        parts = ("connector", "source", "parts")
-        there, here = known.form, self._form(probe)
-        return bool(there.get("source")) and all(
-            (there.get(part) or None) == (here.get(part) or None) for part in parts
-        )
 
     # --- taking up -----------------------------------------------------------------------------------------------
 

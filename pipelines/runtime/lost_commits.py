@@ -62,7 +62,8 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
 
 
 def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
-    """Raise LakeError if this lake has no plan of a table or an INSERT for which another lake has committed rows there.
+    """Raise LakeError if this lake has no plan of a table or an INSERT, and another lake has committed rows of that
+    table, or of whichever INSERT to that target.
 
     It would begin at the first row, so that every row were there twice, and would remove the other lake's files as
     those of a crashed attempt.
@@ -70,25 +71,54 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     own = "" if lake.epochs.refresh() is None else lake.id
     for table in pipeline.sources:
         path = Stream(lake, table.name).path
-        if lake.epochs.last(table.name) is None and _of_another(own, path, table.name, "data"):
+        made = _applications(path) or ()
+        if lake.epochs.last(table.name) is None and any(
+            by != own and (owner, role) == (table.name, "data") for by, owner, role in made
+        ):
             raise _other_lake(lake, table.name, path, "landed")
     for insert in pipeline.inserts:
         owner = insert_owner(insert.id)
         for name in insert.outputs if lake.epochs.last(owner) is None else ():
             target = pipeline.table(name)
             path = lake.target_path(target)
-            if _of_another(own, path, owner, "publish", lake.staged_paths(target, insert)["publish"]):
-                raise _other_lake(lake, name, path, f"published by {insert.id}")
+            made = _applications(path)
+            if made is None:
+                others = [owner] if _holds_files(path, lake.staged_paths(target, insert)["publish"]) else []
+            else:
+                others = [other for by, other, role in made if by != own and role == "publish"]
+            if others:
+                raise _other_lake(lake, name, path, f"published by {others[0].removeprefix('insert ')}")
 
 
-def _of_another(own: str, path: Location, owner: str, role: CommitRole, folder: Location | None = None) -> bool:
-    """Whether a lake that is not `own` has made commits of this owner and role to a table. Where its log cannot be read
-    by names, whether it names files in `folder`."""
+def refuse_shared(lake: Lake, insert: Insert, path: Location) -> None:
+    """Raise LakeError if an INSERT is about to publish for the first time, and another one, of whichever lake, was
+    first: rows carry generation and epoch alone, so nobody could tell any more whose they are."""
+    own = (lake.id, insert_owner(insert.id))
+    made = [(by, owner) for by, owner, role in _applications(path) or () if role == "publish"]
+    if made and own not in made:
+        raise LakeError(
+            f"{insert.target} holds rows published by {made[0][1].removeprefix('insert ')} meanwhile, and a target is "
+            "that of one INSERT",
+            where=str(path),
+            state=f"what is there stays; nothing of {insert.id} was published",
+            next_command="write a new INSERT, with its own 'insert.id', into a new target in place of this one",
+        )
+
+
+def _applications(path: Location) -> list[tuple[str, str, str]] | None:
+    """(lake, owner, role) of all that has committed to a table; none where there is no table, None where its log cannot
+    be read by names."""
     table = delta_log.opened(path)
-    if isinstance(table, TableState):
-        names = [name.partition("/") for name in table.applications]
-        return any(lake != own and rest.rpartition("/")[0] == f"{owner}/{role}" for lake, _, rest in names)
-    if table is None or folder is None:
+    if not isinstance(table, TableState):
+        return [] if table is None else None
+    names = [name.split("/", 1) for name in table.applications if name.count("/") >= 3]
+    return [(by, *rest.rsplit("/", 2)[:2]) for by, rest in names]  # type: ignore[misc]
+
+
+def _holds_files(path: Location, folder: Location) -> bool:
+    """Whether a table's log names files in a folder."""
+    table = delta_log.opened(path)
+    if table is None:
         return False
     files = f"{delta_log.root_of(table) / folder.below(path)}/"
     return any(file.startswith(files) for file in delta_log.all_files(table))
@@ -98,7 +128,7 @@ def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
     inside = str(path).startswith(f"{lake.root}/")
     return LakeError(
         f"{name} holds rows {how} under another lake's name, and {lake.root} has no plan of them: it would begin at "
-        "the first row, so that every row were there twice",
+        "the first row, so that rows were there twice",
         where=str(path),
         state="nothing was changed",
         next_command=f"bring {lake.control} back from a backup, then run the same command again"

@@ -37,7 +37,13 @@ from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
 from tidegate.pipelines.runtime.judging import ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
-from tidegate.pipelines.runtime.lost_commits import lost_part, refuse_lost_files, refuse_lost_insert, refuse_lost_rows
+from tidegate.pipelines.runtime.lost_commits import (
+    lost_part,
+    refuse_lost_files,
+    refuse_lost_insert,
+    refuse_lost_rows,
+    refuse_shared,
+)
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
@@ -495,6 +501,7 @@ class InsertRunner(InsertOnLake, ABC):
         commits = self.commits(plan, staged)
         publishing = self._publishing(commits)
         if position.state != "published":  # before anything of the epoch is committed
+            refuse_shared(self.lake, self.insert, publishing.path)
             with self._explained(plan, publishing.state):
                 require_whole(publishing.folder, publishing.files, plan.epoch)
         added = quarantined = 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -118,6 +119,9 @@ def _is_time(text: str, pattern: str, parse: Callable[[str], object]) -> bool:
     return True
 
 
+SAMPLE_BYTES = 1 << 15
+"""How much of each end of a file is in its digest."""
+
 CLOCK_SKEW_S = 60
 """How far a file's time may be ahead of this machine's clock: such a file is waited for; one further ahead is
 refused."""
@@ -126,18 +130,26 @@ refused."""
 @dataclass(frozen=True)
 class File:
     """A file as it was listed. `name` is its path below the folder, `modified` ns since 1970. `device` and `inode`
-    distinguish the file from others, whatever it is called; 0 where they are not known."""
+    distinguish the file from others, whatever it is called; 0 where they are not known. `touched` is when anything of
+    it was changed last, its time too (ns since 1970), which nobody can set; `sample` a digest of its ends: both are
+    kept of files that were taken up."""
 
     name: str
     size: int
     modified: int
     device: int = field(default=0, compare=False)
     inode: int = field(default=0, compare=False)
+    touched: int = field(default=0, compare=False)
+    sample: str = field(default="", compare=False)
 
     def is_still(self, other: File) -> bool:
         """Whether `other`, listed at another time and by another name, is this file unchanged."""
         same = self.inode == other.inode or not self.inode or not other.inode
         return same and (self.size, self.modified) == (other.size, other.modified)
+
+    def untouched(self, other: File) -> bool:
+        """Whether `other`, the file of this name now, cannot have other bytes, as nobody has touched it since."""
+        return (self.inode, self.touched) == (other.inode, other.touched)
 
 
 @dataclass(frozen=True)
@@ -184,6 +196,20 @@ class Folder:
         paths.check(path.resolve(), str(path), self.table, self.home)
         return self._file(path)
 
+    def sample(self, file: File) -> str:
+        """A digest of the first and the last bytes of a file, which may be all that it has. "" if it is gone."""
+        try:
+            with self.full(file.name).open("rb") as opened:
+                read = opened.read(SAMPLE_BYTES)
+                opened.seek(max(file.size - SAMPLE_BYTES, len(read)))
+                return hashlib.sha256(read + opened.read(SAMPLE_BYTES)).hexdigest()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise self.error(
+                f"cannot be read: {error.strerror}", "make it readable, and run again", name=file.name
+            ) from error
+
     def values(self, name: str) -> tuple[str | None, ...]:
         """The values of the partition columns by the folders of a file, each as text or number that casts to its type.
         Raises SourceError if they do not fit."""
@@ -199,8 +225,8 @@ class Folder:
     def error(self, what: str, next_command: Advised, *, name: str | None = None) -> SourceError:
         """An error of this folder, or of one of its files."""
         return SourceError(
-            f"{self.table}: {'the folder' if name is None else f'the file {name}'} {what}",
-            where=str(self.path if name is None else self.full(name)),
+            f"{self.table}: {'the folder' if name is None else f'the file {_shown(name)}'} {what}",
+            where=_shown(self.path if name is None else self.full(name)),
             state="what was read before stands; nothing after it was read",
             next_command=next_command,
         )
@@ -219,14 +245,32 @@ class Folder:
                 if entry.is_dir():
                     yield from self._below(path, (*seen, folder.resolve()))
                 elif self.pattern is None or re.fullmatch(self.pattern, str(path)):
-                    yield self._file(path)
+                    yield self._file(self._text(path))
+
+    def _text(self, path: Path) -> Path:
+        """The path, which is text: the lake stores it as such."""
+        name = self.name(path)
+        if name != _shown(name):
+            raise self.error(
+                "has a name that is no UTF-8 text",
+                "rename it, or leave it out by 'source.path.regex-pattern', then run again",
+                name=name,
+            )
+        return path
 
     def _file(self, path: Path) -> File | None:
         try:
             status = path.stat()
         except FileNotFoundError:  # gone since it was listed, or a link to nothing
             return None
-        return File(self.name(path), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+        return File(
+            self.name(path), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino, status.st_ctime_ns
+        )
+
+
+def _shown(path: str | Path) -> str:
+    """A path as text, whatever bytes it has."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def unfinished(name: str) -> bool:

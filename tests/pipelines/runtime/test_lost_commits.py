@@ -14,12 +14,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
 from tests.pipelines.runtime.plays import Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
-from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.errors import DefinitionChanged, LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
@@ -40,6 +41,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_source,
 )
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
+from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
@@ -398,6 +400,37 @@ def test_a_target_of_another_lake_is_refused(spark: SparkSession, tmp_path: Path
     first.restart()
     first.push("numbers", [{"n": 2}])
     assert [row["n"] for row in first.advance()] == [2]
+
+
+@pytest.mark.parametrize("lake", ["first", "second"])
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_target_is_that_of_one_insert(spark: SparkSession, tmp_path: Path, lake: str, planned: bool) -> None:
+    """Another one, of other rows even, was let in: what is in the target was called different by verify, and rows of
+    one probe that two lakes read were there twice. `planned`: both began before either had published."""
+    script = NUMBERS.format(path=tmp_path / "copies")
+    first = Harness(script, spark, tmp_path / "first")
+    of_others = script.replace("numbers", "others").replace("'delta'", "'delta', 'insert.id' = 'b'")
+    second = Harness(of_others, spark, tmp_path / lake)
+    first.push("numbers", [{"n": 1}])
+    second.push("others", [{"n": 2}])
+    if planned:
+        with dying("insert.judged"):
+            second.advance()
+        second.runner.close()
+    assert [row["n"] for row in first.advance()] == [1]
+    second.restart()
+    with pytest.raises((LakeError, DefinitionChanged)) as refused:
+        second.advance()
+    if planned:
+        assert "copies holds rows published by copies meanwhile" in refused.value.what
+        assert "nothing of b was published" in refused.value.state
+    elif lake == "first":
+        assert "'copies', which has rows in copies" in refused.value.where
+    else:
+        assert "copies holds rows published by copies under another lake's name" in refused.value.what
+    assert DeltaTable(str(tmp_path / "copies")).to_pyarrow_table()["n"].to_pylist() == [1]
+    first.restart()
+    assert verify(first.pipeline, first.lake, lambda: spark, "copies").passed
 
 
 def test_so_is_one_whose_features_only_delta_rs_knows(spark: SparkSession, tmp_path: Path) -> None:

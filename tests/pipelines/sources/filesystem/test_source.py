@@ -212,6 +212,46 @@ def test_a_file_that_was_written_anew_before_its_step_is_not_read(files: Files) 
         bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("how", ["another file", "in place", "after a run without it"])
+def test_a_file_of_the_same_name_size_and_time_is_not_taken_for_the_one_that_was_read(files: Files, how: str) -> None:
+    path = files.write("a.json", ROW)
+    at = path.stat().st_mtime
+    bench = files.bench()
+    bench.plan()
+    if how == "in place":
+        path.write_text('{"id": 2}\n')
+    else:
+        path.rename(path.parent.parent / "old.json")
+        if how == "after a run without it":
+            assert bench.plan() is None
+        files.write("a.json", [{"id": 2}])
+    files.touch("a.json", at)
+    with pytest.raises(SourceError, match=r"the file a\.json changed after it was taken up: it has other bytes now"):
+        bench.source().ends(bench.position)
+    with pytest.raises(SourceError, match="it has other bytes now"):
+        bench.source().read(None, bench.steps[0])  # type: ignore[arg-type]
+    path.unlink()
+    path.write_text('{"id": 1}\n')  # brought back, as another file
+    files.touch("a.json", at)
+    assert bench.plan() is None
+    for row in bench.splits.rows():  # of a lake that is older
+        del row["detail"]["touched"], row["detail"]["sample"]
+    assert bench.plan() is None
+
+
+def test_a_name_that_is_no_text_is_refused_and_nothing_is_taken_up(files: Files) -> None:
+    files.write("a.json", ROW)
+    named = Path(os.fsdecode(os.fsencode(files.path) + b"/\xff.json"))
+    named.write_text('{"id": 2}\n')
+    bench = files.bench()
+    with pytest.raises(SourceError, match=r"t: the file \\xff\.json has a name that is no UTF-8 text") as raised:
+        bench.plan()
+    raised.value.text().encode()
+    assert bench.splits.rows() == []
+    named.unlink()
+    assert bench.plan().summary == "file 1: a.json"
+
+
 def test_a_time_in_the_future_is_refused_and_nothing_is_taken_up(files: Files) -> None:
     files.write("a.json", ROW)
     files.write("b.json", ROW, age=-7200)
