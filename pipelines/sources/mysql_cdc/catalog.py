@@ -17,7 +17,8 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
-from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
+from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
+from tidegate.pipelines.syntax.types import quoted
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
 
@@ -63,14 +64,14 @@ class KeyColumn:
 
     @property
     def quoted(self) -> str:
-        return quote(self.name)
+        return quoted(self.name)
 
     @property
     def fetch(self) -> str:
         """The server's SQL for a bound's text."""
         if self.kind in ("text", "bytes"):
-            return f"HEX({quote(self.name)})"
-        return f"CAST({quote(self.name)} AS CHAR)"
+            return f"HEX({quoted(self.name)})"
+        return f"CAST({quoted(self.name)} AS CHAR)"
 
     def literal(self, value: str) -> str:
         """The server's SQL for a bound. Raises NoBound for a text that no bound of this column can be."""
@@ -104,7 +105,7 @@ class MysqlKey(SnapshotKey):
     @property
     def hint(self) -> str:
         """FORCE INDEX: without it a chunk that is a good part of the table would be read by scanning all of it."""
-        return f" FORCE INDEX ({quote(self.index)})" if self.columns else ""
+        return f" FORCE INDEX ({quoted(self.index)})" if self.columns else ""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MysqlKey:
@@ -299,7 +300,7 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
 def _definition(cursor: Cursor, database: str, table: str) -> str:
     """The CREATE TABLE of a table; empty where the user may not see it, which the preflight then reports."""
     try:
-        cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
+        cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
     except pymysql.err.MySQLError as error:
         if code_and_text(error)[0] not in DENIED:
             raise

@@ -35,6 +35,7 @@ from tidegate.pipelines.sources.mysql_cdc.server_install import (
     require_space,
     template,
 )
+from tidegate.pipelines.syntax.types import quoted
 
 # The read ends when the owner has gone, however it went.
 _WATCHDOG = 'read -r _; kill -"$1" "$2" 2>/dev/null; [ -z "$3" ] || rm -rf -- "$3"'
@@ -273,13 +274,9 @@ class EmbeddedMariaDb:
                 cursor.execute(statement)
             return tuple(cursor.fetchall())
 
-    def create_database(self, name: str) -> None:
-        """An empty database. One of that name must not exist."""
-        self.execute(f"CREATE DATABASE {_quoted(name)} CHARACTER SET utf8mb4")
-
     def create_user(self, name: str, password: str, *, database: str | None = None, replication: bool = True) -> None:
         """A user that comes in over TCP and has what the connector needs: reading `database` (all), and the binlog."""
-        scope = f"{_quoted(database)}.*" if database else "*.*"
+        scope = f"{quoted(database)}.*" if database else "*.*"
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE OR REPLACE USER %s@'127.0.0.1' IDENTIFIED BY %s", (name, password))
             cursor.execute(f"GRANT SELECT ON {scope} TO %s@'127.0.0.1'", (name,))
@@ -383,7 +380,3 @@ def _arguments(settings: Mapping[str, Option]) -> list[str]:
         elif value is not None:
             arguments.append(f"{flag}={value}")
     return arguments
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -75,7 +75,8 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     cut_rule,
     status_position,
 )
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 
 log = logging.getLogger(__name__)
@@ -264,7 +265,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return Work.of(reader, query, chunks, condition)
 
     def quote(self, name: str) -> str:
-        return quote(name)
+        return quoted(name)
 
     def literal(self, table: SourceTable, column: str, value: Any) -> str | None:
         """A text is compared by the column's collation: that may find more rows."""

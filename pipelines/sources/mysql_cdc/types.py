@@ -2,8 +2,8 @@
 
 Three steps, each a function here:
 
-    server ── snapshot_expression ──> rows ── snapshot.canonical ──┐
-    binlog ── the decoder's columns ───────────────────────────────┴─> canonical ── cast_to_declared ──> the script's
+    server ── snapshot_expression ──> rows ── results.canonical_array ──┐
+    binlog ── the decoder's columns ────────────────────────────────────┴─> canonical ── cast_to_declared ──> declared
 
 Dates and times come from the server as whole numbers, so that no session's time zone can touch them.
 """
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
+from tidegate.pipelines.syntax.types import quoted
 
 COLUMNS_QUERY = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
@@ -186,17 +187,12 @@ MAX_DECIMAL_DIGITS = 38
 """What Spark's DECIMAL holds; a wider DECIMAL of the server is read as its digits, a STRING."""
 
 
-def quote(name: str) -> str:
-    """`name` as an identifier of MySQL, and of Spark SQL, which quote alike."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def snapshot_expression(column: SourceColumn) -> str:
     """The server's SQL for one column of the snapshot's SELECT list; alias it with the column's own name.
 
-    `snapshot.canonical` makes the canonical value of what comes for it.
+    `results.canonical_array` makes the canonical value of what comes for it.
     """
-    name, kind = quote(column.name), column.data_type
+    name, kind = quoted(column.name), column.data_type
     if kind == "bit" and column.precision == 1:
         return f"{name} + 0"
     if kind == "date":
@@ -220,7 +216,7 @@ def exact_expression(column: SourceColumn, expression: str) -> str:
     """As `expression`, that of the snapshot, but NULL for what is none of its own as part of a key: a date that does
     not exist, a text that its character set would write in another way (of a code that is no character, or of two that
     are one), and the error value of an ENUM with a member ''."""
-    name = quote(column.name)
+    name = quoted(column.name)
     if column.data_type == "enum" and _EMPTY_MEMBER.search(column.column_type):
         return f"IF({name} + 0 = 0, NULL, {expression})"
     if column.data_type in TEXTS - {"enum", "set"} and column.charset not in _UNICODE:

@@ -39,7 +39,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
     unreadable_key,
 )
-from tidegate.pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.syntax.types import quoted
 
 SPLIT = "binlog"
 
@@ -55,7 +55,7 @@ def schema_of(table: WantedTable) -> pa.Schema:
 
 def spark_schema_of(table: WantedTable) -> str:
     """The same as Spark's DDL."""
-    columns = [f"{quote(column.name)} {column.canonical.spark}" for column in table.columns]
+    columns = [f"{quoted(column.name)} {column.canonical.spark}" for column in table.columns]
     return ", ".join([*columns, *(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items())])
 
 
