@@ -232,8 +232,7 @@ class EmbeddedMariaDb:
         for attempt in range(_PORT_TRIES):
             self._port = wanted or free_ports(self.host, 1)[0]
             try:
-                self._launch()
-                self._wait()
+                self._wait(self._launch())
                 return self
             except ServerUnavailable as error:
                 self._end_process()
@@ -307,7 +306,7 @@ class EmbeddedMariaDb:
         shutil.copytree(template(self.installation, self._progress), made)
         made.rename(data)
 
-    def _launch(self) -> None:
+    def _launch(self) -> WatchedProcess:
         # A path in a deep folder would be longer than the 107 bytes that a unix socket may have.
         self._run = Path(tempfile.mkdtemp(prefix="tidegate-", dir="/tmp" if Path("/tmp").is_dir() else None))
         temporary = self.directory / "tmp"
@@ -326,11 +325,9 @@ class EmbeddedMariaDb:
             self._process = WatchedProcess(command, self.log, farewell="TERM", temporary=self._run, held=held)
         except OSError as error:
             raise explain(str(error), where=command[0]) from error
+        return self._process
 
-    def _wait(self) -> None:
-        process = self._process
-        if process is None:
-            raise self._not_running()
+    def _wait(self, process: WatchedProcess) -> None:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             if not process.running:

@@ -22,13 +22,6 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
 from tidegate.pipelines.syntax.types import quoted
 
-COLUMNS_QUERY = (
-    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
-    " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
-)
-"""What `SourceColumn.from_row` takes; bind (database, table)."""
-
 
 @dataclass(frozen=True)
 class SourceColumn:
@@ -99,23 +92,6 @@ class SourceColumn:
             return _MOMENTS[kind] + (1 + self.fraction if self.fraction else 0)
         return _ADDRESS_CHARACTERS.get(kind, self.characters)
 
-    @classmethod
-    def from_row(cls, row: tuple[Any, ...]) -> SourceColumn:
-        """From one row of COLUMNS_QUERY."""
-        name, data_type, column_type, charset, precision, scale, fraction, length, nullable, characters = row
-        return cls(
-            name=name,
-            data_type=data_type.lower(),
-            column_type=column_type,
-            charset=charset,
-            precision=_int(precision),
-            scale=_int(scale),
-            fraction=_int(fraction),
-            length=_int(length),
-            nullable=nullable == "YES",
-            characters=_int(characters),
-        )
-
     def to_json(self) -> dict[str, Any]:
         """As a plan stores it; only what `from_json` needs."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -125,10 +101,6 @@ class SourceColumn:
     def from_json(cls, values: Mapping[str, Any]) -> SourceColumn:
         """The reverse of `to_json`."""
         return cls(**values)
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 _SIGNED = {
@@ -145,6 +117,8 @@ _UNSIGNED = {
     "int": CanonicalType("BIGINT", pa.int64()),
     "bigint": CanonicalType("DECIMAL(20,0)", pa.decimal128(20, 0)),
 }
+
+INTEGERS = frozenset(_SIGNED)
 
 _INTEGER_DIGITS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (8, 8), "int": (11, 10), "bigint": (20, 20)}
 """Characters of the longest number, its sign included; and of the longest one that is UNSIGNED."""
@@ -270,3 +244,6 @@ class Type(IntEnum):
     VAR_STRING = 253
     STRING = 254
     GEOMETRY = 255
+
+
+WHOLE_NUMBERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR})
