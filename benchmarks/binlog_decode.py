@@ -21,10 +21,10 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from benchmarks.measure import Figure, show
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import FIRST_POSITION, BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
+from tidegate.pipelines.sources.mysql_cdc.catalog import read_columns
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.log import with_number
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
 
 INSERTS = 1_000_000
 SINGLES = 100_000
@@ -99,8 +99,7 @@ def _recorded(server: EmbeddedMariaDb, *statements: str) -> str:
 
 def _table(server: EmbeddedMariaDb) -> WantedTable:
     with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(COLUMNS_QUERY, ("bench", "orders"))
-        columns = tuple(SourceColumn.from_row(row) for row in cursor.fetchall())
+        columns = read_columns(cursor, "bench", "orders")
     return WantedTable("bench", "orders", columns, ("id",))
 
 

@@ -191,6 +191,15 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaD
         yield server
 
 
+@contextlib.contextmanager
+def own_server(folder: Path, **options: str | int | bool | None) -> Iterator[Database]:
+    """An empty database `shop` on a server of the test's own, which is started with `options`."""
+    with EmbeddedMariaDb(folder, options=options) as server:
+        server.create_user("reader", "reader-secret")
+        server.execute("CREATE DATABASE shop")
+        yield Database(server, "shop", "reader", "reader-secret")
+
+
 SECRET = "s3c+et/per cent% &ünd€"
 """A password that is written otherwise wherever it is escaped or encoded."""
 ACCOUNT = "reader-of-clicks-7"
@@ -200,7 +209,7 @@ ACCOUNT = "reader-of-clicks-7"
 @pytest.fixture
 def example_database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
     """The database of examples/clicks, under the name that it has there; its user is ACCOUNT, the password SECRET."""
-    mariadb.create_database("example_database")
+    mariadb.execute("CREATE DATABASE example_database")
     mariadb.create_user(ACCOUNT, SECRET)
     try:
         yield Database(mariadb, "example_database", ACCOUNT, SECRET)
@@ -211,7 +220,7 @@ def example_database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
 @pytest.fixture
 def database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
     name = f"test_{next(_numbers)}"
-    mariadb.create_database(name)
+    mariadb.execute(f"CREATE DATABASE {name}")
     try:
         yield Database(mariadb, name, "reader", "reader-secret")
     finally:

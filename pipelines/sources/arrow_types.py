@@ -1,4 +1,4 @@
-"""Arrow types for Spark's, known without a JVM.
+"""Arrow types for Spark's, known without a JVM; and the source columns of a changelog as Arrow has them.
 
 >>> arrow_type("DECIMAL(10, 2)"), arrow_type("ARRAY<INT>")
 (Decimal128Type(decimal128(10, 2)), ListType(list<element: int32>))
@@ -12,6 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 from sqlglot import exp
 
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Column
 
 _PLAIN: Mapping[exp.DType, pa.DataType] = {
@@ -59,3 +60,15 @@ def _arrow(parsed: exp.DataType) -> pa.DataType:
     if kind in _PLAIN:
         return _PLAIN[kind]
     raise ValueError(f"no Arrow type stands for {parsed.sql(dialect='spark')}")
+
+
+SOURCE_TYPES: Mapping[str, pa.DataType] = {name: arrow_type(kind) for name, kind in SOURCE_COLUMNS.items()}
+"""The types of SOURCE_COLUMNS."""
+
+
+def seq_array(count: int, **parts: int | pa.Array) -> pa.StructArray:
+    """`_seq` of `count` rows. `parts`: each of SEQ_PARTS as one number for all rows, or as an array."""
+    fields = list(SOURCE_TYPES["_seq"])
+    given = [(field, parts[field.name]) for field in fields]
+    arrays = [pa.repeat(pa.scalar(part, of.type), count) if isinstance(part, int) else part for of, part in given]
+    return pa.StructArray.from_arrays(arrays, fields=fields)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
+from tidegate.pipelines.sources.arrow_types import SOURCE_TYPES, seq_array
 from tidegate.pipelines.syntax.types import BINARIES, MAX_FRACTION, STRINGS, TIMESTAMPS, FlinkType, spark_string
 
 SNAPSHOT_PHASE = 0
@@ -20,23 +21,7 @@ LOG_PHASE = 1
 LOG_EPOCH = 0
 """`_seq.log`. A generation reads one log only: if the server's log begins anew, the table needs a new generation."""
 
-SEQ = pa.struct(
-    [
-        ("phase", pa.int32()),
-        ("log", pa.int32()),
-        ("file", pa.int64()),
-        ("position", pa.int64()),
-        ("row", pa.int32()),
-    ]
-)
-ARROW = {
-    "_op": pa.string(),
-    "_seq": SEQ,
-    "_rowtime": pa.timestamp("us", "UTC"),
-    "_split": pa.string(),
-    "_offset": pa.int64(),
-}
-SOURCE_FIELDS = [pa.field(name, ARROW[name]) for name in SOURCE_COLUMNS]
+SOURCE_FIELDS = [pa.field(name, kind) for name, kind in SOURCE_TYPES.items()]
 
 
 def snapshot_columns(split: str, cut: tuple[int, int], began_s: int, first: int, count: int) -> list[pa.Array]:
@@ -45,12 +30,10 @@ def snapshot_columns(split: str, cut: tuple[int, int], began_s: int, first: int,
     `_seq` holds the cut. `_rowtime` is `began_s` (s, UTC), just before the read view was opened: the row existed like
     this at that time; it is not known since when. `_offset` numbers a chunk's rows.
     """
-    parts = {"phase": SNAPSHOT_PHASE, "log": LOG_EPOCH, "file": cut[0], "position": cut[1], "row": 0}
-    seq = [pa.repeat(pa.scalar(parts[part.name], part.type), count) for part in SEQ]
     columns = {
         "_op": pa.repeat("r", count),
-        "_seq": pa.StructArray.from_arrays(seq, fields=list(SEQ)),
-        "_rowtime": pa.repeat(pa.scalar(began_s * 1_000_000, pa.int64()).cast(ARROW["_rowtime"]), count),
+        "_seq": seq_array(count, phase=SNAPSHOT_PHASE, log=LOG_EPOCH, file=cut[0], position=cut[1], row=0),
+        "_rowtime": pa.repeat(pa.scalar(began_s * 1_000_000, pa.int64()).cast(SOURCE_TYPES["_rowtime"]), count),
         "_split": pa.repeat(split, count),
         "_offset": pa.array(np.arange(first, first + count, dtype=np.int64)),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tidegate.pipelines import commands
 from tidegate.pipelines.commands import Advised, NextCommand, advice
@@ -34,6 +34,10 @@ class ReadError(SourceError):
         state = self.kept if state is None else state
         next_command = self.again if next_command is None else next_command
         super().__init__(what, where=str(where), state=state, next_command=next_command)
+
+    def at(self, where: object) -> Self:
+        """The same error of the place `where`."""
+        return type(self)(self.what, where=where, state=self.state, next_command=self.advice)
 
 
 class SnapshotError(ReadError):

@@ -25,7 +25,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import by_number
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import bounds_of_files, column_bounds, write_file
-from tidegate.pipelines.sources.cdc.changelog import ARROW, cast_to_declared
+from tidegate.pipelines.sources.arrow_types import SOURCE_TYPES
+from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.database import ChunkReader, Column
 from tidegate.pipelines.sources.cdc.errors import NotWritten
 
@@ -64,7 +65,7 @@ def _file_column(column: DeclaredColumn, source: Mapping[str, Column], names: Ma
         if column.metadata in names and column.spark_type == "STRING":
             return FileColumn(column.name, pa.string(), value=names[column.metadata])
         if column.metadata == "op_ts" and column.spark_type == "TIMESTAMP":
-            return FileColumn(column.name, ARROW["_rowtime"])
+            return FileColumn(column.name, SOURCE_TYPES["_rowtime"])
         return None
     have = source[column.name].canonical
     if cast_to_declared("", have, column.spark_type) == "":

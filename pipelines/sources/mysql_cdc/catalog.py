@@ -17,18 +17,18 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
-from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn, quote
+from tidegate.pipelines.sources.mysql_cdc.types import INTEGERS, SourceColumn
+from tidegate.pipelines.syntax.types import quoted
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
 
 _KINDS: Mapping[str, KeyKind] = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), "number"),
+    **dict.fromkeys((*INTEGERS, "decimal", "year"), "number"),
     **dict.fromkeys(("char", "varchar"), "text"),
     **dict.fromkeys(("binary", "varbinary"), "bytes"),
     **dict.fromkeys(("date", "datetime", "timestamp", "time"), "moment"),
     **dict.fromkeys(("uuid", "inet4", "inet6"), "address"),
 }
-_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _FORMS: Mapping[KeyKind, re.Pattern[str]] = {
     "number": re.compile(r"-?\d+(\.\d+)?"),
     "text": re.compile(r"([0-9A-F]{2})*"),
@@ -53,24 +53,16 @@ class KeyColumn:
     charset: str | None = None
     collation: str | None = None
 
-    @classmethod
-    def of(cls, name: str, data_type: str, charset: str | None, collation: str | None) -> KeyColumn | None:
-        """None for a type whose order and literals do not agree (ENUM sorts by number and compares by name, …)."""
-        kind = _KINDS.get(data_type)
-        if kind is None:
-            return None
-        return cls(name, kind, data_type in _INTEGERS, charset, collation)
-
     @property
     def quoted(self) -> str:
-        return quote(self.name)
+        return quoted(self.name)
 
     @property
     def fetch(self) -> str:
         """The server's SQL for a bound's text."""
         if self.kind in ("text", "bytes"):
-            return f"HEX({quote(self.name)})"
-        return f"CAST({quote(self.name)} AS CHAR)"
+            return f"HEX({quoted(self.name)})"
+        return f"CAST({quoted(self.name)} AS CHAR)"
 
     def literal(self, value: str) -> str:
         """The server's SQL for a bound. Raises NoBound for a text that no bound of this column can be."""
@@ -104,7 +96,7 @@ class MysqlKey(SnapshotKey):
     @property
     def hint(self) -> str:
         """FORCE INDEX: without it a chunk that is a good part of the table would be read by scanning all of it."""
-        return f" FORCE INDEX ({quote(self.index)})" if self.columns else ""
+        return f" FORCE INDEX ({quoted(self.index)})" if self.columns else ""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MysqlKey:
@@ -207,16 +199,22 @@ class SourceTable:
             if all(column.whole and not column.nullable for column in self.unique[name])
         }
 
+    def key_column(self, name: str) -> KeyColumn | None:
+        """The column called `name` as one that can be compared with a literal; None where its order and its literals do
+        not agree (ENUM sorts by number and compares by name, …)."""
+        described = self.column(name)
+        kind = _KINDS.get(described.data_type) if described else None
+        if described is None or kind is None:
+            return None
+        collation = self.collations.get(described.name)
+        return KeyColumn(name, kind, described.data_type in INTEGERS, described.charset, collation)
+
     @property
     def snapshot_key(self) -> MysqlKey:
         """What to cut a snapshot by: the primary key (else another key), as far as its columns can be compared."""
         for index, names in self.keys.items():
             columns: list[KeyColumn] = []
-            for name in names:
-                described = self.column(name)
-                charset = described.charset if described else None
-                data_type = described.data_type if described else ""
-                column = KeyColumn.of(name, data_type, charset, self.collations.get(name))
+            for column in map(self.key_column, names):
                 if column is None:
                     break
                 columns.append(column)
@@ -267,8 +265,7 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
     if found is None:
         return None
     kind, engine, rows = found
-    cursor.execute(COLUMNS_QUERY, (database, table))
-    columns = tuple(SourceColumn.from_row(row) for row in cursor.fetchall())
+    columns = read_columns(cursor, database, table)
     cursor.execute(
         "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -299,7 +296,7 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
 def _definition(cursor: Cursor, database: str, table: str) -> str:
     """The CREATE TABLE of a table; empty where the user may not see it, which the preflight then reports."""
     try:
-        cursor.execute(f"SHOW CREATE TABLE {quote(database)}.{quote(table)}")
+        cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
     except pymysql.err.MySQLError as error:
         if code_and_text(error)[0] not in DENIED:
             raise
@@ -307,10 +304,35 @@ def _definition(cursor: Cursor, database: str, table: str) -> str:
     return str((cursor.fetchone() or ("", ""))[1])
 
 
-def column_names(cursor: Cursor, database: str, table: str) -> set[str]:
-    """The columns that the table has now, in lower case; none for a table that is not there."""
-    cursor.execute(COLUMNS_QUERY, (database, table))
-    return {str(row[0]).lower() for row in cursor.fetchall()}
+def read_columns(cursor: Cursor, database: str, table: str) -> tuple[SourceColumn, ...]:
+    """The columns that the table has now, in their order; none for a table that is not there."""
+    cursor.execute(
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
+        " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH"
+        " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        (database, table),
+    )
+    columns = []
+    for name, kind, whole, charset, precision, scale, fraction, length, nullable, characters in cursor.fetchall():
+        columns.append(
+            SourceColumn(
+                name=name,
+                data_type=kind.lower(),
+                column_type=whole,
+                charset=charset,
+                precision=_int(precision),
+                scale=_int(scale),
+                fraction=_int(fraction),
+                length=_int(length),
+                nullable=nullable == "YES",
+                characters=_int(characters),
+            )
+        )
+    return tuple(columns)
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def table_names(cursor: Cursor, database: str) -> Sequence[str]:

@@ -17,10 +17,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
-from tidegate.pipelines.sources.mysql_cdc.errors import code_and_text
-
-_LOST = {2006, 2013, 2014, 2055, 1927, 1053, 1152, 1158, 1159, 1160, 1161}
-_UNREACHABLE = {2002, 2003, 2005}
+from tidegate.pipelines.sources.mysql_cdc.errors import LOST, UNREACHABLE, code_and_text
 
 SESSION = "SET time_zone = '+00:00', sql_mode = ''"
 """UTC, so that a TIMESTAMP bound has one meaning; no mode, so that nobody's defaults change what a value looks like."""
@@ -126,7 +123,7 @@ def explain(error: Exception, where: str) -> SourceError:
     code, text = code_and_text(error)
     state = "what was committed before is kept; nothing of this step was committed"
     again = "run the same command again"
-    if code in _UNREACHABLE:
+    if code in UNREACHABLE:
         return SourceUnreachable(
             f"the server cannot be reached: {text}",
             where=where,
@@ -140,7 +137,7 @@ def explain(error: Exception, where: str) -> SourceError:
             state=state,
             next_command=f"check username and password, then {again}",
         )
-    if code in _LOST or isinstance(error, OSError):
+    if code in LOST or isinstance(error, OSError):
         return SourceUnreachable(
             f"the connection was lost: {text}",
             where=where,

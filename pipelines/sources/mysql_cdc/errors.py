@@ -22,13 +22,18 @@ from tidegate.pipelines.sources.cdc.errors import (
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
-_GONE = frozenset({1049, 1054, 1146, 1176})
+GONE = frozenset({1049, 1054, 1146, 1176})
 """No such database, column, table, index."""
+DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1401, 1698})
+"""The user may not do this; 1401 answers XA RECOVER so."""
+UNREACHABLE = frozenset({2002, 2003, 2005})
+"""No connection came about."""
+LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})
+"""A connection broke."""
+_CUT_OFF = UNREACHABLE | LOST | {0, 1317}
+"""A chunk cannot be read to its end: also where an error has no number, or somebody ended the query."""
 _TOO_OLD = 1412
 """The table was altered or truncated since the read view was opened."""
-DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
-"""The user may not do this."""
-_LOST = frozenset({0, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 
 
 class BinlogError(ReadError):
@@ -128,13 +133,13 @@ def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
     """The server's or the network's error as ours."""
     code, text = code_and_text(error)
     text = text[:300]
-    if code in _GONE:
+    if code in GONE:
         what = f"the table is not what it was when this snapshot began: {text}"
         return TableChanged(what, where=where, next_command=FRESH)
     if code == _TOO_OLD:
         return ViewTooOld(f"the table was altered while its rows were asked for: {text}", where=where)
     if code in DENIED:
         return ReaderRefused(f"the server refuses the user: {text}", where=where)
-    if code in _LOST or isinstance(error, OSError):
+    if code in _CUT_OFF or isinstance(error, OSError):
         return ReaderLost(f"the connection to the server was lost: {text}", where=where)
     return ServerFailed(f"the server says: {text} ({code})", where=where)

@@ -152,7 +152,6 @@ class Header:
     timestamp: int
     kind: int
     server_id: int
-    flags: int
 
 
 def headers(server: ServerOptions, start: BinlogPosition) -> Iterator[Header]:
@@ -165,7 +164,7 @@ def headers(server: ServerOptions, start: BinlogPosition) -> Iterator[Header]:
             for at in chunk.starts:
                 timestamp, kind, server_id, _, _, flags = _HEADER.unpack_from(chunk.data, at)
                 if kind == Event.FORMAT_DESCRIPTION or not flags & ARTIFICIAL:
-                    yield Header(timestamp, kind, server_id, flags)
+                    yield Header(timestamp, kind, server_id)
 
 
 def birth(server: ServerOptions, place: BinlogPosition) -> Birth:

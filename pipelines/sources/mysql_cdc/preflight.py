@@ -26,11 +26,11 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     table_names,
 )
 from tidegate.pipelines.sources.mysql_cdc.connection import Client
-from tidegate.pipelines.sources.mysql_cdc.errors import BinlogPurged, BinlogRefused, code_and_text
+from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, GONE, BinlogPurged, BinlogRefused, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
-from tidegate.pipelines.sources.mysql_cdc.types import quote
 from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import quoted
 
 LEAST_RETENTION_SECONDS = 3600
 """A binlog that is purged sooner may be gone before a snapshot is read or a run comes again."""
@@ -39,9 +39,6 @@ OLDEST = "MariaDB 10.5 or MySQL 8"
 """Servers before these do not log the columns' names."""
 
 _ZONES_WITHOUT_CHANGES = frozenset({"UTC", "GMT", "UCT", "Zulu", "Universal", "Greenwich"})
-
-_DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1401}
-_NOT_THERE = {1049, 1054, 1146}
 
 
 @dataclass(frozen=True)
@@ -167,8 +164,8 @@ def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]
 
 def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
     """What the user may do, found out by doing it."""
-    table = f"{quote(options.database)}.{quote(options.table)}"
-    names = [quote(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
+    table = f"{quoted(options.database)}.{quoted(options.table)}"
+    names = [quoted(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
     if denied := _denied(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0"):  # noqa: S608 quoted identifiers
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
     if denied := _denied(cursor, server.status_command):
@@ -182,7 +179,7 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
 def check_definition(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """That the user may see more of the table than the columns that are granted one by one."""
     if table.kind == "BASE TABLE" and not table.create:
-        name = f"{quote(options.database)}.{quote(options.table)}"
+        name = f"{quoted(options.database)}.{quoted(options.table)}"
         yield Refusal(
             "the user may read columns of the table, and not how it is defined",
             f"GRANT SELECT ON {name} TO {server.account};",
@@ -196,9 +193,9 @@ def _denied(cursor: Cursor, statement: str) -> str | None:
         cursor.fetchall()
     except pymysql.err.MySQLError as error:
         code, message = code_and_text(error)
-        if code in _DENIED:
+        if code in DENIED:
             return message
-        if code not in _NOT_THERE:
+        if code not in GONE:
             raise
     return None
 
@@ -247,7 +244,7 @@ def _list(text: str | None) -> list[str]:
 
 def check_source_table(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """What kind of table it is."""
-    name = f"{quote(options.database)}.{quote(options.table)}"
+    name = f"{quoted(options.database)}.{quoted(options.table)}"
     if table.kind == "SYSTEM VERSIONED":
         yield Refusal(
             f"{name} is system-versioned: its deletes come as updates",
@@ -267,7 +264,7 @@ def check_source_table(table: SourceTable, server: Server, options: MysqlOptions
         yield Refusal(
             f"the foreign key {constraint} changes rows of {name} by itself (CASCADE, SET NULL), "
             "and such changes are not in the binlog",
-            f"ALTER TABLE {name} DROP FOREIGN KEY {quote(constraint)};   -- or define it again with NO ACTION",
+            f"ALTER TABLE {name} DROP FOREIGN KEY {quoted(constraint)};   -- or define it again with NO ACTION",
         )
 
 
@@ -303,7 +300,7 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
 
 def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
     """That text which the log holds as its bytes can be read: the server, which translates it, is asked only once."""
-    name = f"{quote(options.database)}.{quote(options.table)}"
+    name = f"{quoted(options.database)}.{quoted(options.table)}"
     for column in declared.physical_columns:
         found = table.column(column.name) if column.metadata is None else None
         if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
@@ -322,7 +319,7 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
     keys = [{name.lower() for name in names} for names in table.keys.values()]
     if wanted in keys:
         return
-    name = f"{quote(options.database)}.{quote(options.table)}"
+    name = f"{quoted(options.database)}.{quoted(options.table)}"
     columns = ", ".join(declared.primary_key)
     if keys:
         real = ", ".join(next(iter(table.keys.values())))
@@ -331,10 +328,9 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
             f"declare PRIMARY KEY ({real}) NOT ENFORCED in the CREATE TABLE of {declared.name}",
         )
     else:
-        quoted = ", ".join(quote(column) for column in declared.primary_key)
         yield Refusal(
             f"({columns}) is declared as the primary key, and the table has no key at all",
-            f"ALTER TABLE {name} ADD PRIMARY KEY ({quoted});",
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(map(quoted, declared.primary_key))});",
         )
 
 

@@ -35,6 +35,7 @@ from tidegate.pipelines.sources.mysql_cdc.server_install import (
     require_space,
     template,
 )
+from tidegate.pipelines.syntax.types import quoted
 
 # The read ends when the owner has gone, however it went.
 _WATCHDOG = 'read -r _; kill -"$1" "$2" 2>/dev/null; [ -z "$3" ] || rm -rf -- "$3"'
@@ -231,8 +232,7 @@ class EmbeddedMariaDb:
         for attempt in range(_PORT_TRIES):
             self._port = wanted or free_ports(self.host, 1)[0]
             try:
-                self._launch()
-                self._wait()
+                self._wait(self._launch())
                 return self
             except ServerUnavailable as error:
                 self._end_process()
@@ -273,13 +273,9 @@ class EmbeddedMariaDb:
                 cursor.execute(statement)
             return tuple(cursor.fetchall())
 
-    def create_database(self, name: str) -> None:
-        """An empty database. One of that name must not exist."""
-        self.execute(f"CREATE DATABASE {_quoted(name)} CHARACTER SET utf8mb4")
-
     def create_user(self, name: str, password: str, *, database: str | None = None, replication: bool = True) -> None:
         """A user that comes in over TCP and has what the connector needs: reading `database` (all), and the binlog."""
-        scope = f"{_quoted(database)}.*" if database else "*.*"
+        scope = f"{quoted(database)}.*" if database else "*.*"
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE OR REPLACE USER %s@'127.0.0.1' IDENTIFIED BY %s", (name, password))
             cursor.execute(f"GRANT SELECT ON {scope} TO %s@'127.0.0.1'", (name,))
@@ -310,7 +306,7 @@ class EmbeddedMariaDb:
         shutil.copytree(template(self.installation, self._progress), made)
         made.rename(data)
 
-    def _launch(self) -> None:
+    def _launch(self) -> WatchedProcess:
         # A path in a deep folder would be longer than the 107 bytes that a unix socket may have.
         self._run = Path(tempfile.mkdtemp(prefix="tidegate-", dir="/tmp" if Path("/tmp").is_dir() else None))
         temporary = self.directory / "tmp"
@@ -329,11 +325,9 @@ class EmbeddedMariaDb:
             self._process = WatchedProcess(command, self.log, farewell="TERM", temporary=self._run, held=held)
         except OSError as error:
             raise explain(str(error), where=command[0]) from error
+        return self._process
 
-    def _wait(self) -> None:
-        process = self._process
-        if process is None:
-            raise self._not_running()
+    def _wait(self, process: WatchedProcess) -> None:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             if not process.running:
@@ -383,7 +377,3 @@ def _arguments(settings: Mapping[str, Option]) -> list[str]:
         elif value is not None:
             arguments.append(f"{flag}={value}")
     return arguments
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -36,11 +36,10 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
-    KeyColumn,
     MysqlKey,
     Server,
     SourceTable,
-    column_names,
+    read_columns,
     read_server,
     read_table,
 )
@@ -75,7 +74,8 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     cut_rule,
     status_position,
 )
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 
 log = logging.getLogger(__name__)
@@ -264,14 +264,11 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return Work.of(reader, query, chunks, condition)
 
     def quote(self, name: str) -> str:
-        return quote(name)
+        return quoted(name)
 
     def literal(self, table: SourceTable, column: str, value: Any) -> str | None:
         """A text is compared by the column's collation: that may find more rows."""
-        described = table.column(column)
-        key = described and KeyColumn.of(
-            column, described.data_type, described.charset, table.collations.get(described.name)
-        )
+        key = table.key_column(column)
         if key is None:
             return None
         if key.kind == "number" and not isinstance(value, bool):
@@ -342,7 +339,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         with self.session.cursor() as cursor:
             end = self.end(cursor)
             files = log_files(cursor)
-            there = column_names(cursor, self.options.database, self.options.table)
+            there = {each.name.lower() for each in read_columns(cursor, self.options.database, self.options.table)}
         behind = files.bytes_between(step.span.end, end)
         lag_ms = max(0, self.context.clock() - self._reached_at(step, rows)) if behind else 0
         bar = self.bar("binlog", "bytes", files.bytes_between(step.span.start, end), 0)

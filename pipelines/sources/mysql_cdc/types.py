@@ -2,8 +2,8 @@
 
 Three steps, each a function here:
 
-    server ── snapshot_expression ──> rows ── snapshot.canonical ──┐
-    binlog ── the decoder's columns ───────────────────────────────┴─> canonical ── cast_to_declared ──> the script's
+    server ── snapshot_expression ──> rows ── results.canonical_array ──┐
+    binlog ── the decoder's columns ────────────────────────────────────┴─> canonical ── cast_to_declared ──> declared
 
 Dates and times come from the server as whole numbers, so that no session's time zone can touch them.
 """
@@ -20,13 +20,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
-
-COLUMNS_QUERY = (
-    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
-    " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
-)
-"""What `SourceColumn.from_row` takes; bind (database, table)."""
+from tidegate.pipelines.syntax.types import quoted
 
 
 @dataclass(frozen=True)
@@ -98,23 +92,6 @@ class SourceColumn:
             return _MOMENTS[kind] + (1 + self.fraction if self.fraction else 0)
         return _ADDRESS_CHARACTERS.get(kind, self.characters)
 
-    @classmethod
-    def from_row(cls, row: tuple[Any, ...]) -> SourceColumn:
-        """From one row of COLUMNS_QUERY."""
-        name, data_type, column_type, charset, precision, scale, fraction, length, nullable, characters = row
-        return cls(
-            name=name,
-            data_type=data_type.lower(),
-            column_type=column_type,
-            charset=charset,
-            precision=_int(precision),
-            scale=_int(scale),
-            fraction=_int(fraction),
-            length=_int(length),
-            nullable=nullable == "YES",
-            characters=_int(characters),
-        )
-
     def to_json(self) -> dict[str, Any]:
         """As a plan stores it; only what `from_json` needs."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -124,10 +101,6 @@ class SourceColumn:
     def from_json(cls, values: Mapping[str, Any]) -> SourceColumn:
         """The reverse of `to_json`."""
         return cls(**values)
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 _SIGNED = {
@@ -144,6 +117,8 @@ _UNSIGNED = {
     "int": CanonicalType("BIGINT", pa.int64()),
     "bigint": CanonicalType("DECIMAL(20,0)", pa.decimal128(20, 0)),
 }
+
+INTEGERS = frozenset(_SIGNED)
 
 _INTEGER_DIGITS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (8, 8), "int": (11, 10), "bigint": (20, 20)}
 """Characters of the longest number, its sign included; and of the longest one that is UNSIGNED."""
@@ -186,17 +161,12 @@ MAX_DECIMAL_DIGITS = 38
 """What Spark's DECIMAL holds; a wider DECIMAL of the server is read as its digits, a STRING."""
 
 
-def quote(name: str) -> str:
-    """`name` as an identifier of MySQL, and of Spark SQL, which quote alike."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def snapshot_expression(column: SourceColumn) -> str:
     """The server's SQL for one column of the snapshot's SELECT list; alias it with the column's own name.
 
-    `snapshot.canonical` makes the canonical value of what comes for it.
+    `results.canonical_array` makes the canonical value of what comes for it.
     """
-    name, kind = quote(column.name), column.data_type
+    name, kind = quoted(column.name), column.data_type
     if kind == "bit" and column.precision == 1:
         return f"{name} + 0"
     if kind == "date":
@@ -220,7 +190,7 @@ def exact_expression(column: SourceColumn, expression: str) -> str:
     """As `expression`, that of the snapshot, but NULL for what is none of its own as part of a key: a date that does
     not exist, a text that its character set would write in another way (of a code that is no character, or of two that
     are one), and the error value of an ENUM with a member ''."""
-    name = quote(column.name)
+    name = quoted(column.name)
     if column.data_type == "enum" and _EMPTY_MEMBER.search(column.column_type):
         return f"IF({name} + 0 = 0, NULL, {expression})"
     if column.data_type in TEXTS - {"enum", "set"} and column.charset not in _UNICODE:
@@ -274,3 +244,6 @@ class Type(IntEnum):
     VAR_STRING = 253
     STRING = 254
     GEOMETRY = 255
+
+
+WHOLE_NUMBERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR})

@@ -30,9 +30,9 @@ from tidegate.pipelines.connectors.protocol import (
     Step,
     StoredStep,
 )
-from tidegate.pipelines.connectors.spec import SEQ_TYPE, ConnectorSpec, OptionSpec
+from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.arrow_types import SOURCE_TYPES, seq_array
 from tidegate.pipelines.sources.rows import no_rows, schema
 from tidegate.pipelines.watermarks import BEGINNING, Watermark
 
@@ -169,7 +169,6 @@ _BUILD_OPS = {"+I": "c", "+U": "u", "-D": "d"}
 """A build's update is one atomic replacement, so its -U is ignored."""
 
 _ROW_BITS = 32
-_SEQ = arrow_type(SEQ_TYPE)
 
 
 class ScriptedSource(Source):
@@ -245,14 +244,11 @@ class ScriptedSource(Source):
             return None
         count = event.table.num_rows
         index = np.arange(count)
-        constant = {"phase": 1, "log": 0, "file": 0, "position": number}
-        seq = [pa.array(np.full(count, constant[field.name]), field.type) for field in list(_SEQ)[:4]]
-        seq.append(pa.array(index, pa.int32()))
         source = {
-            "_op": pa.array([op] * count, pa.string()),
-            "_seq": pa.StructArray.from_arrays(seq, fields=list(_SEQ)),
-            "_rowtime": pa.nulls(count, pa.timestamp("us", tz="UTC")),
-            "_split": pa.array([SPLIT] * count, pa.string()),
+            "_op": pa.repeat(op, count),
+            "_seq": seq_array(count, phase=1, log=0, file=0, position=number, row=pa.array(index, pa.int32())),
+            "_rowtime": pa.nulls(count, SOURCE_TYPES["_rowtime"]),
+            "_split": pa.repeat(SPLIT, count),
             "_offset": pa.array((number << _ROW_BITS) + index, pa.int64()),
         }
         table = event.table

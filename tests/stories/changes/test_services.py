@@ -55,7 +55,7 @@ def clicks(folder: Path, number: int, *ids: int) -> None:
 
 def test_mysql(database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = f"{database.name}_other"
-    database.server.create_database(other)
+    database.execute(f"CREATE DATABASE {other}")
     database.execute(
         "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(9))",
         "INSERT INTO users VALUES (1, 'ann')",

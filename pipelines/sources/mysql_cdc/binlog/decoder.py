@@ -243,7 +243,7 @@ class Decoder:
                 raise
             first, last = events.place(int(indices[0])), events.place(int(indices[-1]))
             where = f"{first}, {reader.table}" if first == last else f"{first} to {last.position}, {reader.table}"
-            raise type(error)(error.what, where=where, state=error.state, next_command=error.advice) from error
+            raise error.at(where) from error
 
     def _compressed_transaction(self, events: Events, index: int, time: int) -> Iterator[pa.RecordBatch]:
         """All its rows have the position of the one event that holds them, and are counted through it."""

@@ -78,7 +78,8 @@ def read_range(
                         recording.finish()
                     return
         except BinlogError as error:
-            raise _located(error, decoder, table) from error
+            where = error.where or str(decoder.place)
+            raise error.at(where if str(table) in where else f"{where}, {table}") from error
     if spool is not None and stored is not None:
         spool.forget(span)
         raise SpoolDamaged(f"what another table left of the binlog ends before {span}", where=_where(decoder, table))
@@ -89,11 +90,3 @@ def read_range(
 
 def _where(decoder: Decoder, table: WantedTable) -> str:
     return f"{decoder.place}, {table}"
-
-
-def _located(error: BinlogError, decoder: Decoder, table: WantedTable) -> BinlogError:
-    """The same error, with the place where it is missing and the table that was read."""
-    where = error.where or str(decoder.place)
-    if str(table) not in where:
-        where = f"{where}, {table}"
-    return type(error)(error.what, where=where, state=error.state, next_command=error.advice)

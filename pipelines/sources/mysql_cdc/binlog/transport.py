@@ -22,6 +22,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import (
+    DENIED,
     BinlogEnded,
     BinlogError,
     BinlogPurged,
@@ -40,7 +41,6 @@ _WRITE_TIMEOUT_SECONDS = 3_600
 """How long the server waits for a slow reader (Spark writing Parquet, say) before it gives up."""
 
 _FATAL_ERROR_READING_BINLOG = 1236
-_NO_GRANT = frozenset({1045, 1227, 1044})
 _NO_SUCH_COLUMN = 1054
 
 
@@ -58,7 +58,7 @@ def connect(server: ServerOptions) -> Connection[Any]:
         return Client(**server.connecting, read_timeout=server.read_timeout, write_timeout=server.read_timeout)
     except pymysql.err.OperationalError as error:
         code, text = code_and_text(error)
-        kind = BinlogRefused if code in _NO_GRANT else ConnectionLost
+        kind = BinlogRefused if code in DENIED else ConnectionLost
         raise kind(f"no connection to the server: {text} ({code})", where=server.where) from error
 
 
@@ -155,7 +155,7 @@ def _typed(error: pymysql.err.MySQLError, start: BinlogPosition) -> BinlogError:
             where=start,
             next_command=FRESH,
         )
-    if code in _NO_GRANT:
+    if code in DENIED:
         return BinlogRefused(
             f"the server will not send its binlog ({text}); on the server: GRANT REPLICATION SLAVE ON *.* TO this user",
             where=start,

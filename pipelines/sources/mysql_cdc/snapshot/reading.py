@@ -26,7 +26,8 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import NoBound, Server
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import typed, unreadable_key
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, quote, snapshot_expression
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, snapshot_expression
+from tidegate.pipelines.syntax.types import quoted
 
 Scan = Callable[[ServerOptions, BinlogPosition, BinlogPosition], Iterable[tuple[BinlogPosition, str | None]]]
 
@@ -208,9 +209,7 @@ class Work:
                     yield pa.RecordBatch.from_arrays([*source, *columns], schema=schema)
                     first += count
         except SnapshotError as error:
-            raise type(error)(
-                error.what, where=f"{chunk.name} of {query}", state=error.state, next_command=error.advice
-            ) from error
+            raise error.at(f"{chunk.name} of {query}") from error
         except (pymysql.err.MySQLError, OSError) as error:
             raise typed(error, f"{chunk.name} of {query}") from error
 
@@ -244,14 +243,14 @@ class SnapshotQuery:
 
     def rows(self, chunk: Chunk, condition: str | None = None) -> str:
         """The chunk's rows; with a `condition` (the server's SQL) those of them that it holds for. Raises NoBound."""
-        values = ", ".join(f"{self._value(column)} AS {quote(column.name)}" for column in self.columns)
+        values = ", ".join(f"{self._value(column)} AS {quoted(column.name)}" for column in self.columns)
         try:
             within = chunk.predicate(self.key)
         except NoBound as error:
             error.reword(next_command=resnapshot(self.name, "a new generation: its chunks are planned again"))
             raise
         wanted = " AND ".join(f"({part})" for part in (within, condition) if part)
-        source = f"{quote(self.database)}.{quote(self.table)}{'' if condition else self.key.hint}"
+        source = f"{quoted(self.database)}.{quoted(self.table)}{'' if condition else self.key.hint}"
         return f"SELECT {values} FROM {source}" + (f" WHERE {wanted}" if wanted else "")  # noqa: S608 quoted
 
     def _value(self, column: SourceColumn) -> str:

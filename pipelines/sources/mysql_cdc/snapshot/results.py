@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import (
     merged,
 )
 from tidegate.pipelines.sources.mysql_cdc.packets import EOF, ERROR, Packets, Piece
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, Type
+from tidegate.pipelines.sources.mysql_cdc.types import WHOLE_NUMBERS, SourceColumn, Type
 
 PIECE_BYTES = 2 << 20
 """Of 2, 8 and 32 MB the best: what is decoded at once stays in the processor's cache."""
@@ -66,8 +66,6 @@ WIDTHS = {
     Type.DOUBLE: 8,
 }
 """Bytes of a value. One of a type that is not here comes after its length, or has a shape of its own."""
-
-INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.YEAR, Type.INT24, Type.LONG, Type.LONGLONG})
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def canonical_array(values: Values, found: ResultColumn, column: SourceColumn) -
     Raises TableChanged where they cannot be of that column, MalformedRows for bytes that are no value of its type.
     """
     kind = column.canonical
-    if isinstance(values, FixedValues) and found.type in INTEGERS:
+    if isinstance(values, FixedValues) and found.type in WHOLE_NUMBERS:
         return _whole_numbers(values, found, column)
     if isinstance(values, FixedValues):
         if kind.arrow == {Type.FLOAT: pa.float32(), Type.DOUBLE: pa.float64()}.get(Type(found.type)):

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Database
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
+from tests.conftest import Database, own_server
 
 
 @pytest.fixture
 def lone(server: None, tmp_path: Path) -> Iterator[Database]:
     """A server of the test's own: its settings may be changed, and no other test has written into its log."""
-    with EmbeddedMariaDb(tmp_path / "server") as made:
-        made.create_database("shop")
-        made.create_user("reader", "reader-secret")
-        yield Database(made, "shop", "reader", "reader-secret")
+    with own_server(tmp_path / "server") as made:
+        yield made

@@ -17,7 +17,7 @@ import pytest
 from pymysql.cursors import Cursor
 from pyspark.sql import SparkSession
 
-from tests.conftest import Database
+from tests.conftest import Database, own_server
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.errors import SourceError
@@ -27,9 +27,9 @@ from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOption
 from tidegate.pipelines.sources.mysql_cdc.log import retention
 from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.preflight import encryption_notes
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
-AUTHORITY = Path(__file__).parents[3] / "fixtures" / "tls" / "ca.pem"
+TLS = Path(__file__).parents[3] / "fixtures" / "tls"
+AUTHORITY = TLS / "ca.pem"
 
 
 def context(server: ServerOptions) -> ssl.SSLContext:
@@ -91,23 +91,18 @@ def test_a_server_of_this_machine_is_known_by_its_address() -> None:
         assert notes(here) == []
 
 
-TLS = Path(__file__).parents[4] / "tests" / "fixtures" / "tls"
-
-
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[Database]:
     """A server that lets nobody in over TCP unless encrypted."""
-    options = {
+    options: dict[str, str | bool | None] = {
         "skip_ssl": None,
-        "ssl_ca": str(TLS / "ca.pem"),
+        "ssl_ca": str(AUTHORITY),
         "ssl_cert": str(TLS / "server.pem"),
         "ssl_key": str(TLS / "server-key.pem"),
         "require_secure_transport": True,
     }
-    with EmbeddedMariaDb(tmp_path / "server", options=options) as server:
-        server.create_database("shop")
-        server.create_user("reader", "reader-secret")
-        yield Database(server, "shop", "reader", "reader-secret")
+    with own_server(tmp_path / "server", **options) as made:
+        yield made
 
 
 def with_tls(database: Database, mode: str, authority: Path) -> dict[str, str]:
@@ -120,7 +115,7 @@ def with_tls(database: Database, mode: str, authority: Path) -> dict[str, str]:
 @pytest.mark.parametrize("mode", ["verify-full", "verify-ca"])
 def test_both_phases_are_read_encrypted(spark: SparkSession, secure: Database, tmp_path: Path, mode: str) -> None:
     secure.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    driver = Driver(spark, tmp_path, declare(with_tls(secure, mode, TLS / "ca.pem"), {"k": "INT"}, ["k"]))
+    driver = Driver(spark, tmp_path, declare(with_tls(secure, mode, AUTHORITY), {"k": "INT"}, ["k"]))
     driver.run()
     secure.execute("INSERT INTO t VALUES (2)")
     driver.run()

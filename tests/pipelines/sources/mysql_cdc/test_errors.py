@@ -47,7 +47,7 @@ KINDS: list[tuple[ReadError, str]] = [
 @pytest.mark.parametrize("in_a_task", [False, True], ids=["raised here", "raised in a Spark task"])
 @pytest.mark.parametrize(("error", "mends"), KINDS, ids=lambda part: type(part).__name__)
 def test_table_place_state_and_a_command_that_mends_it(error: ReadError, mends: str, in_a_task: bool) -> None:
-    error = type(error)(error.what, where="binlog.000007:1234", state=error.state, next_command=error.advice)
+    error = error.at("binlog.000007:1234")
     came: BaseException = error
     if in_a_task:  # Spark hands over a text
         name = f"{type(error).__module__}.{type(error).__name__}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conftest import Database
+from tests.conftest import Database, own_server
 from tests.pipelines.sources.mysql_cdc.driver import Driver, MemorySplits, declare
 from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
 from tidegate.pipelines.connectors.table import Table
@@ -19,7 +18,6 @@ from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.syntax.dialect import parse_type
 
 
@@ -337,31 +335,22 @@ def test_settings_of_the_binlog(lone: Database) -> None:
     preflight(table)
 
 
-def with_options(tmp_path: Path, options: dict[str, str | int | bool | None], check: Callable[[Table], None]) -> None:
-    with EmbeddedMariaDb(tmp_path, options=options) as server:
-        server.create_database("shop")
-        server.create_user("reader", "reader-secret")
-        shop = Database(server, "shop", "reader", "reader-secret")
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("options", "what", "fix"),
+    [
+        ({"log_bin": None}, "the server writes no binlog (log_bin = OFF)", "[mysqld] log_bin = binlog"),
+        ({"binlog_ignore_db": "shop"}, "leaves the database shop out of its binlog", "take the filter out"),
+    ],
+)
+def test_a_server_whose_binlog_lacks_the_database(
+    tmp_path: Path, options: dict[str, str | None], what: str, fix: str
+) -> None:
+    with own_server(tmp_path, **options) as shop:
         shop.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        check(declare(shop.options("t"), {"id": "INT"}, ["id"]))
-
-
-@pytest.mark.usefixtures("server")
-def test_no_binlog_at_all(tmp_path: Path) -> None:
-    def check(table: Table) -> None:
-        error = refusal(table)
-        assert "the server writes no binlog (log_bin = OFF)" in error.what
-        assert "[mysqld] log_bin = binlog" in error.next_command
-
-    with_options(tmp_path, {"log_bin": None}, check)
-
-
-@pytest.mark.usefixtures("server")
-def test_a_database_that_is_left_out_of_the_binlog(tmp_path: Path) -> None:
-    def check(table: Table) -> None:
-        assert "leaves the database shop out of its binlog" in refusal(table).what
-
-    with_options(tmp_path, {"binlog_ignore_db": "shop"}, check)
+        error = refusal(declare(shop.options("t"), {"id": "INT"}, ["id"]))
+    assert what in error.what
+    assert fix in error.next_command
 
 
 MYSQL = Server(

@@ -22,8 +22,9 @@ from tidegate.pipelines.sources.mysql_cdc.server_install import ServerUnavailabl
 @pytest.mark.usefixtures("server")
 def test_data_outlives_a_crash_and_the_port_stays(tmp_path: Path) -> None:
     with EmbeddedMariaDb(tmp_path) as mysql:
-        mysql.create_database("shop")
-        mysql.execute("CREATE TABLE t (a INT PRIMARY KEY)", "INSERT INTO t VALUES (7)", database="shop")
+        mysql.execute(
+            "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (7)"
+        )
         port = mysql.port
         mysql.kill()
         assert not mysql.running

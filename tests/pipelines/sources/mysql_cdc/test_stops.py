@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
-from tests.conftest import Database
+from tests.conftest import Database, own_server
 from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
 from tidegate.pipelines.connectors.protocol import ExplainsFailures
 from tidegate.pipelines.connectors.table import Options, Table
@@ -28,7 +28,6 @@ from tidegate.pipelines.sources.cdc.errors import AGAIN
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.errors import ViewTooOld
 from tidegate.pipelines.sources.mysql_cdc.plan import step_of
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
@@ -199,11 +198,8 @@ def test_another_server_under_the_same_name(spark: SparkSession, lone: Database,
         crashed.run(crash=lambda point, step: point == "planned")
     with pytest.raises(Crash):
         half.run(crash=lambda point, step: point == "appended")
-    with EmbeddedMariaDb(tmp_path / "other", options={"server_id": 2}) as server:
-        server.create_database("shop")
-        server.create_user("reader", "reader-secret")
-        other = Database(server, "shop", "reader", "reader-secret")
-        options = {**small(other, 500).options, "port": str(server.port)}
+    with own_server(tmp_path / "other", server_id=2) as other:
+        options = {**small(other, 500).options, "port": str(other.server.port)}
         other.execute(*["UPDATE t SET v = v + 1"] * 5)
         for runner in (driver, crashed):
             runner.table = replace(runner.table, options=Options(options))

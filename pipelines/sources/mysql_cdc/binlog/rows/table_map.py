@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
-from tidegate.pipelines.sources.mysql_cdc.types import Type
+from tidegate.pipelines.sources.mysql_cdc.types import WHOLE_NUMBERS, Type
 
 TABLE_ID_BYTES = 6
 POST_HEADER_BYTES = 8
@@ -94,9 +94,8 @@ def _types(codes: bytes, metadata: bytes, table: str, where: object) -> Iterator
 def _optional_fields(body: bytes, at: int) -> Iterator[tuple[int, bytes]]:
     while at < len(body):
         kind = body[at]
-        size, at = lenenc(body, at + 1)
-        yield kind, body[at : at + size]
-        at += size
+        value, at = _sized(body, at + 1)
+        yield kind, value
 
 
 def _described(columns: Sequence[MapColumn], fields: dict[int, bytes], texts: frozenset[Type]) -> Iterator[MapColumn]:
@@ -151,9 +150,8 @@ def _numbers(raw: bytes) -> Iterator[int]:
 def _texts(raw: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(raw):
-        size, at = lenenc(raw, at)
-        yield raw[at : at + size]
-        at += size
+        text, at = _sized(raw, at)
+        yield text
 
 
 def _members(raw: bytes) -> Iterator[tuple[bytes, ...]]:
@@ -162,10 +160,15 @@ def _members(raw: bytes) -> Iterator[tuple[bytes, ...]]:
         count, at = lenenc(raw, at)
         names = []
         for _ in range(count):
-            size, at = lenenc(raw, at)
-            names.append(raw[at : at + size])
-            at += size
+            name, at = _sized(raw, at)
+            names.append(name)
         yield tuple(names)
+
+
+def _sized(raw: bytes, at: int) -> tuple[bytes, int]:
+    """The bytes behind the length at `at`, and where they end."""
+    size, at = lenenc(raw, at)
+    return raw[at : at + size], at + size
 
 
 def lenenc(raw: bytes, at: int) -> tuple[int, int]:
@@ -181,18 +184,17 @@ def lenenc(raw: bytes, at: int) -> tuple[int, int]:
 
 BLOBS = frozenset({Type.BLOB, Type.TINY_BLOB, Type.MEDIUM_BLOB, Type.LONG_BLOB, Type.BLOB_COMPRESSED})
 _STRINGS = frozenset({Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED})
-_INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR})
 _FLOATS = frozenset({Type.FLOAT, Type.DOUBLE})
 _OLD_TIMES = frozenset({Type.TIMESTAMP, Type.TIME, Type.DATETIME})
 _TIMES = frozenset({Type.TIMESTAMP2, Type.TIME2, Type.DATETIME2})
 ENUM_OR_SET = frozenset({Type.ENUM, Type.SET})
 
 METADATA_BYTES = {
-    **dict.fromkeys(_INTEGERS | _OLD_TIMES | {Type.NULL, Type.DATE, Type.NEWDATE}, 0),
+    **dict.fromkeys(WHOLE_NUMBERS | _OLD_TIMES | {Type.NULL, Type.DATE, Type.NEWDATE}, 0),
     **dict.fromkeys(_FLOATS | _TIMES | BLOBS | {Type.JSON, Type.GEOMETRY, Type.VECTOR}, 1),
     **dict.fromkeys(_STRINGS | ENUM_OR_SET | {Type.BIT, Type.NEWDECIMAL}, 2),
 }
-NUMERIC = _INTEGERS | _FLOATS | {Type.NEWDECIMAL}
+NUMERIC = WHOLE_NUMBERS | _FLOATS | {Type.NEWDECIMAL}
 TEXT_OF_MYSQL = _STRINGS | BLOBS
 TEXT_OF_MARIADB = TEXT_OF_MYSQL | {Type.GEOMETRY}
 """Which columns have a character set in the optional metadata: of MariaDB a GEOMETRY is one (binary)."""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tidegate.pipelines.commands import then
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
-from tidegate.pipelines.sources.cdc.changelog import ARROW, LOG_EPOCH, LOG_PHASE, SEQ, SOURCE_FIELDS
+from tidegate.pipelines.sources.arrow_types import SOURCE_TYPES, seq_array
+from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH, LOG_PHASE, SOURCE_FIELDS
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     FIRST_COMPRESSED,
@@ -39,7 +40,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
     unreadable_key,
 )
-from tidegate.pipelines.sources.mysql_cdc.types import quote
+from tidegate.pipelines.syntax.types import quoted
 
 SPLIT = "binlog"
 
@@ -55,7 +56,7 @@ def schema_of(table: WantedTable) -> pa.Schema:
 
 def spark_schema_of(table: WantedTable) -> str:
     """The same as Spark's DDL."""
-    columns = [f"{quote(column.name)} {column.canonical.spark}" for column in table.columns]
+    columns = [f"{quoted(column.name)} {column.canonical.spark}" for column in table.columns]
     return ", ".join([*columns, *(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items())])
 
 
@@ -72,20 +73,11 @@ def batch_of(
     """The table's `columns` and the source columns, as one batch of `schema`. `ops`, `positions` in the file, `rows`
     (numbers in the event) and `times` (microseconds, UTC) are of each row."""
     count = len(ops)
-    seq = pa.StructArray.from_arrays(
-        [
-            array_of(pa.int32(), np.full(count, LOG_PHASE, np.int32), None),
-            array_of(pa.int32(), np.full(count, LOG_EPOCH, np.int32), None),
-            array_of(pa.int64(), np.full(count, file_number, np.int64), None),
-            array_of(pa.int64(), positions, None),
-            array_of(pa.int32(), rows.astype(np.int32), None),
-        ],
-        fields=list(SEQ),
-    )
+    at, row = array_of(pa.int64(), positions, None), array_of(pa.int32(), rows.astype(np.int32), None)
     source = [
         _OPS.take(pa.array(ops)),
-        seq,
-        array_of(ARROW["_rowtime"], times, None),
+        seq_array(count, phase=LOG_PHASE, log=LOG_EPOCH, file=file_number, position=at, row=row),
+        array_of(SOURCE_TYPES["_rowtime"], times, None),
         pa.repeat(SPLIT, count),
         array_of(pa.int64(), offsets(file_number, positions, rows), None),
     ]

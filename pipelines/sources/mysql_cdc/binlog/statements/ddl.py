@@ -64,7 +64,7 @@ _ATTRIBUTES = frozenset(
     {"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "AGGREGATE", "UNDO", "ONLINE", "OFFLINE"}
     | {"EXTERNAL", "JSON", "RELATIONAL", "DUALITY", "MATERIALIZED"}
 )
-"""TokenReader that may stand before the kind."""
+"""Words that may stand before the kind."""
 
 
 def judge(query: Query, table: WantedTable, *, fold_case: bool = False, where: object = "") -> Judgement:

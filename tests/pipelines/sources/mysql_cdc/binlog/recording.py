@@ -12,8 +12,9 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
+from tidegate.pipelines.sources.mysql_cdc.catalog import read_columns
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
-from tidegate.pipelines.sources.mysql_cdc.types import COLUMNS_QUERY, SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 
 def server_of(database: Database) -> ServerOptions:
@@ -43,8 +44,7 @@ def gtid_events(database: Database, start: BinlogPosition) -> list[tuple[BinlogP
 def columns_of(database: Database, table: str) -> tuple[SourceColumn, ...]:
     """The table's columns as the server describes them."""
     with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(COLUMNS_QUERY, (database.name, table))
-        return tuple(SourceColumn.from_row(row) for row in cursor.fetchall())
+        return read_columns(cursor, database.name, table)
 
 
 def wanted(database: Database, table: str, key: Sequence[str] = ("id",)) -> WantedTable:

@@ -30,7 +30,8 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
 )
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
-from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, quote, snapshot_expression
+from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, snapshot_expression
+from tidegate.pipelines.syntax.types import quoted
 
 EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -45,7 +46,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMar
 
 @pytest.fixture
 def own(own_server: EmbeddedMariaDb) -> Iterator[Database]:
-    own_server.create_database("own")
+    own_server.execute("CREATE DATABASE own")
     yield Database(own_server, "own", "reader", "reader-secret")
     own_server.execute("DROP DATABASE own")
 
@@ -347,10 +348,10 @@ def _selected(database: Database, table: WantedTable) -> Iterator[tuple[Any, ...
     """What the server itself says is in the table, in canonical values."""
     # Rows come as text here, in which a FLOAT has six digits.
     expressions = ", ".join(
-        f"{quote(column.name)} * 1e0" if column.data_type in ("float", "double") else snapshot_expression(column)
+        f"{quoted(column.name)} * 1e0" if column.data_type in ("float", "double") else snapshot_expression(column)
         for column in table.columns
     )
-    for row in database.execute(f"SELECT {expressions} FROM {quote(table.name)}"):
+    for row in database.execute(f"SELECT {expressions} FROM {quoted(table.name)}"):
         yield tuple(_canonical(column, value) for column, value in zip(table.columns, row, strict=True))
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import Database
+from tests.conftest import Database, own_server
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
 from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
-from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 
 
 @pytest.fixture
@@ -41,16 +41,13 @@ def test_a_file_that_the_server_does_not_have(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_purged_file(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with EmbeddedMariaDb(tmp_path_factory.mktemp("purged")) as server:
-        server.create_user("reader", "reader-secret")
-        server.create_database("d")
-        database = Database(server, "d", "reader", "reader-secret")
+def test_a_purged_file(tmp_path: Path) -> None:
+    with own_server(tmp_path) as database:
         start = position(database)
         # The server keeps a file until its last transactions are safe in InnoDB, which it finds out by and by.
-        while start.file in {name for name, *_ in server.execute("SHOW BINARY LOGS")}:
-            server.execute("FLUSH BINARY LOGS")
-            server.execute(f"PURGE BINARY LOGS TO '{position(database).file}'")
+        while start.file in {name for name, *_ in database.execute("SHOW BINARY LOGS")}:
+            database.server.execute("FLUSH BINARY LOGS")
+            database.execute(f"PURGE BINARY LOGS TO '{position(database).file}'")
         with pytest.raises(BinlogPurged):
             list(dump(server_of(database), start))
 

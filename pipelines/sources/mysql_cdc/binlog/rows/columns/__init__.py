@@ -41,6 +41,7 @@ from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
     BYTES,
     GEOMETRIES,
+    INTEGERS,
     MAX_DECIMAL_DIGITS,
     TEXTS,
     SourceColumn,
@@ -168,7 +169,7 @@ def exact(decode: Decode) -> Decode:
 
 
 def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:
-    if known.data_type in ("tinyint", "smallint", "mediumint", "int", "bigint"):
+    if known.data_type in INTEGERS:
         return column.unsigned == known.unsigned
     if known.data_type == "decimal":
         return (known.precision, known.scale) == tuple(column.metadata)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -51,15 +51,10 @@ _SINGLE_BYTE: Mapping[str, tuple[str, Mapping[int, str]]] = {
 
 _UTF_16 = {"ucs2": ">u2", "utf16": ">u2", "utf16le": "<u2"}
 
-_PER_VALUE: Mapping[str, Callable[[bytes], str]] = {
-    "gbk": lambda raw: raw.decode("gbk"),
-    "gb2312": lambda raw: raw.decode("gb2312"),
-    "euckr": lambda raw: raw.decode("cp949"),
-    "cp932": lambda raw: raw.decode("cp932"),
-    "sjis": lambda raw: raw.decode("shift_jis").replace("＼", "\\"),
-}
+_EAST_ASIAN = {"gbk": "gbk", "gb2312": "gb2312", "euckr": "cp949", "cp932": "cp932", "sjis": "shift_jis"}
+"""MySQL's name -> Python's codec. In sjis the server reads the wide backslash as a plain one."""
 
-SUPPORTED = frozenset({*_UTF8, *_SINGLE_BYTE, *_UTF_16, "utf32", *_PER_VALUE})
+SUPPORTED = frozenset({*_UTF8, *_SINGLE_BYTE, *_UTF_16, "utf32", *_EAST_ASIAN})
 """Character sets whose text can be read."""
 
 
@@ -77,8 +72,8 @@ def to_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.
             return _from_utf_16(_UTF_16[charset], raw)
         if charset == "utf32":
             return _from_utf_32(raw)
-        if charset in _PER_VALUE:
-            return _per_value(_PER_VALUE[charset], raw)
+        if charset in _EAST_ASIAN:
+            return _from_east_asian(charset, raw)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise UnsupportedEvent(f"column {column} holds a value that is not text in {charset}", where=where) from error
     raise UnsupportedEvent(
@@ -91,7 +86,7 @@ def to_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.
 def to_own_utf8(charset: str, raw: pa.Array, column: str, where: object = "") -> pa.Array:
     """As `to_utf8`, but NULL for a text that the server, asked for it in `charset` again, writes in another way: the
     text that it writes then would be the same here."""
-    if charset in _PER_VALUE:
+    if charset in _EAST_ASIAN:
         encoded = raw.dictionary_encode()
         values = encoded.dictionary.to_pylist()
         words = to_utf8(charset, encoded.dictionary, column, where).to_pylist()
@@ -175,10 +170,12 @@ def _from_utf_32(raw: pa.Array) -> pa.Array:
     return _strings(data.tobytes().decode("utf-32-be").encode(), _ends(lengths, offsets // 4), raw)
 
 
-def _per_value(decode: Callable[[bytes], str], raw: pa.Array) -> pa.Array:
-    encoded = raw.dictionary_encode()
-    words = pa.array([decode(value) for value in encoded.dictionary.to_pylist()], pa.string())
-    return words.take(encoded.indices)
+def _from_east_asian(charset: str, raw: pa.Array) -> pa.Array:
+    encoded, codec = raw.dictionary_encode(), _EAST_ASIAN[charset]
+    words = [value.decode(codec) for value in encoded.dictionary.to_pylist()]
+    if charset == "sjis":
+        words = [word.replace("＼", "\\") for word in words]
+    return pa.array(words, pa.string()).take(encoded.indices)
 
 
 @cache
@@ -191,9 +188,6 @@ def _own_bytes(charset: str) -> NDArray[np.bool_]:
     return np.array([written[point] == byte for byte, point in enumerate(points)])
 
 
-_CODECS = {"gbk": "gbk", "gb2312": "gb2312", "euckr": "cp949", "cp932": "cp932", "sjis": "shift_jis"}
-
-
 def _written(charset: str, text: str) -> bytes:
     """`text` as the server writes it. Of IBM's characters that NEC has, too, it takes IBM's codes, and in sjis the wide
     backslash."""
@@ -201,7 +195,7 @@ def _written(charset: str, text: str) -> bytes:
         return b"".join(map(_written_in_cp932, text))
     if charset == "sjis":
         text = text.replace("\\", "＼")
-    return text.encode(_CODECS[charset], "replace")
+    return text.encode(_EAST_ASIAN[charset], "replace")
 
 
 def _written_in_cp932(character: str) -> bytes:

@@ -23,7 +23,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.numbers import (
     decode_wide_decimal,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
-    _PER_VALUE,
+    _EAST_ASIAN,
     _SINGLE_BYTE,
     SUPPORTED,
     decode_address,
@@ -277,7 +277,7 @@ def test_every_byte_of_a_single_byte_set(mariadb: EmbeddedMariaDb, charset: str)
     assert to_utf8(charset, pa.array(codes, pa.binary()), "c").to_pylist() == convert(mariadb, charset, codes)
 
 
-@pytest.mark.parametrize("charset", sorted(_PER_VALUE))
+@pytest.mark.parametrize("charset", sorted(_EAST_ASIAN))
 def test_every_two_byte_code_of_an_east_asian_set(mariadb: EmbeddedMariaDb, charset: str) -> None:
     words = mariadb.execute(
         f"SELECT seq, CONVERT(CONVERT(UNHEX(HEX(seq)) USING {charset}) USING utf8mb4) FROM seq_33088_to_65279",
@@ -306,7 +306,7 @@ def test_a_byte_is_own_where_the_server_writes_its_character_so(mariadb: Embedde
     assert [text is not None for text in to_own_utf8(charset, words, "c").to_pylist()] == [*found.values(), False, True]
 
 
-@pytest.mark.parametrize("charset", sorted(_PER_VALUE))
+@pytest.mark.parametrize("charset", sorted(_EAST_ASIAN))
 def test_a_code_is_own_where_the_server_writes_its_character_so(mariadb: EmbeddedMariaDb, charset: str) -> None:
     differ = []
     for code, same in written_again(mariadb, charset, "seq_33088_to_65279", 2).items():
