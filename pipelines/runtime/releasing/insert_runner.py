@@ -34,8 +34,7 @@ from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS, ReleasedEpoc
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
-from tidegate.pipelines.runtime.judging import ask
+from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch, ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import lost_part, refuse_lost_files, refuse_lost_insert, refuse_lost_rows
 from tidegate.pipelines.runtime.quarantine import refuse_process
