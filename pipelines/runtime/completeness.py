@@ -25,9 +25,9 @@ from deltalake.transaction import AddAction
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan

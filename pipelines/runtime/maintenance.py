@@ -24,8 +24,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import Lake, adopt, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy
 from tidegate.pipelines.location import Location

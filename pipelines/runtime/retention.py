@@ -36,7 +36,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, replace, survey, without
-from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import all_done

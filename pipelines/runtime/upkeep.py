@@ -24,9 +24,8 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.releasable import over
+from tidegate.pipelines.lake.releasable import micros, over
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,

@@ -11,9 +11,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
-from tidegate.pipelines.lake.areas import Area, Part, micros
 from tidegate.pipelines.lake.records import canonical, later, stored
-from tidegate.pipelines.lake.releasable import Releasable
+from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 

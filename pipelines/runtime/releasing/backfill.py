@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.areas import Area, Part, joined, just_before, micros
-from tidegate.pipelines.lake.releasable import Releasable, released
+from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, ReleasePlan, RequeuePlan, Span, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Waiting

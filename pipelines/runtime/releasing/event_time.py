@@ -13,8 +13,8 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatch
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.areas import merged, micros
 from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.lake import SplitWatermark
-from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.parquet import bounds_of_files
 from tidegate.pipelines.watermarks import (
     MAX_TIMESTAMP,
