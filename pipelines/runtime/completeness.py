@@ -26,7 +26,6 @@ from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.commits import Removal, commit, until_committed
-from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
@@ -202,5 +201,5 @@ def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
     if not inputs:  # a power cut has taken the last row of each log: a run writes them again
         return plan.complete_until(Watermark(MIN_TIMESTAMP))
     combined = CombinedWatermarkStatus([row.owner for row in inputs])
-    combined.input_all({row.owner: word(row) for row in inputs})
+    combined.input_all({row.owner: row.status for row in inputs})
     return plan.complete_until(combined.watermark)

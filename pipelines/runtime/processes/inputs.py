@@ -231,10 +231,9 @@ def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochStep
 
 
 def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
-    watermark = Watermark(row.timestamp, row.use_processing_time)
     declared, known = row.told or {}, spec.declarations
     others = tuple(item.new_watermark(declared[item.identifier]) for item in known if item.identifier in declared)  # type: ignore[arg-type]
-    return LandedStep(place, watermark, row.idle, row.landed_at, others)
+    return LandedStep(place, row.watermark, row.idle, row.landed_at, others)
 
 
 @dataclass(frozen=True)
