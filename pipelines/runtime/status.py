@@ -224,7 +224,7 @@ def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, 
     rows = map(lake.definitions.last, lake.definitions.owners())
     if not any(row is not None and row.left_out for row in rows):
         return {}
-    from tidegate.pipelines.runtime.definitions import left_behind
+    from tidegate.pipelines.runtime.stored_definitions import left_behind
 
     return left_behind(lake, pipeline)
 

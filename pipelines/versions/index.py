@@ -20,14 +20,13 @@ from tidegate.pipelines.versions.run import (
     DELETE,
     NO_TIME,
     NONE,
-    Made,
     Run,
     joined,
     seen,
     seq_parts,
-    shard_of,
     times_of,
 )
+from tidegate.pipelines.versions.run_files import Made, shard_of
 from tidegate.pipelines.versions.runs import whole
 
 BLOCK = 1 << 17

@@ -42,6 +42,11 @@ def insert_owner(insert_id: str) -> str:
     return f"insert {insert_id}"
 
 
+def insert_of(owner: str) -> str | None:
+    """The id of the INSERT with this owner name; None for the name of a source table."""
+    return owner.removeprefix("insert ") if owner.startswith("insert ") else None
+
+
 def digest(plan: Mapping[str, Any]) -> str:
     """Identifies a plan. 16 hex digits."""
     return hashlib.sha256(canonical(plan).encode()).hexdigest()[:16]

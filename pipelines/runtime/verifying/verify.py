@@ -27,12 +27,13 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.runtime.definitions import as_defined, covered
+from tidegate.pipelines.runtime.definitions import as_defined
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.retention import Retention
+from tidegate.pipelines.runtime.stored_definitions import covered
 from tidegate.pipelines.runtime.verifying.recompute import (
     VIOLATION,
     Views,

@@ -77,7 +77,7 @@ from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
-from tidegate.pipelines.runtime.maintenance import Compaction, Maintenance
+from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedSum,
     quarantined_by_epoch,
@@ -435,7 +435,7 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         with decoded(monkeypatch) as rows:
             epochs = newest_epochs(lake, made.insert.id, lake.target_path(made.target), 30)
             assert left_waiting(lake, epochs) == expected
-            Compaction(lake, made.pipeline, no_spark)._waits_for(made.insert)
+            waits_for(lake, made.pipeline, made.insert)
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
