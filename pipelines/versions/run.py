@@ -25,15 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
-from tidegate.pipelines.versions.hashing import (
-    Flags,
-    Hashes,
-    Numbers,
-    Word,
-    masked,
-    restored,
-    same,
-)
+from tidegate.pipelines.versions.hashing import Flags, Hashes, Numbers, Word, masked, restored, same
 
 Ops = npt.NDArray[np.uint8]
 

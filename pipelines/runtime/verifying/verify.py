@@ -28,7 +28,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
@@ -235,7 +235,7 @@ class Proof:
         for _ in range(LOOKS):
             try:
                 refuse_other_lake(self.lake, self.pipeline)
-                refuse_lost_insert(self.lake, insert_owner(self.insert.id), self.lake.target_path(self.target))
+                refuse_lost_insert(self.lake, self.insert.id, self.lake.target_path(self.target))
             except LakeError as error:
                 found = error
             else:
