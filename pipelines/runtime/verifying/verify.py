@@ -57,7 +57,7 @@ EpochState = Literal["equal", "different", "rows lost", "beyond retention", "oth
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """Rows of one epoch that are `missing` from a place although its pins give them, or `unexpected` there. Of dropped
     rows, and of constraints that a row violates (place violation), only counts are stored. `keys`: up to ten, as JSON
     of the target's primary key (of the whole row if it has none); of mere counts, the reasons."""
@@ -77,7 +77,7 @@ class EpochReport:
     epoch: int
     rows: int
     state: EpochState
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
     detail: str = ""
     beyond_retention: int = 0
 
@@ -198,7 +198,7 @@ class Proof:
         counts = self.counts(spark)
         unproved = self._quarantined(epochs)
         task = progress.task(f"verify {self.insert.id}", len(published), "epochs")
-        found: dict[tuple[int, int], list[Difference]] = {}
+        found: dict[tuple[int, int], list[RowDifference]] = {}
         for number in dict.fromkeys(epoch.plan.definition for epoch in published):
             made = [epoch for epoch in published if epoch.plan.definition == number]
             pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
@@ -324,12 +324,12 @@ class Proof:
 
     def differences(
         self, spark: SparkSession, batch: Sequence[ReleasedEpoch]
-    ) -> Iterator[tuple[tuple[int, int], Difference]]:
+    ) -> Iterator[tuple[tuple[int, int], RowDifference]]:
         """(generation, epoch) and what differs there."""
         plans = [epoch.plan for epoch in batch]
         for row in self._differences(spark, plans, batch).collect():
             kind = "missing" if row["_extra"] else "unexpected"
-            difference = Difference(row["_place"], kind, int(row["_rows"]), tuple(row["_keys"]))
+            difference = RowDifference(row["_place"], kind, int(row["_rows"]), tuple(row["_keys"]))
             yield (row["_generation"], row["_epoch"]), difference
 
     def _differences(
