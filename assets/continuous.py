@@ -50,10 +50,10 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.definitions import declares, defined_at
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
+from tidegate.pipelines.runtime.stored_definitions import declares, defined_at
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.compile import Pipeline
 

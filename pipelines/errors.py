@@ -105,7 +105,7 @@ class ConcurrentRun(TidegateError):
 
 
 class GateHeld(TidegateError):
-    """The gate said no: the epoch stays staged until a person decides."""
+    """The gate holds an epoch: it stays staged until a person decides."""
 
 
 class SourceDiffers(TidegateError):

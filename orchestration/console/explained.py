@@ -16,7 +16,7 @@ from tidegate.pipelines.connectors.options import on_unmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import UserFunction
-from tidegate.pipelines.runtime.definitions import Difference
+from tidegate.pipelines.runtime.differences import Difference
 from tidegate.pipelines.sql import show_create_function, show_create_table, to_properties
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.explanation import settings_of

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
@@ -38,17 +39,17 @@ MAX_TEXT = 32
 """Longer text gets no bounds in the statistics, as a bound must not be cut."""
 
 
-def survey(folder: Address) -> list[StagedFile]:
-    """The Parquet files of one write, with row counts and statistics from their footers.
+def survey(folder: Address, names: Sequence[str] | None = None) -> list[StagedFile]:
+    """The Parquet files of one write, with row counts and statistics from their footers: all files in the folder, or
+    `names` if others may lie beside them that must not be adopted.
 
     `disposition` is what the files were partitioned by; empty where they were not.
     """
-    return surveyed(folder, footers_of(folder))
+    return surveyed(folder, footers_of(folder, names))
 
 
 def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
-    """The footers of the Parquet files of one write, by path in the folder: of all files there, or of `names` if others
-    may lie beside them that must not be adopted."""
+    """The footers of the files that `survey` takes, by path in the folder."""
     place = Location(folder)
     if names is None:
         names = [file.below(place) for file in place.files(".parquet")]
@@ -255,7 +256,7 @@ def additions(
 ) -> list[AddAction]:
     """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it.
     (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
-    names, now = {field.name for field in delta.schema().fields}, _now()
+    names, now = {field.name for field in delta.schema().fields}, system_clock()
     return [
         AddAction(
             path=(Location(folder) / file.path).below(Location(table)),
@@ -268,10 +269,6 @@ def additions(
         for file in files
         if file.rows
     ]
-
-
-def _now() -> int:
-    return int(dt.datetime.now(dt.UTC).timestamp() * 1000)
 
 
 def _only(statistics: dict[str, Any], names: set[str]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import errno
 import json
 import logging
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
 from tidegate.pipelines.location import Address, Location
 
@@ -142,7 +142,7 @@ def _writable(table: TableState) -> bool:
 def _lines(
     table: TableState, actions: Sequence[AddAction | Removal], marks: Mapping[str, int], note: str | None
 ) -> list[str]:
-    now = time.time_ns() // 1_000_000
+    now = system_clock()
     parts = json.dumps(table.described.partition_columns)
     info: dict[str, Any] = {
         "timestamp": now,
@@ -187,7 +187,7 @@ def _by_delta_rs(
     delta = DeltaTable(str(root))
     if delta.version() != table.version():
         raise CommitFailedError(f"{root} has gone on from version {table.version()} to {delta.version()}")
-    now = time.time_ns() // 1_000_000
+    now = system_clock()
     delta.create_write_transaction(
         [
             action

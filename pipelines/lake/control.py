@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.records import Record, file_schema_of, schema_of
 from tidegate.pipelines.location import Address, Location
@@ -283,7 +283,7 @@ class ControlTable(Generic[R]):
             "maxValues": {column: max(values) for column, values in columns.items()},
             "nullCount": {"generation": 0, "epoch": 0},
         }
-        return AddAction(name, size, {"owner": owner}, _now(), news, json.dumps(stats))
+        return AddAction(name, size, {"owner": owner}, system_clock(), news, json.dumps(stats))
 
     def _files(self) -> list[_File]:
         """The data files, of all owners."""
@@ -327,10 +327,6 @@ def _owner(row: Record) -> str:
 
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:
     return row["generation"], row["epoch"]
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from time import monotonic, sleep, time_ns
+from time import monotonic, sleep
 
 import pyarrow as pa
 
@@ -266,7 +266,7 @@ class Leases:
             for file in delta_log.files_of(table, "path", "size_bytes", "partition.owner")
             if file["partition.owner"] == lease.owner
         ]
-        added = AddAction(name, size, of_owner, time_ns() // 1_000_000, True, json.dumps({"numRecords": 1}))
+        added = AddAction(name, size, of_owner, system_clock(), True, json.dumps({"numRecords": 1}))
         commit(table, self._path, [added, *old])
 
     def _renew(self) -> None:

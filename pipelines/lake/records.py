@@ -184,8 +184,25 @@ class EpochRow(Record):
     digest: str = ""
 
 
+class _Emitted:
+    """A row that holds the last watermark of a table, or of a split."""
+
+    timestamp: int
+    use_processing_time: bool
+    idle: bool
+
+    @property
+    def watermark(self) -> Watermark:
+        return Watermark(self.timestamp, self.use_processing_time)
+
+    @property
+    def status(self) -> tuple[Watermark, bool]:
+        """The watermark, and whether it is idle: the input of a valve or a combined status (FLIP-326)."""
+        return self.watermark, self.idle
+
+
 @dataclass(frozen=True)
-class SplitWatermark:
+class SplitWatermark(_Emitted):
     """The state of one split: its watermark, whether it is idle, and its generator's state.
 
     Attributes:
@@ -210,7 +227,7 @@ class SplitWatermark:
 
 
 @dataclass(frozen=True)
-class WatermarkRow(Record):
+class WatermarkRow(Record, _Emitted):
     """An epoch of a source table that has landed. Only such an epoch can be pinned.
 
     Attributes:
@@ -249,12 +266,6 @@ class WatermarkRow(Record):
     kept: Mapping[str, int] | None = _json_field(None)
     told: Mapping[str, int | bool] | None = _json_field(None)
     sums: Mapping[str, int] | None = _json_field(None)
-
-
-def word(row: SplitWatermark | WatermarkRow) -> tuple[Watermark, bool]:
-    """The watermark of a log row, and whether the table is idle: the input of a valve or a combined status
-    (FLIP-326)."""
-    return Watermark(row.timestamp, row.use_processing_time), row.idle
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from operator import add
 from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.areas import Part, micros
 from tidegate.pipelines.lake.records import WatermarkRow, restored
+from tidegate.pipelines.lake.releasable import Part, micros
 from tidegate.pipelines.location import Location
 
 if TYPE_CHECKING:

@@ -162,14 +162,13 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
             continue
         released = max(released, epoch.plan.upto)
         counts = epoch.staged.counts
+        dropped.update(_reasons(counts, "dropped:"))
         if isinstance(epoch.plan, ProcessPlan):  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
-            dropped.update(_reasons(counts, "dropped:"))
             continue
         matched += counts.get("matched", 0)
         if epoch.plan.on_unmatched == "publish":
             extended.update(_reasons(counts, "unmatched:"))
-        dropped.update(_reasons(counts, "dropped:"))
     quarantined, again = Counter[str](), Counter[str]()
     groups = quarantined_in(epochs)
     for item in groups:

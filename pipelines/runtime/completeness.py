@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -22,12 +21,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from tidegate.pipelines.clock import Clock
+from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.commits import Removal, commit, until_committed
-from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
@@ -129,7 +127,7 @@ def _published(path: Address, rows: list[Complete], at: int) -> bool:
     name = f"{uuid.uuid4().hex}.parquet"
     size = (Location(path) / name).write_parquet(made)
     stats = json.dumps({"numRecords": made.num_rows})
-    added = AddAction(name, size, {}, time.time_ns() // 1_000_000, True, stats)
+    added = AddAction(name, size, {}, system_clock(), True, stats)
     gone = [Removal(str(file["path"]), int(str(file["size_bytes"])), {}) for file in files]
     try:
         commit(table, path, [added, *gone])
@@ -202,5 +200,5 @@ def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:
     if not inputs:  # a power cut has taken the last row of each log: a run writes them again
         return plan.complete_until(Watermark(MIN_TIMESTAMP))
     combined = CombinedWatermarkStatus([row.owner for row in inputs])
-    combined.input_all({row.owner: word(row) for row in inputs})
+    combined.input_all({row.owner: row.status for row in inputs})
     return plan.complete_until(combined.watermark)

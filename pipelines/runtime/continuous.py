@@ -183,9 +183,10 @@ class Continuous:
 
     def _upkeep(self, end: float) -> None:
         """Do one piece of upkeep, and more until `end`."""
-        going = self.upkeep is not None and not self.stop.is_set() and self.upkeep.piece()
-        while going and self.upkeep is not None and not self.stop.is_set() and time.monotonic() < end:
-            going = self.upkeep.piece()
+        if self.upkeep is None:
+            return
+        while not self.stop.is_set() and self.upkeep.piece() and time.monotonic() < end:
+            pass
 
     def _engine_goes(self) -> bool:
         """Whether the engine is gone, or about to go: a signal for all processes may reach its workers first."""

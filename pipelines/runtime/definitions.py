@@ -7,8 +7,6 @@ line and valid from the next epoch on, or refused with both versions; a refused 
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,56 +14,39 @@ from functools import lru_cache
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.commands import STATUS, NextCommand
-from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
-from tidegate.pipelines.connectors.table import Options, Table, require_variables
-from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LeaseHeld, TidegateError
+from tidegate.pipelines.commands import STATUS
+from tidegate.pipelines.connectors.table import Table, require_variables
+from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
-from tidegate.pipelines.lake.delta_log import committed, opened
+from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.differences import (
+    NOT_THERE,
+    Difference,
+    changed,
+    compared,
+    holds_more,
+    may_change,
+    named,
+    read_back,
+    unlike,
+)
+from tidegate.pipelines.runtime.epochs import (
+    ProcessPlan,
+    ReleasePlan,
+    RequeuePlan,
+    insert_of,
+    insert_owner,
+    stored_plan,
+)
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
+from tidegate.pipelines.runtime.stored_definitions import as_given, compiled, covered, from_variables, stored_table
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.canonical import defines, digest_of, insert_form, statement_of, statements_of, table_form
+from tidegate.pipelines.sql.canonical import digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.sql.tables.with_options import with_role
-from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError
-from tidegate.pipelines.syntax.secrets import needs_variables
-from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType, Kind
-
-_TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
-"""Parts of any definition that may change from one epoch to the next."""
-
-_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
-"""The parts of an INSERT that may change: they decide what its next epochs publish, and nothing that is stored."""
-
-NOT_THERE = "nothing"
-
-_SPARK = {
-    "integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "double": "DOUBLE",
-    "float": "FLOAT", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ",
-}  # fmt: skip
-"""Delta's plain types in Spark's spelling."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One difference between the lake's and the script's definition of an owner. `refused`: the script may not run with
-    it."""
-
-    owner: str
-    what: str
-    lake: str
-    script: str
-    refused: bool
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.lake} -> {self.script}"
 
 
 @dataclass
@@ -114,8 +95,8 @@ class Definitions:
         found = self.differences(resnapshot)
         owners = {item.owner for item in found if item.refused}
         if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
-            named = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
-            require_variables(named, self.environment)  # without their values no table is the lake's
+            tables = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
+            require_variables(tables, self.environment)  # without their values no table is the lake's
             raise changed([item for item in found if item.owner in owners], self.lake)
         refuse_other_lake(self.lake, self.pipeline)
         self._passed = as_of
@@ -126,20 +107,20 @@ class Definitions:
         if self.lake.epochs.last(owner) is None:
             return
         if stored is None:  # it is older than the lake's definitions
-            yield from _unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
+            yield from unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
             return
-        found = _compared(owner, stored.form, form)
+        found = compared(owner, stored.form, form)
         empty = anew or (bool(found) and self._stores_nothing(owner))
         untouched = empty and not anew and self._committed(owner) <= 0
         for item in found:
-            new_column = item.what.startswith("columns ") and item.lake == NOT_THERE
+            new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
             goes_on = (new_column or item.what == "order of columns") and empty
-            if untouched and item.what.startswith("columns "):  # an expression that fails at the first row
+            if untouched and item.of_column:  # an expression that fails at the first row
                 stored_as = [column.partition(" AS ")[0] for column in (item.lake, item.script)]
                 goes_on = goes_on or stored_as[0] == stored_as[1]
-            goes_on = goes_on or (item.what == "watermark" and untouched) or _holds_more(item, table)
-            yield replace(item, refused=not (goes_on or item.what.startswith(tuple(_TAKEN_UP))))
+            goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
+            yield replace(item, refused=not (goes_on or item.changeable))
 
     def _stores_nothing(self, table: str) -> bool:
         """Whether no row of a table is stored: its watermark log counts none, and no epoch beyond the log is
@@ -163,18 +144,18 @@ class Definitions:
         if row is None:
             yield from self._taking_over(insert)
             target = self.pipeline.table(insert.target)
-            yield from _unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
+            yield from unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
             return
         form, plan = self._form(owner), stored_plan(row)
         if stored is None:
             yield from _not_as_planned(insert, plan)
             yield from self._not_where_published(insert, plan)
             return
-        found = _compared(owner, stored.form, form)
+        found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         for item in found:
             moved = item.what == "target path" and self._moved(insert, plan)
-            yield replace(item, refused=not (moved or _may_change(item, form, failed)))
+            yield replace(item, refused=not (moved or may_change(item, form, failed)))
         yield from _mistaken(insert, _aliases(stored, insert))
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
@@ -244,11 +225,11 @@ class Definitions:
         """Store the script's definition of `owner`, and report it."""
         stored, form = self.lake.definitions.last(owner), self._form(owner)
         self._store(owner, generation, since, assumed=stored is None)
-        name = owner if owner.startswith("insert ") else f"table {owner}"
+        name = named(owner)
         if stored is None:
             self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
             return
-        changes = "; ".join(str(item) for item in _compared(owner, stored.form, form))
+        changes = "; ".join(str(item) for item in compared(owner, stored.form, form))
         if stored.left_out:
             self.say(f"{name} is in the script again, and goes on from epoch {since}")
         if changes:
@@ -265,10 +246,10 @@ class Definitions:
 
     def leave_out(self, leases: Leases) -> None:
         """Store which INSERTs have left the script, but for those that another runner works on."""
-        named = {insert_owner(insert.id) for insert in self.pipeline.inserts}
+        own = {insert.id for insert in self.pipeline.inserts}
         for owner in self.lake.definitions.owners():
-            stored = self.lake.definitions.last(owner)
-            if not owner.startswith("insert ") or owner in named or stored is None or stored.left_out:
+            insert, stored = insert_of(owner), self.lake.definitions.last(owner)
+            if insert is None or insert in own or stored is None or stored.left_out:
                 continue
             if stored.pipeline != self.pipeline.name:
                 continue
@@ -302,7 +283,7 @@ class Definitions:
 
     def _say_new(self, owner: str) -> None:
         """Report that an INSERT is new, if the pipeline had other INSERTs before this runner."""
-        if any(other.startswith("insert ") and other not in self._numbers for other in self.lake.definitions.owners()):
+        if any(insert_of(other) and other not in self._numbers for other in self.lake.definitions.owners()):
             self.say(f"{owner} is new: it begins at the first row of {self._form(owner)['probe']}")
 
     def _refuse_overtaken(self, owner: str) -> None:
@@ -351,18 +332,17 @@ class Definitions:
         return number
 
     def _insert(self, owner: str) -> Insert | None:
-        name = owner.removeprefix("insert ")
-        return next((item for item in self.pipeline.inserts if name != owner and item.id == name), None)
+        return next((item for item in self.pipeline.inserts if item.id == insert_of(owner)), None)
 
     def _form(self, owner: str) -> dict[str, Any]:
         """The script's definition of an owner, in the form in which it is read back from the lake."""
         if owner not in self._forms:
-            insert = self._insert(owner)
-            if insert is not None:
-                form = insert_form(self.pipeline, insert)
-            else:
-                form = table_form(self.pipeline, self.pipeline.table(owner), self.environment)
-            self._forms[owner] = _read_back(form)
+            pipeline, insert = self.pipeline, self._insert(owner)
+            self._forms[owner] = read_back(
+                insert_form(pipeline, insert)
+                if insert is not None
+                else table_form(pipeline, pipeline.table(owner), self.environment)
+            )
         return self._forms[owner]
 
     # --- columns that came later ---------------------------------------------------------------------------------
@@ -383,24 +363,6 @@ class Definitions:
         return frozenset(names)
 
 
-def _unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
-    """The columns of the Delta table at `path` that differ from those of `table`; with `whole` it may not have more
-    columns either."""
-    stored = opened(path)
-    if stored is None:
-        return
-    fields = stored.schema().fields
-    there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
-    given = {column.name: column for column in table.stored_columns}
-    more = [name for name in there if whole and not name.startswith("_")]
-    for name in dict.fromkeys([*more, *given]):
-        if name not in given or name not in there:
-            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
-            yield Difference(owner, f"{part} {name}", lake, script, True)
-        elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
-            yield Difference(owner, f"{part} {name}", str(there[name]), given[name].type, True)
-
-
 def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
     """A pipeline with the INSERT called `insert` as the lake defines it, by its newest definition or by that `number`.
     It is `pipeline` itself where the two are the same, or the lake has no definition of the INSERT. None where that
@@ -413,11 +375,11 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     row = next((row for row in reversed(rows) if number is None or row.epoch == number), None)
     if row is None:
         return None
-    same = row.digest == digest_of(_read_back(insert_form(pipeline, found))) and _same_aliases(row, found)
+    same = row.digest == digest_of(read_back(insert_form(pipeline, found))) and _same_aliases(row, found)
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
-    made = _compiled(row, pipeline.name)
-    form = _read_back(insert_form(made, made.insert(insert))) if made is not None else {}
+    made = compiled(row, pipeline.name)
+    form = read_back(insert_form(made, made.insert(insert))) if made is not None else {}
     return made if form.get("functions") == row.form.get("functions") else None
 
 
@@ -443,152 +405,22 @@ def _aliases_in(script: str, insert: str) -> list[str] | None:
 def _mistaken(insert: Insert, stored: Sequence[str]) -> Iterator[Difference]:
     """The aliases that mean another build in the script than in stored rows; where the target has columns named after
     aliases, all aliases that differ."""
-    there, named = {alias: place for place, alias in enumerate(stored)}, insert.proof and len(insert.joins) > 1
+    there = {alias: place for place, alias in enumerate(stored)}
+    in_columns = insert.proof and len(insert.joins) > 1
     for place, join in enumerate(insert.joins[: len(stored)]):
-        if join.alias != stored[place] and (named or there.get(join.alias, place) != place):
+        if join.alias != stored[place] and (in_columns or there.get(join.alias, place) != place):
             yield Difference(insert_owner(insert.id), f"alias of {join.build}", stored[place], join.alias, True)
-
-
-def _compiled(row: DefinitionRow, name: str) -> Pipeline | None:
-    """The pipeline of a definition's stored statements; None if they do not compile any more."""
-    try:
-        return compile_script(row.script, name=name)
-    except TidegateError:
-        return None
 
 
 def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
     """Whether a script changes a table that an INSERT reads in a way that the lake would refuse. Options whose values
     come from variables may differ, as for `declares`."""
     definitions = Definitions(lake, pipeline, os.environ, system_clock)
-    variable = {name: _variable(pipeline.table(name)) for name in (insert.probe, *insert.builds)}
+    variable = {name: from_variables(pipeline.table(name)) for name in (insert.probe, *insert.builds)}
     return any(
         item.refused and item.owner in variable and not item.what.endswith(variable[item.owner])
         for item in definitions.differences()
     )
-
-
-def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
-    """The INSERTs of a lake that join `build` and are not in a pipeline (another script's, or left out of this one), by
-    id: each in a pipeline as the lake defines it, or None where it cannot be made any more."""
-    found: dict[str, Pipeline | None] = {}
-    own = {insert_owner(insert.id) for insert in pipeline.inserts}
-    for owner in lake.definitions.owners():
-        row = lake.definitions.last(owner)
-        if not owner.startswith("insert ") or owner in own or row is None or lake.epochs.last(owner) is None:
-            continue
-        if any(join["build"] == build for join in row.form.get("joins") or ()):
-            found[owner.removeprefix("insert ")] = _compiled(row, row.pipeline or pipeline.name)
-    return found
-
-
-def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
-    """The INSERTs that were left out of their script, each with the tables whose retention it holds back."""
-    found: dict[str, tuple[str, ...]] = {}
-    for owner in lake.definitions.owners():
-        row = lake.definitions.last(owner)
-        builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ()) if row else {}
-        probe = row.form.get("probe") if row else None
-        if row is None or not row.left_out or not (builds or probe):
-            continue
-        made = _compiled(row, row.pipeline or "left out")
-        tables = {name: table for each in (made, pipeline) if each is not None for name, table in each.tables.items()}
-        # Of a function that is gone nobody knows what it still needs: all is spared for it.
-        held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)
-        if probe in tables and LANDED_RETENTION in tables[probe].options:
-            held += (probe,)
-        if held:
-            found[owner.removeprefix("insert ")] = held
-    return found
-
-
-def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
-    """The tables whose rows, as far as a plan reads them, were stored under definitions with different values for the
-    same input: such a change needs a new generation."""
-    reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
-    reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
-    reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
-    return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
-
-
-def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str]:
-    """The definitions under which rows of a generation were stored, reduced to the parts that decide values."""
-    rows = [row for row in lake.definitions.rows(table) if row.generation <= generation]
-    found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
-    for row in rows:
-        if row.generation == generation and 1 < row.since <= upto:
-            before = Stream(lake, table).generation(generation).landed(0, row.since - 1) if found else 0
-            found = [*(found if before else []), row]
-    return {digest_of(_of_values(row.form)) for row in found}
-
-
-def _of_values(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a table's form that decide the values which are stored for the same input."""
-    parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
-    types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
-    longest = {name: str(_unlimited(of)) for name, of in types.items() if of is not None}
-    return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
-
-
-def covered(
-    lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
-) -> tuple[Pipeline, dict[str, dict[str, str]]]:
-    """A pipeline whose source tables have all columns of the lake, where the script declares fewer and changes nothing
-    else; and by table, the columns that the script does not declare."""
-    lacking: dict[str, dict[str, str]] = {}
-    for table in pipeline.sources:
-        stored = lake.definitions.last(table.name)
-        if stored is None or stored.digest == digest_of(form := _read_back(table_form(pipeline, table, environment))):
-            continue
-        found = _compared(table.name, stored.form, form)
-        if not found or not all(item.what.startswith("columns ") and item.script == NOT_THERE for item in found):
-            continue
-        whole = _stored_table(lake, pipeline, table.name)
-        if whole is not None:
-            lacking[table.name] = {item.what: item.lake for item in found}
-            pipeline = replace(pipeline, tables={**pipeline.tables, table.name: whole})
-    return pipeline, lacking
-
-
-def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> DefinitionRow | None:
-    """The definition that an epoch of an owner was made under; None where the lake has none so old."""
-    rows = reversed(lake.definitions.rows(owner))
-    return next((row for row in rows if (row.generation, row.since) <= (generation, epoch)), None)
-
-
-def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
-    """Whether a pipeline defines a source table as the lake does, so that its rows land as before. It may declare fewer
-    columns, since all of the lake's land. An option whose value comes from a variable may differ: a process that only
-    reads may not have the variable."""
-    table = pipeline.tables.get(stored.owner)
-    if table is None:
-        return False
-    found = _compared(table.name, _with_parts(stored.form), _with_parts(_read_back(table_form(pipeline, table))))
-    variable = _variable(table)
-    return all(
-        item.what.endswith(variable)
-        or (item.what.startswith("columns ") and item.script == NOT_THERE)
-        or _holds_more(item, table)
-        for item in found
-    )
-
-
-def _variable(table: Table) -> tuple[str, ...]:
-    """How the differences end that are in an option whose value comes from a variable."""
-    given = [item for part in (table, *table.parts) for item in part.options.items()]
-    return tuple(f" {name}" for name, value in given if needs_variables(value))
-
-
-def _with_parts(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The form of a table with the forms of its parts beside it, so that each option is compared by itself."""
-    whole = {name: value for name, value in form.items() if name != "parts"}
-    parts = form.get("parts") or {}
-    return whole | {f"{part} {name}": value for part, own in parts.items() for name, value in own.items()}
-
-
-def _read_back(form: Mapping[str, Any]) -> dict[str, Any]:
-    """A form as it is read back from the lake."""
-    return json.loads(json.dumps(form))
 
 
 def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
@@ -599,68 +431,23 @@ def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
     script = pipeline
     differing = Definitions(lake, pipeline, os.environ, system_clock).differences()
     owners = dict.fromkeys(item.owner for item in differing if item.refused)
-    for owner in sorted(owners, key=lambda owner: not owner.startswith("insert ")):
-        name = owner.removeprefix("insert ")
-        if name == owner:
-            table = _stored_table(lake, script, name)
+    for owner in sorted(owners, key=lambda owner: insert_of(owner) is None):
+        name = insert_of(owner)
+        if name is None:
+            table = stored_table(lake, script, owner)
             if table is None:
                 continue
-            pipeline = replace(pipeline, tables={**pipeline.tables, name: table})
+            pipeline = replace(pipeline, tables={**pipeline.tables, owner: table})
         else:
             stored = as_defined(lake, pipeline, name) if any(item.id == name for item in pipeline.inserts) else None
             if stored is None or stored is pipeline:
                 continue
             inserts = tuple(stored.insert(name) if insert.id == name else insert for insert in pipeline.inserts)
-            own = {table.name: _as_given(table, script.tables.get(table.name)) for table in stored.tables.values()}
+            own = {table.name: as_given(table, script.tables.get(table.name)) for table in stored.tables.values()}
             read = {table.name: table for table in pipeline.sources}
             pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
-        whose = owner if name != owner else f"table {name}"
-        changes.append(f"{whose} is read as the lake defines it: the script defines it differently")
+        changes.append(f"{named(owner)} is read as the lake defines it: the script defines it differently")
     return pipeline, changes
-
-
-def _as_given(table: Table, given: Table | None) -> Table:
-    """A stored table with the script's values of options that are no part of a definition, such as passwords."""
-    if given is None or table.connector != given.connector or table.role == "sink":
-        return table
-    own = {key: value for key, value in given.options.items() if not defines(given, key)}
-    stored = {key: value for key, value in table.options.items() if defines(table, key)}
-    return replace(table, options=Options({**stored, **own}), home=given.home)
-
-
-def _stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
-    """A source table as the lake defines it, with the script's values of options that are no part of the definition;
-    None if its stored statement does not compile any more."""
-    stored, given = lake.definitions.last(name), pipeline.tables.get(name)
-    if stored is None or given is None:
-        return None
-    made = _compiled(stored, pipeline.name)
-    if made is None or name not in made.tables:
-        return None
-    table = with_role(_as_given(made.table(name), given), given.role)
-    form = _read_back(table_form(made, table))
-    same = all(item.what.startswith(tuple(_TAKEN_UP)) for item in _compared(name, stored.form, form))
-    return table if same else None
-
-
-def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
-    """The error for a script that may not run: both versions side by side, and the ways out."""
-    owners = list(dict.fromkeys(item.owner for item in refused))
-    names = [owner if owner.startswith("insert ") else f"table {owner}" for owner in owners]
-    lines = []
-    for owner, name in zip(owners, names, strict=True):
-        lines.append(name)
-        for item in refused:
-            if item.owner == owner:
-                lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
-    return DefinitionChanged(
-        f"the script defines {' and '.join(names)} differently than the lake {lake.root}",
-        where="\n         ".join(lines),
-        state="nothing was changed; the script as it was goes on",
-        next_command="put the old declaration back; or leave the old one as it is and write a new INSERT into a new "
-        "target; or give this script another lake: " + NextCommand("run", ("--lake", "DIR")),
-        differences=tuple(refused),
-    )
 
 
 def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
@@ -681,91 +468,3 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
     time = "event" if plan.in_event_time else "processing"
     if time != insert.time:
         yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)
-
-
-def _may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
-    """Whether an INSERT may be changed like this. `failed`: its newest epoch is planned, and could not be staged
-    yet."""
-    part = next((name for name in _PARTS if item.what == name or item.what.startswith(f"{name} ")), "")
-    if part in _TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
-        return True
-    if part == "functions":
-        call = f"{item.what.removeprefix('functions ')}("
-        return call not in json.dumps([form.get("joins"), form.get("windows")])
-    if item.what.startswith("states "):
-        return NOT_THERE in (item.lake, item.script) or _grown(parse_type(item.lake), parse_type(item.script))
-    if part == "function":
-        return failed  # one that fails at a record must be mendable
-    if item.what.startswith(("target columns ", "columns of ")):
-        return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
-    return False
-
-
-def _grown(one: FlinkType, other: FlinkType) -> bool:
-    """Whether values stored as one type can be read as the other: the same type, but for fields that a ROW has gained
-    or lost."""
-    if one.kind is Kind.ROW and other.kind is Kind.ROW:
-        fields = {field.name: field.type for field in other.fields}
-        return all(_grown(field.type, fields[field.name]) for field in one.fields if field.name in fields)
-    if one.kind is other.kind and one.arguments and len(one.arguments) == len(other.arguments):
-        return all(map(_grown, one.arguments, other.arguments))
-    return one == other
-
-
-def _holds_more(item: Difference, table: Table) -> bool:
-    """Whether a column of a source is declared longer, or with more digits of a second, than in the lake: what is
-    stored stays as it is. More digits are another value for a computed column."""
-    lake, script = _plain_type(item.lake), _plain_type(item.script)
-    if not item.what.startswith("columns ") or lake is None or script is None or _unlimited(lake) != _unlimited(script):
-        return False
-    if lake.kind in TIMESTAMPS and any(column.expression and not column.proctime for column in table.columns):
-        return False
-    least, most = (math.inf if of.precision is None else of.precision for of in (lake, script))
-    return least < most
-
-
-def _plain_type(text: str) -> FlinkType | None:
-    """The type of a column that is one of the source, as a form has it; None for any other."""
-    try:
-        return parse_type(text)
-    except SqlError:
-        return None
-
-
-def _unlimited(of: FlinkType) -> FlinkType:
-    """The longest type of which every value of `of` is one, stored in the same way."""
-    if of.kind is Kind.VARCHAR:
-        return replace(of, kind=Kind.STRING, precision=None)
-    if of.kind is Kind.VARBINARY:
-        return replace(of, kind=Kind.BYTES, precision=None)
-    return replace(of, precision=MAX_FRACTION) if of.kind in TIMESTAMPS else of
-
-
-_PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
-
-
-def _compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:
-    """All differences between two forms, each at its place. All of them are marked as refused; the caller lets some
-    pass."""
-    found = []
-    for name in dict.fromkeys([*lake, *script]):
-        one, other = lake.get(name) or None, script.get(name) or None
-        if one == other:
-            continue
-        if isinstance(one or other, dict) and isinstance(one or {}, dict) and isinstance(other or {}, dict):
-            found += [
-                Difference(owner, f"{name} {key}", _shown((one or {}).get(key)), _shown((other or {}).get(key)), True)
-                for key in dict.fromkeys([*(one or {}), *(other or {})])
-                if (one or {}).get(key) != (other or {}).get(key)
-            ]
-        else:
-            found.append(Difference(owner, name, _shown(one), _shown(other), True))
-    return found
-
-
-def _shown(value: Any) -> str:
-    if value is None or value in ("", [], {}):
-        return NOT_THERE
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return f"({', '.join(value)})"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

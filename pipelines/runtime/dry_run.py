@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.definitions import Difference
+from tidegate.pipelines.runtime.differences import Difference
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.landing.advances import SourceDraft

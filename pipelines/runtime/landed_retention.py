@@ -24,9 +24,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
-from tidegate.pipelines.lake.areas import Part
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.releasable import whole_up_to
+from tidegate.pipelines.lake.releasable import Part, whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.runtime.accounting import all_done

@@ -140,13 +140,14 @@ def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
     )
 
 
-def refuse_lost_insert(lake: Lake, owner: str, target: Location) -> None:
-    """Raise LakeError if a commit of an INSERT is missing on which later ones depend, or one of its target that cannot
-    be made again from the newest epoch's files; called before anything new is planned."""
+def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
+    """Raise LakeError if a commit of the INSERT called `insert` is missing on which later ones depend, or one of its
+    target that cannot be made again from the newest epoch's files; called before anything new is planned."""
     if _new(lake):
         return
+    owner = insert_owner(insert)
     plan = lake.epochs.last(owner)
-    generation, insert = plan.generation if plan else 1, owner.removeprefix("insert ")
+    generation = plan.generation if plan else 1
     steps = [
         (plan.epoch if plan else -1, lake.epochs.path, "plan"),
         (lake.staged.version(lake.application(owner, "stage", generation)), lake.staged.path, "row of staged files"),

@@ -24,8 +24,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import Lake, adopt, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy
 from tidegate.pipelines.location import Location
@@ -44,59 +44,6 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL, LARGE = 64 << 20, 128 << 20
 """Bytes: files smaller than the first are put together, to files of about the second."""
-
-
-@dataclass(frozen=True)
-class Compaction:
-    """Compacts the small files of one pipeline's landed tables. The caller holds the table's lease."""
-
-    lake: Lake
-    pipeline: Pipeline
-    spark: Callable[[], SparkSession]
-
-    def of(self, table: Table) -> Callable[[Location], None]:
-        """How the files of a source table are compacted: waiting rows apart, if an INSERT joins them in event time."""
-        probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
-        return (lambda path: self._apart(path, probing)) if probing else compact
-
-    def _apart(self, path: Location, probing: Sequence[Insert]) -> None:
-        opened = delta_log.opened(path)
-        if opened is None or not delta_log.plain(opened):
-            compact(path)
-            return
-        files = delta_log.files_of(opened, "path", "size_bytes", "num_records")
-        chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
-        if len(chosen) < SMALL_FILES:
-            return
-        small = {file["path"]: file["size_bytes"] for file in chosen}
-        rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
-        folder = path / f"together-{uuid.uuid4().hex[:8]}"
-        apart = rows.selectExpr("*", f"coalesce({self._waits(probing)}, false) AS _waits")
-        apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
-        apart.write.partitionBy("_waits").parquet(str(folder))
-        written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
-        if sum(file.rows for file in written) != expected:
-            raise LakeError(
-                f"{expected:,} rows were to be merged, and {sum(file.rows for file in written):,} were",
-                where=str(path),
-                state="the table is as it was",
-                next_command=NextCommand("maintain", does="tries it again"),
-            )
-        adopt.replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
-
-    def _waits(self, probing: Sequence[Insert]) -> str:
-        """SQL: whether some INSERT has not released a row yet. It decides only in which file the row is put, and so how
-        fast it is found."""
-        return " OR ".join(f"({self._waits_for(insert)})" for insert in probing)
-
-    def _waits_for(self, insert: Insert) -> str:
-        newest = newest_epochs(self.lake, insert.id, target_of(self.lake, self.pipeline, insert.id))
-        if not newest or not newest[0].plan.in_event_time:
-            return "true"
-        last, plan = newest[0], newest[0].plan
-        upto, reached = (plan.upto, plan.watermark) if last.published else (plan.after, plan.before)
-        late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
-        return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"
 
 
 NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
@@ -201,18 +148,46 @@ class Maintenance:
             yield
 
     def _source(self, table: Table) -> Maintained:
-        together = Compaction(self.lake, self.pipeline, self.spark).of(table)
         retained = self._retained(table)
         while retained is not None and retained.more and (again := self._retained(table)) is not None:
             retained = replace(
                 again, examined=again.examined + retained.examined, removed=again.removed + retained.removed
             )
         path = Stream(self.lake, table.name).path
+        probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
+        together = (lambda path: self._apart(path, probing)) if probing else compact
         tidied = tidy(path, keep=self.keep, together=together)
         if (copies := path / "_lookup").is_there():  # of an older Tidegate
             copies.delete_all()
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
+
+    def _apart(self, path: Location, probing: Sequence[Insert]) -> None:
+        """Compact the small files of a landed table, with the rows that one of `probing` has not released yet apart."""
+        opened = delta_log.opened(path)
+        if opened is None or not delta_log.plain(opened):
+            compact(path)
+            return
+        files = delta_log.files_of(opened, "path", "size_bytes", "num_records")
+        chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
+        if len(chosen) < SMALL_FILES:
+            return
+        small = {file["path"]: file["size_bytes"] for file in chosen}
+        rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
+        folder = path / f"together-{uuid.uuid4().hex[:8]}"
+        waits = " OR ".join(f"({waits_for(self.lake, self.pipeline, insert)})" for insert in probing)
+        apart = rows.selectExpr("*", f"coalesce({waits}, false) AS _waits")
+        apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
+        apart.write.partitionBy("_waits").parquet(str(folder))
+        written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
+        if sum(file.rows for file in written) != expected:
+            raise LakeError(
+                f"{expected:,} rows were to be merged, and {sum(file.rows for file in written):,} were",
+                where=str(path),
+                state="the table is as it was",
+                next_command=NextCommand("maintain", does="tries it again"),
+            )
+        adopt.replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 
     def _retained(self, table: Table) -> Retained | None:
         """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch planned meanwhile, a
@@ -256,3 +231,15 @@ class Maintenance:
             staged = remove_staged(self.lake, self.pipeline, target, insert, self.keep)
             found.append(swept([*self.lake.staged_paths(target, insert).values()], staged))
         return found
+
+
+def waits_for(lake: Lake, pipeline: Pipeline, insert: Insert) -> str:
+    """SQL: whether an INSERT in event time has not released a row of its probe yet. It decides only in which file the
+    row is put, and so how fast it is found."""
+    newest = newest_epochs(lake, insert.id, target_of(lake, pipeline, insert.id))
+    if not newest or not newest[0].plan.in_event_time:
+        return "true"
+    last, plan = newest[0], newest[0].plan
+    upto, reached = (plan.upto, plan.watermark) if last.published else (plan.after, plan.before)
+    late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
+    return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"

@@ -36,11 +36,10 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, replace, survey, without
-from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.accounting import all_done
-from tidegate.pipelines.runtime.definitions import inserts_beside
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.quarantine import (
@@ -51,6 +50,7 @@ from tidegate.pipelines.runtime.quarantine import (
     removal,
     removed_upto,
 )
+from tidegate.pipelines.runtime.stored_definitions import inserts_beside
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.durations import parse_duration

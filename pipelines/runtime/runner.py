@@ -32,8 +32,7 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
 from tidegate.pipelines.runtime.epochs.position import End, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import Failed
-from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate
-from tidegate.pipelines.runtime.judging import prepare
+from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate, prepare
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, Steps, alone, one_job

@@ -9,14 +9,14 @@ are in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.lake import Lake, SplitRow, SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.records import restored
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.connectors.protocol import Json
+    from tidegate.pipelines.connectors.protocol import Json, SplitStore
 
 BOUNDED = "(bounded phase)"
 """The name of the split that stands for all finished splits of the bounded phase."""
@@ -72,11 +72,12 @@ class Splits:
 
     def rows(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
+        rows = self.lake.splits.rows(self.owner, generation=self.generation)
+        for row in rows:
             if row.epoch == 0:
                 entry = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
                 found.setdefault(row.split, entry)
-        for row in self.lake.splits.rows(self.owner, generation=self.generation):
+        for row in rows:
             if row.epoch != 0 and row.split in found and found[row.split]["cut"] is None:
                 found[row.split]["cut"] = row.cut
         return sorted(found.values(), key=lambda row: row["ordinal"])
@@ -105,6 +106,32 @@ class Splits:
         if new:
             application = self.lake.application(self.owner, "splits", self.generation)
             self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
+
+
+@dataclass
+class DraftSplits:
+    """The stored splits, and those that a source would add, which are only in memory
+    (tidegate.pipelines.connectors.protocol.SplitStore)."""
+
+    stored: SplitStore
+    added: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cuts: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        return self.stored.prefix
+
+    def rows(self) -> list[dict[str, Any]]:
+        there = {row["split"]: row for row in self.stored.rows()}
+        found = [{**row, "cut": row["cut"] or self.cuts.get(row["split"])} for row in (self.added | there).values()]
+        return sorted(found, key=lambda row: row["ordinal"])
+
+    def add(self, splits: Sequence[Json]) -> None:
+        for split in splits:
+            self.added.setdefault(split["split"], {**split, "cut": None})
+
+    def cut(self, cuts: Mapping[str, Json]) -> None:
+        self.cuts = {**cuts, **self.cuts}
 
 
 def of_a_file(detail: Json | None) -> bool:

@@ -13,7 +13,7 @@ from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, Watermar
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.accounting import WhereRowsAre, newest_of, where_rows_are
-from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
@@ -21,8 +21,6 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
-
-_INSERT = insert_owner("")
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,8 @@ def status(
         return LakeStatus(str(lake.root), now)
     owners = lake.epochs.owners()
     if pipeline is None:
-        tables = [owner for owner in owners if not owner.startswith(_INSERT)]
-        inserts = [owner.removeprefix(_INSERT) for owner in owners if owner.startswith(_INSERT)]
+        tables = [owner for owner in owners if insert_of(owner) is None]
+        inserts = [insert for owner in owners if (insert := insert_of(owner)) is not None]
     else:
         tables = [table.name for table in pipeline.sources]
         inserts = [insert.id for insert in pipeline.inserts]
@@ -224,7 +222,7 @@ def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, 
     rows = map(lake.definitions.last, lake.definitions.owners())
     if not any(row is not None and row.left_out for row in rows):
         return {}
-    from tidegate.pipelines.runtime.definitions import left_behind
+    from tidegate.pipelines.runtime.stored_definitions import left_behind
 
     return left_behind(lake, pipeline)
 

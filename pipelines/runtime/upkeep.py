@@ -24,9 +24,8 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.releasable import over
+from tidegate.pipelines.lake.releasable import micros, over
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
@@ -98,7 +97,7 @@ class Upkeep:
     retain: Callable[[str], bool] | None = None
     now: Callable[[], float] = time.monotonic
     least: float = LEAST_S
-    _round: Iterator[None] | None = field(default=None, init=False)
+    _round: Iterator[object] | None = field(default=None, init=False)
     _examined: dict[Location, int] = field(default_factory=dict, init=False)
     _done_at: dict[str, float] = field(default_factory=dict, init=False)
     _rests_until: float = field(default=0.0, init=False)
@@ -130,7 +129,7 @@ class Upkeep:
         while self.now() < end and self.piece():
             pass
 
-    def _pieces(self) -> Iterator[None]:
+    def _pieces(self) -> Iterator[object]:
         yield from self._control()
         for place in self._places():
             if self._held(place):
@@ -155,7 +154,7 @@ class Upkeep:
                 yield from self._leased((owner,), iter(partial(self.retain, owner), False))  # type: ignore[arg-type]
                 yield
 
-    def _leased(self, owners: Sequence[str], pieces: Iterator[object]) -> Iterator[None]:
+    def _leased(self, owners: Sequence[str], pieces: Iterator[object]) -> Iterator[object]:
         """The pieces of a work, as long as this runner holds the leases for it."""
         while all(map(self.leases.holds, owners)) and next(pieces, self) is not self:
             yield
@@ -183,14 +182,13 @@ class Upkeep:
 
     # --- control tables ------------------------------------------------------------------------------------------
 
-    def _control(self) -> Iterator[None]:
+    def _control(self) -> Iterator[object]:
         for table in self.lake.control_tables:
             for owner in table.owners():
                 while table.together(owner) > 0:
                     yield
         for insert in self.pipeline.inserts:
-            if self.leases.holds(insert_owner(insert.id)):
-                yield from self._leased((insert_owner(insert.id),), self._checkpoints(insert))
+            yield from self._leased((insert_owner(insert.id),), self._checkpoints(insert))
 
     def _checkpoints(self, insert: Insert) -> Iterator[None]:
         target = self.lake.target_path(self.pipeline.table(insert.target))
@@ -204,7 +202,7 @@ class Upkeep:
         while self.lake.ledger.together(insert_owner(insert.id)) > 0:
             yield
 
-    def _dead_of_control(self) -> Iterator[None]:
+    def _dead_of_control(self) -> Iterator[object]:
         if not self._is_time_for("control", CONTROL_KEEP):
             return
         keep = min(CONTROL_KEEP, self.keep)
@@ -213,10 +211,8 @@ class Upkeep:
             if not DeltaTable.is_deltatable(str(path)):
                 continue
             forget_removals_soon(path)
-            for _ in remove_dead(path, still_read(path, keep), keep=keep, hidden=True):
-                yield
-            for _ in clean_log(path, keep=keep):
-                yield
+            yield from remove_dead(path, still_read(path, keep), keep=keep, hidden=True)
+            yield from clean_log(path, keep=keep)
 
     # --- tables, targets, quarantines ----------------------------------------------------------------------------
 
@@ -262,20 +258,18 @@ class Upkeep:
                 plan = stored_plan(row) if row else None
                 if plan is None:
                     return ()
-                upto, reached = plan.after, plan.before  # of the newest epoch nobody knows yet
+                upto, reached = plan.after, plan.before  # the newest epoch may not be published yet
                 names = over(table, plan.probe_generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
                 found = names if found is None else found & names
             return found or ()
 
         return compactable
 
-    def _dead(self, place: _Place) -> Iterator[None]:
-        for _ in remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep):
-            yield
+    def _dead(self, place: _Place) -> Iterator[object]:
+        yield from remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep)
         keep = self.keep if place.own else log_keep(place.path, self.keep)
         if keep is not None:
-            for _ in clean_log(place.path, keep=keep):
-                yield
+            yield from clean_log(place.path, keep=keep)
 
     def _is_time_for(self, what: str, keep: timedelta | None) -> bool:
         """Whether it is time to check `what` again; if so, its next time counts from now."""

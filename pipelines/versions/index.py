@@ -16,18 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.pipelines.versions.hashing import SALT, Flags, Numbers, hashed, masked, taken, words
-from tidegate.pipelines.versions.run import (
-    DELETE,
-    NO_TIME,
-    NONE,
-    Made,
-    Run,
-    joined,
-    seen,
-    seq_parts,
-    shard_of,
-    times_of,
-)
+from tidegate.pipelines.versions.run import DELETE, NO_TIME, NONE, Run, joined, seen, seq_parts, times_of
+from tidegate.pipelines.versions.run_files import Made, shard_of
 from tidegate.pipelines.versions.runs import whole
 
 BLOCK = 1 << 17

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.versions.run import Made, Run, deal, is_dealt, make, opened, whole_at
+from tidegate.pipelines.versions.run import Run, opened, whole_at
+from tidegate.pipelines.versions.run_files import Made, deal, is_dealt, make
 
 SHARE, FEW = 4, 100_000
 """Upkeep merges the small runs into the base when they have over a quarter of its rows, and more rows than the second

@@ -44,23 +44,11 @@ class StatefulGenerator(Protocol):
         ...
 
 
-class BoundedOutOfOrderness:
-    """Emits, periodically, the greatest rowtime so far - `delay` - 1 ms: rows may be up to `delay` late.
+class _Greatest:
+    """A generator whose state is the greatest value so far (ms, UTC)."""
 
-    Raises:
-        InvalidWatermark: `delay` is negative.
-    """
-
-    def __init__(self, delay: timedelta) -> None:
-        self.behind = milliseconds(delay, "the delay", zero=True) + 1
-        """How many ms a watermark is behind the greatest rowtime."""
+    def __init__(self) -> None:
         self._greatest = MIN_TIMESTAMP
-
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        self._greatest = max(self._greatest, event_timestamp)
-
-    def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        output.emit_watermark(Watermark(max(self._greatest - self.behind, MIN_TIMESTAMP)))
 
     def state(self) -> dict[str, int]:
         return {"greatest": self._greatest}
@@ -69,7 +57,39 @@ class BoundedOutOfOrderness:
         self._greatest = state["greatest"]
 
 
-class ExpressionWatermarks:
+class _Stateless:
+    """A generator that rows do not move, and that has no state."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Does nothing."""
+
+    def state(self) -> dict[str, int]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+
+class BoundedOutOfOrderness(_Greatest):
+    """Emits, periodically, the greatest rowtime so far - `delay` - 1 ms: rows may be up to `delay` late.
+
+    Raises:
+        InvalidWatermark: `delay` is negative.
+    """
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__()
+        self.behind = milliseconds(delay, "the delay", zero=True) + 1
+        """How many ms a watermark is behind the greatest rowtime."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        self._greatest = max(self._greatest, event_timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        output.emit_watermark(Watermark(max(self._greatest - self.behind, MIN_TIMESTAMP)))
+
+
+class ExpressionWatermarks(_Greatest):
     """The generator of `WATERMARK FOR … AS expression` (FLIP-66): emits, periodically, the greatest value of the
     expression.
 
@@ -82,9 +102,9 @@ class ExpressionWatermarks:
     """
 
     def __init__(self, expression: str, type: str) -> None:
+        super().__init__()
         self.expression = expression
         self.type = type
-        self._greatest = MIN_TIMESTAMP
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         if event is not None:
@@ -93,14 +113,8 @@ class ExpressionWatermarks:
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         output.emit_watermark(Watermark(self._greatest))
 
-    def state(self) -> dict[str, int]:
-        return {"greatest": self._greatest}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._greatest = state["greatest"]
-
-
-class SourceWatermarks:
+class SourceWatermarks(_Stateless):
     """Passes on the source's own watermarks (FLIP-66, SYSTEM_WATERMARK()).
 
     Args:
@@ -127,33 +141,15 @@ class SourceWatermarks:
             return watermark
         return Watermark(max(watermark.timestamp - self.behind, MIN_TIMESTAMP))
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Does nothing: the source emits."""
-
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         """Does nothing: the source emits."""
 
-    def state(self) -> dict[str, int]:
-        return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Does nothing: it has no state."""
-
-
-class NoWatermarks:
+class NoWatermarks(_Stateless):
     """Emits, periodically, (MIN_TIMESTAMP, true): the stream's time is the system's time."""
-
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Does nothing: rows do not move processing time."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         output.emit_watermark(PROCESSING_TIME)
-
-    def state(self) -> dict[str, int]:
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Does nothing: it has no state."""
 
 
 class WithIdleness:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.runtime.definitions import mixed_definitions
 from tidegate.pipelines.runtime.epochs import RequeuePlan
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.pipelines.runtime.stored_definitions import mixed_definitions
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.evidence import Evidence, listed, subject

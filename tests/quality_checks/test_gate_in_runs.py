@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.copies import copy_of
 from tests.quality_checks import broken
 from tidegate.pipelines.errors import GateHeld
-from tidegate.pipelines.runtime.judging import NoVerdict
+from tidegate.pipelines.runtime.gate import NoVerdict
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.testing import Harness
 from tidegate.quality_checks import suite

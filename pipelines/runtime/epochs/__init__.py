@@ -41,6 +41,7 @@ from tidegate.pipelines.runtime.epochs.plan import (
     Span,
     StreamPlan,
     digest,
+    insert_of,
     insert_owner,
 )
 
@@ -132,6 +133,7 @@ __all__ = [
     "StreamRequeue",
     "TimeSpan",
     "digest",
+    "insert_of",
     "insert_owner",
     "requeued",
     "source_row",

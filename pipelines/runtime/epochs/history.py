@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.lake.areas import micros
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from tidegate.pipelines.lake.areas import Area, Part, micros
 from tidegate.pipelines.lake.records import later
-from tidegate.pipelines.lake.releasable import released, settled
+from tidegate.pipelines.lake.releasable import Area, Part, micros, released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.plan import (
     InputRange,

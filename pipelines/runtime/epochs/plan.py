@@ -11,9 +11,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
-from tidegate.pipelines.lake.areas import Area, Part, micros
 from tidegate.pipelines.lake.records import canonical, later, stored
-from tidegate.pipelines.lake.releasable import Releasable
+from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
@@ -41,6 +40,11 @@ def no_rows(after: int, upto: int) -> int:
 def insert_owner(insert_id: str) -> str:
     """The owner name of an INSERT in control tables; no source table can have such a name."""
     return f"insert {insert_id}"
+
+
+def insert_of(owner: str) -> str | None:
+    """The id of the INSERT with this owner name; None for the name of a source table."""
+    return owner.removeprefix("insert ") if owner.startswith("insert ") else None
 
 
 def digest(plan: Mapping[str, Any]) -> str:

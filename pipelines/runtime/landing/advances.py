@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tidegate.pipelines.connectors.protocol import Json, SplitStore, Step
+from tidegate.pipelines.connectors.protocol import Json, Step
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
 
@@ -70,29 +69,3 @@ class SourceDraft:
     epoch: int
     step: Step | None
     unfinished: bool = False
-
-
-@dataclass
-class DraftSplits:
-    """The stored splits, and those that a source would add, which are only in memory
-    (tidegate.pipelines.connectors.protocol.SplitStore)."""
-
-    stored: SplitStore
-    added: dict[str, dict[str, Any]] = field(default_factory=dict)
-    cuts: dict[str, Json] = field(default_factory=dict)
-
-    @property
-    def prefix(self) -> str:
-        return self.stored.prefix
-
-    def rows(self) -> list[dict[str, Any]]:
-        there = {row["split"]: row for row in self.stored.rows()}
-        found = [{**row, "cut": row["cut"] or self.cuts.get(row["split"])} for row in (self.added | there).values()]
-        return sorted(found, key=lambda row: row["ordinal"])
-
-    def add(self, splits: Sequence[Json]) -> None:
-        for split in splits:
-            self.added.setdefault(split["split"], {**split, "cut": None})
-
-    def cut(self, cuts: Mapping[str, Json]) -> None:
-        self.cuts = {**cuts, **self.cuts}

@@ -252,11 +252,7 @@ def _watermarks(splits: Sequence[SplitWatermark]) -> dict[str, Watermark]:
     """The watermarks of splits that are neither idle nor ended; the least possible for a source without splits."""
     if not splits:
         return {NO_SPLIT: Watermark(MIN_TIMESTAMP)}
-    return {
-        split.split: Watermark(split.timestamp, split.use_processing_time)
-        for split in splits
-        if not split.idle and not split.ended
-    }
+    return {split.split: split.watermark for split in splits if not split.idle and not split.ended}
 
 
 def _held_back(row: WatermarkRow | None, emitted: Mapping[str, Watermark], limit: int) -> dict[str, Watermark]:

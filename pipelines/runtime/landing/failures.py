@@ -23,7 +23,7 @@ from tidegate.pipelines.watermarks import WatermarkError
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedExpression:
     """A table's own expression that could not be computed for some row.
 
     Attributes:
@@ -35,7 +35,7 @@ class Failed:
     sql: str
 
 
-def failed_expression(error: BaseException, table: Table, watermark: str | None) -> Failed | None:
+def failed_expression(error: BaseException, table: Table, watermark: str | None) -> FailedExpression | None:
     """The computed column or watermark of `table` that Spark's `error` comes from; None if it names none of them.
 
     `watermark` is the Spark SQL that the table's strategy evaluates. Spark's error has the text of an expression and
@@ -49,9 +49,12 @@ def failed_expression(error: BaseException, table: Table, watermark: str | None)
     return next((failed for failed, text in declared if part and part in text), None)
 
 
-def _declared(table: Table, watermark: str | None) -> list[tuple[Failed, str]]:
+def _declared(table: Table, watermark: str | None) -> list[tuple[FailedExpression, str]]:
     found = [
-        (Failed(f"computed column {column.name}", f"{column.name} AS {column.sql or column.expression}"), expression)
+        (
+            FailedExpression(f"computed column {column.name}", f"{column.name} AS {column.sql or column.expression}"),
+            expression,
+        )
         for column in table.stored_columns
         if (expression := column.expression) is not None
     ]
@@ -59,7 +62,7 @@ def _declared(table: Table, watermark: str | None) -> list[tuple[Failed, str]]:
     if watermark is not None:
         own = spec is not None and spec.expression == watermark
         sql = f"WATERMARK FOR {spec.column} AS {spec.sql or spec.expression}" if own and spec else watermark
-        found.append((Failed("the watermark", sql), watermark))
+        found.append((FailedExpression("the watermark", sql), watermark))
     return found
 
 

@@ -37,7 +37,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import ENGINE, explained, first_line
 from tidegate.pipelines.runtime.indexes import latest_rows
-from tidegate.pipelines.runtime.landing.advances import Advance, DraftSplits, LandedEpoch, OnEpoch, SourceDraft
+from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
@@ -45,6 +45,7 @@ from tidegate.pipelines.runtime.landing.opening import Mask, context_of, opened,
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing, Written, together
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
+from tidegate.pipelines.runtime.splits import DraftSplits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
 from tidegate.pipelines.watermarks import WatermarkStrategy
 

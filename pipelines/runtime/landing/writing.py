@@ -29,7 +29,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import adopt, footers_of, surveyed
+from tidegate.pipelines.lake.adopt import adopt, footers_of, survey, surveyed
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Generation
@@ -254,7 +254,7 @@ class EpochWriter:
                 folder.delete_all(where_it_can=True)
         if names is None:
             return None
-        files = surveyed(folder, footers_of(folder, names))
+        files = survey(folder, names)
         return Written(folder, files, Counted({"rows": sum(file.rows for file in files), "truncates": 0}))
 
     def _counted_again(self) -> Counted:

@@ -3,10 +3,9 @@ landed; those from before a flip that the process has waited for come first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -37,9 +36,6 @@ from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS
 from tidegate.pipelines.spark_versions import place_by_id
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ORDER = ("_split", "_offset")
 """Within a step, rows are in the order of their splits' offsets."""
@@ -111,14 +107,11 @@ def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]
     columns = {KIND: "INT", REPORTED: "STRING", TASK: "INT", OFFSET: "BIGINT"}
     for output, schema in enumerate(outputs):
         columns |= {output_column(output, number): kind for number, kind in enumerate(schema.values())}
-    return rows.mapInArrow(_worker(plan), ddl(columns))
 
-
-def _worker(plan: TaskPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches):  # without annotations: Spark would read them
         return run_task(plan, task_number(), batches)
 
-    return run
+    return rows.mapInArrow(run, ddl(columns))
 
 
 PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
@@ -231,10 +224,9 @@ def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochStep
 
 
 def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
-    watermark = Watermark(row.timestamp, row.use_processing_time)
     declared, known = row.told or {}, spec.declarations
     others = tuple(item.new_watermark(declared[item.identifier]) for item in known if item.identifier in declared)  # type: ignore[arg-type]
-    return LandedStep(place, watermark, row.idle, row.landed_at, others)
+    return LandedStep(place, row.watermark, row.idle, row.landed_at, others)
 
 
 @dataclass(frozen=True)
@@ -264,11 +256,12 @@ class EpochInputs:
         lake, pipeline = self.tables.on_lake.lake, self.tables.on_lake.pipeline
         item, span = self.tables.spec.inputs[place], self.plan.process.inputs[place]
         table, read = pipeline.table(item.table), Stream.of(lake, pipeline, item.table)
-        rows = read.generation(span.generation).rows(self.spark, span.after, span.upto) if span.rows else None
-        if rows is None:
+        if not span.rows:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
-        elif read.output is not None or table.watermark is None:
-            # The source's own time of a change is not the time of its watermark: nothing is late by it. Where
-            # a generator reads the time, its extractor is asked.
-            rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
+        else:
+            rows = read.generation(span.generation).rows(self.spark, span.after, span.upto)
+            if read.output is not None or table.watermark is None:
+                # The source's own time of a change is not the time of its watermark: nothing is late by it. Where
+                # a generator reads the time, its extractor is asked.
+                rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, self.found.of_input[place])

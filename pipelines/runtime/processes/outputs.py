@@ -52,7 +52,8 @@ def staged_rows(
 ) -> DataFrame:
     """The rows of one output as they are staged: see `tidegate.pipelines.joins.release`. A report is in `_reason`."""
     names = [column.name for column in target.stored_columns]
-    report = f"{KIND} = {REPORT}"
+    report, discarded = f"{KIND} = {REPORT}", plan.kind == "discard"
+    reason = f"'{DISCARDED}'" if discarded else "CAST(NULL AS STRING)"
     columns = {
         **{quoted(name): output_column(output, number) for number, name in enumerate(names)},
         "_op": "'+I'",
@@ -61,16 +62,12 @@ def staged_rows(
         "_probe_epoch": "CAST(NULL AS BIGINT)",
         "_split": f"CAST({TASK} AS STRING)",
         "_offset": OFFSET,
-        "_reason": f"IF({report}, {REPORTED}, {_discarded(plan)})",
-        "_disposition": f"IF({report}, '{REPORTS}', '{'quarantine' if plan.kind == 'discard' else 'publish'}')",
+        "_reason": f"IF({report}, {REPORTED}, {reason})",
+        "_disposition": f"IF({report}, '{REPORTS}', '{'quarantine' if discarded else 'publish'}')",
         "_instant": f"timestamp_millis({plan.instant}L)",
     }
     found = rows.selectExpr(*[f"{expression} AS {name}" for name, expression in columns.items()])
     return _asked(found, constraints) if constraints else found
-
-
-def _discarded(plan: ReleasePlan) -> str:
-    return f"'{DISCARDED}'" if plan.kind == "discard" else "CAST(NULL AS STRING)"
 
 
 def _asked(rows: DataFrame, constraints: Sequence[Constraint]) -> DataFrame:
@@ -198,11 +195,6 @@ def emitted_rows(
     return found.where("_kept").selectExpr(*own, *[f"{expression} AS {name}" for name, expression in columns.items()])
 
 
-def counts_of(seen: Observation | None) -> dict[str, Any]:
-    """The counts; empty if there were no rows."""
-    return dict.fromkeys(COUNTED, 0) if seen is None else dict(seen.get)
-
-
 Counts = Mapping[str, Any]
 """What was counted of an output while it was written, by name."""
 
@@ -254,18 +246,18 @@ class EpochOutputs:
         plan, tables = self.inputs.plan, self.inputs.tables
         taken = Observation(f"taken {plan.insert} {plan.epoch}")
         emitted = Observation(f"emitted {plan.insert} {plan.epoch}")
-        seen = taken if plan.process.inputs[0].rows else None
-        if seen is None:  # a frame that Spark takes for empty would have no tasks, and count nothing
+        none = not plan.process.inputs[0].rows
+        if none:  # a frame that Spark takes for empty would have no tasks, and count nothing
             added = empty_frame(self.inputs.spark, lake_rows.struct_type({**query.records, **PLACE}))
         else:
             rows = landed.rows.withColumn("_instant", F.expr(f"timestamp_millis({plan.instant}L)"))
-            added = added_up(rows, query, self.inputs.found, landed.step, seen)
+            added = added_up(rows, query, self.inputs.found, landed.step, taken)
         frame = self._processed(replace(landed, rows=added, columns=query.records))
         given = {item.name: item.expression for item in tables.on_lake.insert.projections}
         stored = record_columns(tables.targets[0]).items()
         projections = {name: given.get(name, f"CAST(NULL AS {kind})") for name, kind in stored}
         counted = self._output(emitted_rows(frame, query, projections, plan.instant, emitted), 0)
-        return {**counted, **counts_of(seen), **emitted.get}
+        return {**counted, **(dict.fromkeys(COUNTED, 0) if none else taken.get), **emitted.get}
 
     def _output(self, rows: DataFrame, output: int) -> Counts:
         plan, target = self.inputs.plan, self.inputs.tables.targets[output]

@@ -48,8 +48,10 @@ class ProcessPlanner(ReleasePlanner):
         if loading:
             waiting = sum(span.rows for span in spans)
             return Waiting(f"{' and '.join(loading)} is still loading: it has not flipped yet", waiting, loading)
-        then, now = last.process if isinstance(last, ProcessPlan) else None, self.clock()
-        state = self._state(last)
+        now, then, base = self.clock(), None, 0
+        if isinstance(last, ProcessPlan):
+            then, base = last.process, last.next_base
+        state = state_before(self.on_lake, last.epoch + 1 if last else 1, base)
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
         before = then.end if then else BEGINNING.timestamp
@@ -64,7 +66,7 @@ class ProcessPlanner(ReleasePlanner):
             end=found.steps.end,
             last=watermark,
             watermark=(found.watermark.timestamp, found.watermark.use_processing_time),
-            base=self._base(last),
+            base=base,
             rewrite=state.worn,
         )
         probe = spans[0]
@@ -157,15 +159,6 @@ class ProcessPlanner(ReleasePlanner):
             state="nothing was run; what is published stays",
             next_command="put the old inputs back, or give the process a new name: it then begins at the first row",
         )
-
-    def _state(self, last: ReleasePlan | None) -> StateBefore:
-        if last is None:
-            return state_before(self.on_lake, 1, 0)
-        return state_before(self.on_lake, last.epoch + 1, self._base(last))
-
-    @staticmethod
-    def _base(last: ReleasePlan | None) -> int:
-        return last.next_base if isinstance(last, ProcessPlan) else 0
 
     def _nothing_to_do(self, found: EpochSteps, spans: tuple[InputSpan, ...], state: StateBefore) -> str | None:
         """Why there is no epoch to plan; None if there is one."""

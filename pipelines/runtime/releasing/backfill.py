@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.areas import Area, Part, joined, just_before, micros
-from tidegate.pipelines.lake.releasable import Releasable, released
+from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, ReleasePlan, RequeuePlan, Span, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Waiting
@@ -83,12 +82,10 @@ class BackfillPlanner(EventTimePlanner):
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
-        upto, quarantined = (
-            removed_upto(lake, insert, self.on_lake.quarantine_path),
-            quarantined_in(epochs) if lots else [],
-        )
+        quarantined = quarantined_in(epochs) if lots else []
         wanted = [item for item in quarantined if any(lot.holds(item.epoch, item.reason) for lot in lots)]
-        refuse_removed(insert.id, removed(quarantined, upto), wanted)
+        gone = removed(quarantined, removed_upto(lake, insert, self.on_lake.quarantine_path))
+        refuse_removed(insert.id, gone, wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
         refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
         time = replace(span, rows=rows, ahead=(*span.ahead, *fill.new))

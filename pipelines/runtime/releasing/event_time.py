@@ -13,8 +13,7 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatch
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.areas import merged, micros
-from tidegate.pipelines.lake.records import word
+from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
@@ -207,7 +206,7 @@ class EventTimePlanner(ReleasePlanner):
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = landed
-        states: dict[Hashable, tuple[Watermark, bool]] = {table: word(row) for table, row in rows.items()}
+        states: dict[Hashable, tuple[Watermark, bool]] = {table: row.status for table, row in rows.items()}
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
         emitted = [
             table for table, row in rows.items() if row.timestamp > known.get((table, row.generation), MIN_TIMESTAMP)

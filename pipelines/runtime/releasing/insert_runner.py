@@ -34,8 +34,7 @@ from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS, ReleasedEpoc
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point
-from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch
-from tidegate.pipelines.runtime.judging import ask
+from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch, ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.lost_commits import (
     lost_part,
@@ -294,7 +293,7 @@ class InsertRunner(InsertOnLake, ABC):
         """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned. Returns the
         commits that can be made again: of each table beside the target the last one, which a power cut has taken
         although the target has that epoch or a later one; its staged files are still there."""
-        refuse_lost_insert(self.lake, self.owner, self.target_path)
+        refuse_lost_insert(self.lake, self.insert.id, self.target_path)
         for target in self.targets:
             refuse_lost_files(self.lake, target, self.insert)
         return self._missing(self.position())
@@ -305,26 +304,28 @@ class InsertRunner(InsertOnLake, ABC):
         position = self.position()
         if position.plan is None or all(each >= position.published for each in self.completed(position.plan)):
             return
-        plan, staged = self._last_published(position)
-        if plan is not None and staged is not None:
+        if (last := self._last_published(position)) is not None:
+            plan, staged = last
             commits = self.commits(plan, staged)
             for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
                 self._made(plan, commit)
 
-    def _last_published(self, position: Position) -> tuple[ReleasePlan | None, StagedRow | None]:
-        """The last published epoch: the newest one, or one before it."""
-        if position.state == "published":
-            return position.plan, position.staged
-        number = position.published
-        found = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
-        return (found[-1].plan, found[-1].staged) if found else (None, None)
+    def _last_published(self, position: Position) -> tuple[ReleasePlan, StagedRow] | None:
+        """The last published epoch: the newest one, or one before it; None if it is not staged."""
+        plan, staged = position.plan, position.staged
+        if position.state != "published":
+            number = position.published
+            found = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
+            plan, staged = (found[-1].plan, found[-1].staged) if found else (None, None)
+        return None if plan is None or staged is None else (plan, staged)
 
     def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
         """The commits of published epochs to tables beside the target that are missing, at most one a table. Raises
         LakeError where a table has lost more."""
-        plan, staged = self._last_published(position)
-        if plan is None or staged is None:
+        last = self._last_published(position)
+        if last is None:
             return []
+        plan, staged = last
         parts = self._beside(plan, staged)
         there = {part.name: part.made(self.lake, plan) for part in parts}
         if all(there[part.name] >= part.last(staged) for part in parts):
@@ -468,11 +469,9 @@ class InsertRunner(InsertOnLake, ABC):
 
     def staged_epoch(self, plan: ReleasePlan, staged: StagedRow) -> StagedEpoch:
         """The input of the gate."""
-        landed = {}
-        for pin in plan.pins:
-            row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
-            if row is not None:
-                landed[pin.table] = row
+        rows = {
+            pin.table: Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch) for pin in plan.pins
+        }
         return StagedEpoch(
             pipeline=self.pipeline,
             insert=self.insert,
@@ -480,7 +479,7 @@ class InsertRunner(InsertOnLake, ABC):
             plan=plan,
             staged=staged,
             released=self.released(plan),
-            landed=landed,
+            landed={table: row for table, row in rows.items() if row is not None},
             lake=self.lake,
         )
 

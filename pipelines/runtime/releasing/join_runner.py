@@ -27,7 +27,7 @@ from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, deal
 from tidegate.pipelines.joins.writer import Release, Staged
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import Epochs, footers_of, surveyed
+from tidegate.pipelines.lake.adopt import Epochs, survey
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
@@ -145,7 +145,7 @@ class JoinRunner(InsertRunner):
         names = {kind: [name for name in staged.files if name.startswith(f"_disposition={kind}/")] for kind in folders}
         paths = [folders[kind] / name for kind, of_kind in names.items() for name in of_kind]
         found |= counted(paths, self.insert.constraints)
-        files = [file for kind, folder in folders.items() for file in surveyed(folder, footers_of(folder, names[kind]))]
+        files = [file for kind, folder in folders.items() for file in survey(folder, names[kind])]
         return StagedRow(
             owner=self.owner,
             generation=plan.generation,

@@ -203,17 +203,13 @@ class ReleasePlanner(ABC):
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""
-        pins, unflipped = [], []
-        for build in self.on_lake.insert.builds:
-            pin = self._pin(build)
-            if pin is None:
-                unflipped.append(build)
-            else:
-                pins.append(pin)
+        builds = self.on_lake.insert.builds
+        pins = [self._pin(build) for build in builds]
+        unflipped = tuple(build for build, pin in zip(builds, pins, strict=True) if pin is None)
         if unflipped:
             names = " and ".join(unflipped)
-            return Waiting(f"{names} is still loading: its snapshot is not proved complete", 0, tuple(unflipped))
-        return tuple(pins)
+            return Waiting(f"{names} is still loading: its snapshot is not proved complete", 0, unflipped)
+        return tuple(pin for pin in pins if pin is not None)
 
     def _pin(self, build: str) -> Pin | None:
         stream = Stream(self.on_lake.lake, build)

@@ -27,12 +27,13 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.runtime.definitions import as_defined, covered
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.definitions import as_defined
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.retention import Retention
+from tidegate.pipelines.runtime.stored_definitions import covered
 from tidegate.pipelines.runtime.verifying.recompute import (
     VIOLATION,
     Views,
@@ -56,7 +57,7 @@ EpochState = Literal["equal", "different", "rows lost", "beyond retention", "oth
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """Rows of one epoch that are `missing` from a place although its pins give them, or `unexpected` there. Of dropped
     rows, and of constraints that a row violates (place violation), only counts are stored. `keys`: up to ten, as JSON
     of the target's primary key (of the whole row if it has none); of mere counts, the reasons."""
@@ -76,7 +77,7 @@ class EpochReport:
     epoch: int
     rows: int
     state: EpochState
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
     detail: str = ""
     beyond_retention: int = 0
 
@@ -197,7 +198,7 @@ class Proof:
         counts = self.counts(spark)
         unproved = self._quarantined(epochs)
         task = progress.task(f"verify {self.insert.id}", len(published), "epochs")
-        found: dict[tuple[int, int], list[Difference]] = {}
+        found: dict[tuple[int, int], list[RowDifference]] = {}
         for number in dict.fromkeys(epoch.plan.definition for epoch in published):
             made = [epoch for epoch in published if epoch.plan.definition == number]
             pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
@@ -234,7 +235,7 @@ class Proof:
         for _ in range(LOOKS):
             try:
                 refuse_other_lake(self.lake, self.pipeline)
-                refuse_lost_insert(self.lake, insert_owner(self.insert.id), self.lake.target_path(self.target))
+                refuse_lost_insert(self.lake, self.insert.id, self.lake.target_path(self.target))
             except LakeError as error:
                 found = error
             else:
@@ -323,12 +324,12 @@ class Proof:
 
     def differences(
         self, spark: SparkSession, batch: Sequence[ReleasedEpoch]
-    ) -> Iterator[tuple[tuple[int, int], Difference]]:
+    ) -> Iterator[tuple[tuple[int, int], RowDifference]]:
         """(generation, epoch) and what differs there."""
         plans = [epoch.plan for epoch in batch]
         for row in self._differences(spark, plans, batch).collect():
             kind = "missing" if row["_extra"] else "unexpected"
-            difference = Difference(row["_place"], kind, int(row["_rows"]), tuple(row["_keys"]))
+            difference = RowDifference(row["_place"], kind, int(row["_rows"]), tuple(row["_keys"]))
             yield (row["_generation"], row["_epoch"]), difference
 
     def _differences(

@@ -20,9 +20,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.lake import SplitWatermark
-from tidegate.pipelines.lake.areas import micros
+from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.parquet import bounds_of_files
 from tidegate.pipelines.watermarks import (
+    BEGINNING,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     BoundedOutOfOrderness,
@@ -70,7 +71,7 @@ class SplitsBefore:
     def emitted(self, split: str) -> Watermark:
         """The last watermark of `split`; BEGINNING for one that was never seen."""
         known = self.splits.get(split)
-        return Watermark(known.timestamp, known.use_processing_time) if known else Watermark(MIN_TIMESTAMP)
+        return known.watermark if known else BEGINNING
 
     def state(self, split: str) -> Any:
         """The state of its generator, None where there is none."""

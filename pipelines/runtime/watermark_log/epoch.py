@@ -86,7 +86,7 @@ class EpochTime:
         return replace(landed, watermarks=None)
 
     @property
-    def _built_in(self) -> builtin.BuiltIn | SourceWatermarks | None:
+    def _built_in(self) -> builtin.BuiltIn | None:
         """The generator, if its watermarks are those of a SQL expression; not with an assigner, which is Python and
         sees every row."""
         generator = self._generator

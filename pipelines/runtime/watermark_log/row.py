@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.protocol import Landed, Source, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
-from tidegate.pipelines.lake.records import word
 from tidegate.pipelines.runtime.splits import BOUNDED, counting, folded, stored_splits
 from tidegate.pipelines.runtime.watermark_log.builtin import SplitPass
 from tidegate.pipelines.runtime.watermark_log.custom import Recorder, guarded
@@ -139,27 +139,31 @@ def splits_after(
     """The state of every split once the epoch has landed; `now` is `landed_at` of `watermark_row`. Raises as
     `watermark_row` does."""
     if time.processing_time and landed.watermarks is None:
-        return [_processing_time(signal.emitted)] if signal.emitted else stored_splits(time.before)
+        emitted = signal.emitted
+        return [SplitWatermark("table", **_emitted(emitted))] if emitted else stored_splits(time.before)
     found = {split.split: replace(split, late=0) for split in stored_splits(time.before)}
+
+    def known(name: str) -> SplitWatermark:
+        return found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
+
     sole = [] if found or passes or landed.sole_split is None else [landed.sole_split]
-    for name in sorted([*landed.splits, *sole]):
-        found.setdefault(name, SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now))
+    found |= {name: known(name) for name in sorted([*landed.splits, *sole])}
     own_only = landed.watermarks is not None
     for item in passes:
-        known = found.get(item.split) or SplitWatermark(item.split, MIN_TIMESTAMP, False, last_row=time.now)
-        word = known if own_only else replace(known, state=item.state, **_word(item.watermark))
-        rowtime = max((at for at in (known.rowtime, item.rowtime) if at is not None), default=None)
-        idle = item.idle if not own_only else known.idle
-        found[item.split] = replace(word, late=item.late, idle=idle, rowtime=rowtime)
+        before = known(item.split)
+        rowtime = max((at for at in (before.rowtime, item.rowtime) if at is not None), default=None)
+        after = replace(before, late=item.late, rowtime=rowtime)
+        if not own_only:
+            after = replace(after, state=item.state, idle=item.idle, **_emitted(item.watermark))
+        found[item.split] = after
     own: dict[str, list[Watermark]] = {}
     for name, watermark in landed.watermarks or ():
         own.setdefault(name, []).append(watermark)
     for name, emitted in own.items():
-        known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
-        found[name] = replace(known, idle=False, **_word(_own(time, step, emitted, known, now)))
+        watermark = _own(time, step, emitted, known(name), now)
+        found[name] = replace(known(name), idle=False, **_emitted(watermark))
     for name, idle in landed.idle.items():
-        known = found.get(name) or SplitWatermark(name, MIN_TIMESTAMP, False, last_row=time.now)
-        found[name] = replace(known, idle=idle)
+        found[name] = replace(known(name), idle=idle)
     seen = {item.split for item in passes if item.rows}
     quiet = {split for split, idle in landed.idle.items() if idle}
     quiet |= {item.split for item in passes if item.idle and not own_only}
@@ -170,9 +174,8 @@ def splits_after(
 def _own(time: EpochTime, step: StoredStep, emitted: Sequence[Watermark], known: SplitWatermark, now: int) -> Watermark:
     """The source's own watermark for a split (`emitted`), as it leaves the source (FLIP-326, change 5): one that goes
     back is not sent. Raises SourceError."""
-    last = Watermark(known.timestamp, known.use_processing_time)
     recorder = Recorder()
-    output = guarded(recorder, last, now)
+    output = guarded(recorder, known.watermark, now)
     for watermark in emitted:
         try:
             output.emit_watermark(watermark)
@@ -183,15 +186,12 @@ def _own(time: EpochTime, step: StoredStep, emitted: Sequence[Watermark], known:
                 state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
                 next_command=error.advice + "; then run the same command again: it goes on at this epoch",
             ) from error
-    return recorder.last or last
+    return recorder.last or known.watermark
 
 
-def _word(watermark: Watermark) -> dict[str, int | bool]:
+def _emitted(watermark: Watermark) -> dict[str, Any]:
+    """The fields of a split that hold its watermark."""
     return {"timestamp": watermark.timestamp, "use_processing_time": watermark.use_processing_time}
-
-
-def _processing_time(emitted: Watermark) -> SplitWatermark:
-    return SplitWatermark("table", emitted.timestamp, emitted.use_processing_time)
 
 
 def _marked(
@@ -223,10 +223,10 @@ def timed_out(split: SplitWatermark, time: EpochTime) -> bool:
 def combine(splits: Sequence[SplitWatermark], before: WatermarkRow | None) -> StatusWatermarkValve:
     """The table's watermark: FLIP-326's valve over its splits, going on from the epoch before. The last watermark of a
     split that has become idle in this epoch counts, as it was emitted before (FLIP-126)."""
-    last = Watermark(before.timestamp, before.use_processing_time) if before else BEGINNING
+    last = before.watermark if before else BEGINNING
     counted = counting(splits)
     valve = StatusWatermarkValve([split.split for split in counted], Recorder(), last=last)
-    states: dict[Hashable, tuple[Watermark, bool]] = {split.split: word(split) for split in counted}
+    states: dict[Hashable, tuple[Watermark, bool]] = {split.split: split.status for split in counted}
     known = {split["split"]: split["timestamp"] for split in before.splits} if before else {}
     # What was combined into one had emitted its watermark under other names.
     known.setdefault(BOUNDED, max(known.values(), default=MIN_TIMESTAMP))

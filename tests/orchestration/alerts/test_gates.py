@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.pipelines.runtime.grown import decoded, grown
 from tests.pipelines.runtime.handmade import HandmadeLake, store
-from tests.pipelines.runtime.test_growth import decoded, grown
 from tests.quality_checks.staged import Given, stage
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.watched import watched

@@ -17,7 +17,7 @@ from pyspark.errors import PythonException
 from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import LeaseHeld
-from tidegate.pipelines.runtime.judging import ask
+from tidegate.pipelines.runtime.gate import ask
 
 
 def test_the_commands_are_whole_and_the_holder_is_named_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.epochs.test_plans import PROCESS
+from tests.pipelines.runtime.grown import upkeep_of
 from tests.pipelines.runtime.handmade import HandmadeLake, store, verdict_of
 from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.test_growth import upkeep_of
 from tests.stories.story import blocks
 from tidegate.pipelines.lake import Lake, StagedRow
 from tidegate.pipelines.process import EventTimeExtension

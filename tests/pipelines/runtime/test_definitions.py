@@ -25,20 +25,14 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeErro
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
-from tidegate.pipelines.runtime.definitions import (
-    Definitions,
-    as_defined,
-    declares,
-    defined_at,
-    left_behind,
-    mixed_definitions,
-)
+from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
+from tidegate.pipelines.runtime.stored_definitions import declares, defined_at, left_behind, mixed_definitions
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import digest_of, table_form

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import RemoveAction
 
 from tests.cases import at_length
-from tests.pipelines.runtime.handmade import (
-    HandmadeLake,
-    all_counts,
-    made_once,
-    mark,
-    no_spark,
-    store,
-    store_together,
-    verdict_of,
-)
+from tests.pipelines.runtime.grown import ROWS, decoded, grow, grown, plan_of, upkeep
+from tests.pipelines.runtime.handmade import HandmadeLake, mark, no_spark, store, store_together, verdict_of
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
-from tidegate.pipelines.connectors.protocol import SourceContext, Step
-from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow, delta_log
-from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
-from tidegate.pipelines.lake.records import EpochRow, NewerRecord, Record
+from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow
+from tidegate.pipelines.lake.records import NewerRecord
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import REMOVED
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import accounting
@@ -61,118 +45,28 @@ from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
     Backfill,
-    BackfillPlan,
     FromQuarantine,
     InputSpan,
     Lot,
     ProcessPlan,
     ProcessSpan,
     ReleasePlan,
-    StreamPlan,
-    StreamRequeue,
-    source_row,
 )
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
-from tidegate.pipelines.runtime.maintenance import Compaction, Maintenance
-from tidegate.pipelines.runtime.quarantine import (
-    QuarantinedSum,
-    quarantined_by_epoch,
-    removal,
-    removed,
-    summed,
-)
+from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
+from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, removal, removed, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
-from tidegate.pipelines.runtime.upkeep import Upkeep
 from tidegate.pipelines.runtime.verifying.verify import Proof
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.reconcile import reconcile
-
-ROWS = 3
-"""Of every epoch: one is published, one dropped, one quarantined."""
-
-
-@made_once
-def grown(made: HandmadeLake, epochs: int) -> None:
-    """A lake whose INSERT has published `epochs`; the last of them by commits of their own, as ticks leave them."""
-    made.landed("users", 1, 5, flip=1)
-    _grow(made, 1, epochs - 20)
-    for epoch in range(max(epochs - 20, 0) + 1, epochs + 1):
-        _grow(made, epoch, epoch)
-    made.published(_plan(made, epochs))
-    made.appended("clicks", epochs)
-
-
-def _plan(made: HandmadeLake, epoch: int, **changed: object):
-    plan = made.planned_row(epoch, epoch - 1, epoch)
-    kinds = {"from_quarantine": StreamRequeue, "backfill": BackfillPlan}
-    return plan.as_kind(next((kind for name, kind in kinds.items() if name in changed), StreamPlan), **changed)
-
-
-def _grow(made: HandmadeLake, first: int, last: int) -> None:
-    epochs = range(first, last + 1)
-    if not epochs:
-        return
-    plans = [_plan(made, epoch) for epoch in epochs]
-    steps = [
-        source_row("clicks", 1, epoch, epoch * 1000, Step({"from": epoch - 1, "to": epoch}, "unbounded"))
-        for epoch in epochs
-    ]
-    log = []
-    for epoch in epochs:
-        row = WatermarkRow("clicks", 1, epoch, epoch * 1000, ROWS, 0, True, flip_epoch=1, flipped_at=1, late=1)
-        log.append(replace(row, sums={"epochs": epoch, "rows": ROWS * epoch, "late": epoch, "rejected": 0}))
-    counts = {"matched": 1, "dropped_where": 1, "unmatched_deleted_u": 1}
-    staged = [
-        StagedRow(made.owner, 1, plan.epoch, plan.digest, 0, "f", [], all_counts(made.insert, plan, counts), {})
-        for plan in plans
-    ]
-    verdicts = [verdict_of(plan) for plan in plans]
-    store_together(made.lake, steps, log, [plan.row() for plan in plans], staged, verdicts)
-
-
-@contextmanager
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many control rows are decoded meanwhile, by their table."""
-    found: Counter[str] = Counter()
-    of = Record.from_row.__func__  # type: ignore[attr-defined]
-
-    def seen(cls: type[Record], row: Mapping[str, Any]) -> Record:
-        found[cls.table] += 1
-        return of(cls, row)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Record, "from_row", classmethod(seen))
-        yield found
-
-
-@contextmanager
-def upkeep_of(made: HandmadeLake, *owners: str, keep: timedelta = timedelta(0), **more: Any) -> Iterator[Upkeep]:
-    """Upkeep under the leases of these owners, which end with the block."""
-    leases = made.lake.leases("test")
-    for owner in owners:
-        leases.acquire(owner)
-    yield Upkeep(Lake(made.root), made.pipeline, leases, system_clock, keep, **more)
-    leases.close()
-
-
-def to_the_end(upkeep: Upkeep) -> None:
-    """All that there is to do, as the loop does it."""
-    while upkeep.piece():
-        pass
-
-
-def upkeep(made: HandmadeLake) -> None:
-    """All of it, and a lake that is opened anew."""
-    with upkeep_of(made, "users", "clicks", made.owner) as kept:
-        to_the_end(kept)
 
 
 def examined(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str], int]:
@@ -250,7 +144,7 @@ TOOK = {"a requeue": {"matched": 10}, "a discard": {}, "a backfill": {"matched":
 
 def looking_back(made: HandmadeLake, epoch: int, what: str, *held: str) -> ReleasePlan:
     """The epoch staged and judged, but not in the target yet."""
-    plan = _plan(made, epoch, after=epoch - 1, upto=epoch - 1, **LOOK_BACKS[what])
+    plan = plan_of(made, epoch, after=epoch - 1, upto=epoch - 1, **LOOK_BACKS[what])
     store(made.lake, plan.row())
     made.staged(plan, **TOOK[what])
     made.judged(plan, *held)
@@ -315,7 +209,7 @@ def test_a_look_back_is_published_though_its_checkpoint_cannot_be_written(
 
 def test_a_backfill_that_was_given_up_has_filled_nothing(aged: tuple[Path, Path], tmp_path: Path) -> None:
     made = copied(aged[0], tmp_path / "young")
-    plan = _plan(made, 91, after=90, upto=90, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
+    plan = plan_of(made, 91, after=90, upto=90, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
     store(made.lake, plan.row())
     made.staged(plan)
     made.judged(plan)
@@ -341,7 +235,7 @@ def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
         upkeep(made)
     seen = looks(made, monkeypatch)
     if "held" not in ended:
-        _grow(made, epoch + 1, epoch + 60)  # of a lake that goes on
+        grow(made, epoch + 1, epoch + 60)  # of a lake that goes on
         seen = max(seen, looks(made, monkeypatch))
     assert seen <= looks(young, monkeypatch)
 
@@ -410,7 +304,7 @@ def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(
     made = grown(tmp_path, CHECKPOINT + 20)
     for epoch in (CHECKPOINT + 21, CHECKPOINT + 22):
         again = FromQuarantine(discards=True, lots=(Lot("unmatched:deleted@u", epoch - 21, epoch - 21, 1, 0, 1),))
-        plan = _plan(made, epoch, kind="quarantine-discard", from_quarantine=again, after=epoch - 1, upto=epoch - 1)
+        plan = plan_of(made, epoch, kind="quarantine-discard", from_quarantine=again, after=epoch - 1, upto=epoch - 1)
         store(made.lake, plan.row())
         made.staged(plan)
         made.judged(plan)
@@ -435,7 +329,7 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         with decoded(monkeypatch) as rows:
             epochs = newest_epochs(lake, made.insert.id, lake.target_path(made.target), 30)
             assert left_waiting(lake, epochs) == expected
-            Compaction(lake, made.pipeline, no_spark)._waits_for(made.insert)
+            waits_for(lake, made.pipeline, made.insert)
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
@@ -625,178 +519,3 @@ def test_what_can_be_recomputed_is_found_for_any_epochs_by_one_look_at_the_logs(
         found = provable.unproved({"gone clicks": {(1, 7): 2}, "gone users": {}}, epochs)
     assert {key: state for key, (state, _) in found.items()} == {(1, 7): "rows lost"}
     assert rows["watermarks"] == 0
-
-
-def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:
-    made = grown(tmp_path, 300)
-    before = made.lake.epochs.rows(made.owner), made.lake.watermarks.rows("clicks")
-    files = len([*(tmp_path / "_control").rglob("*.parquet")])
-    upkeep(made)
-    assert len([*(tmp_path / "_control").rglob("*.parquet")]) < files / 2
-    for lake in (made.lake, Lake(tmp_path)):
-        assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
-    made.landed("clicks", 301, ROWS)
-    assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
-
-
-def listed_removals(path: Path) -> int:
-    """The removals in a checkpoint of a table as it is now."""
-    table = DeltaTable(path)
-    table.create_checkpoint()
-    stored = pq.ParquetFile(path / "_delta_log" / f"{table.version():020}.checkpoint.parquet")
-    return len(stored.read(["remove.path"])["remove"].drop_null())
-
-
-def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes_from_their_next_upkeep_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An hour ago 60 files were put together; a week of them was listed."""
-    monkeypatch.setattr(delta_log, "BRIEF", {})  # an older version made the lake
-    made = HandmadeLake(tmp_path)
-    now = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now() - 3_600 * 10**9)
-    for epoch in range(1, 61):
-        _grow(made, epoch, epoch)
-    for table in made.lake.control_tables:
-        table.compact()
-    monkeypatch.undo()
-    tables = {path: listed_removals(Path(path)) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
-    assert min(tables.values()) >= 60
-    before, identity = made.lake.epochs.rows(made.owner), made.lake.id
-    upkeep(made)
-    assert {path: listed_removals(Path(path)) for path in tables} == dict.fromkeys(tables, 0)
-    fresh = Lake(tmp_path)
-    assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
-    versions = [DeltaTable(path).version() for path in tables]
-    upkeep(made)
-    assert [DeltaTable(path).version() for path in tables] == versions
-    young = HandmadeLake(tmp_path / "young")
-    _grow(young, 1, 1)
-    for path in (young.lake.epochs.path, young.lake.watermarks.path):
-        assert delta_log.BRIEF.items() <= DeltaTable(path).metadata().configuration.items()
-
-
-def test_upkeep_that_fails_is_said_and_tried_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    now = [100.0]
-
-    def full(owner: str) -> int:
-        raise OSError(28, "No space left on device")
-
-    with upkeep_of(grown(tmp_path, 60), now=lambda: now[0], least=0) as upkeep:
-        with monkeypatch.context() as patched:
-            patched.setattr(upkeep.lake.epochs, "together", full)
-            assert not upkeep.piece()
-        assert "No space left on device" in caplog.text
-        assert not upkeep.piece()  # it rests
-        now[0] += 61
-        assert upkeep.piece()
-
-
-def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
-    made = grown(tmp_path, 60)
-    for number in range(40):
-        made.appended("clicks", 61 + number)
-    examined = []
-    with upkeep_of(made) as upkeep:
-        upkeep._small_files = lambda place: examined.append(place.path) or iter(())  # type: ignore[method-assign]
-        to_the_end(upkeep)
-        assert examined == []
-        upkeep.leases.acquire("clicks")
-        to_the_end(upkeep)
-    assert examined == [made.lake.table_path("clicks")]
-
-
-def test_a_work_of_upkeep_ends_where_its_lease_goes(tmp_path: Path) -> None:
-    """The next owner of the lease writes to the same tables."""
-    made, done = grown(tmp_path, 60), list[Path]()
-
-    def endless(place: Any) -> Iterator[None]:
-        while True:
-            done.append(place.path)
-            yield
-
-    with upkeep_of(made, made.owner, least=0) as upkeep:
-        upkeep._small_files = endless  # type: ignore[method-assign]
-        while len(done) < 2:
-            assert upkeep.piece()
-        upkeep.leases.release(made.owner)
-        to_the_end(upkeep)
-    assert done == [made.lake.target_path(made.target)] * 2
-
-
-def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: Path) -> None:
-    """A loop that is behind does a piece a tick, and each tick leaves a folder: its rounds end all the same."""
-    made, millisecond = grown(tmp_path, 60), itertools.count()
-    target = made.lake.target_path(made.target)
-    for number in range(500):
-        Path(target / f"epoch-{number}").mkdir()
-    with upkeep_of(made, made.owner, keep=timedelta(days=1), now=lambda: next(millisecond) / 1000) as kept:
-        assert sum(1 for _ in iter(kept.piece, False)) < 50
-
-
-@pytest.mark.thorough
-def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
-    made = grown(tmp_path, 3_000)
-    lake, owner = made.lake, made.owner
-    for table in (lake.epochs, lake.verdicts):
-        expired(Path(table.path), 1_000)
-    in_files_of_few_rows(lake.staged, owner, 600)
-    expected = lake.staged.rows(owner)
-    work: Counter[str] = Counter()
-    opened, unlink = pq.ParquetFile, os.unlink
-
-    def seen(path: str) -> None:
-        work["removed"] += 1
-        unlink(path)
-
-    def read(path: Path, **options: Any) -> pq.ParquetFile:
-        work["opened"] += 1
-        return opened(path, **options)
-
-    monkeypatch.setattr(os, "unlink", seen)
-    monkeypatch.setattr(pq, "ParquetFile", read)
-    most, total = Counter(), Counter()
-    with upkeep_of(made, owner, least=0) as kept:
-        more = True
-        while more:
-            work.clear()
-            with decoded(monkeypatch) as rows:
-                more = kept.piece()
-            work["rows"] = sum(rows.values())
-            most |= work
-            total += work
-    assert total["removed"] > 2_000
-    assert total["opened"] > 600
-    assert most["removed"] <= REMOVED
-    assert most["opened"] <= AT_ONCE
-    assert most["rows"] <= 3 * 2 * CHECKPOINT + 10  # three tables of an INSERT
-    assert Lake(tmp_path).staged.rows(owner) == expected
-    stored = lake.ledger.last(owner)
-    assert 3_000 - stored.epoch <= CHECKPOINT
-    history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
-    assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history
-
-
-def expired(path: Path, versions: int) -> None:
-    """Versions of long ago that change nothing, a checkpoint after them."""
-    first = DeltaTable(path).version() + 1
-    for version in range(first, first + versions):
-        (path / "_delta_log" / f"{version:020}.json").write_text('{"commitInfo":{"timestamp":0}}\n')
-    DeltaTable(path).create_checkpoint()
-    for file in (path / "_delta_log").iterdir():
-        os.utime(file, (0, 0))
-
-
-def in_files_of_few_rows(table: ControlTable[Any], owner: str, files: int) -> None:
-    """Rewrite what an owner has, into many files, in one commit."""
-    stored = DeltaTable(table.path)
-    assert stored is not None
-    old = [file for file in table._files() if file.owner == owner]
-    rows = pa.concat_tables([pq.ParquetFile(table.path / file.path).read() for file in old]).sort_by("epoch")
-    few = rows.num_rows // files
-    added = [table._written(owner, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
-    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"owner": owner}) for file in old]
-    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["owner"])

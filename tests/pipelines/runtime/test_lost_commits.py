@@ -92,7 +92,7 @@ def check(hand: HandmadeLake) -> None:
     lake = type(hand.lake)(hand.lake.root)  # a process that starts after the power cut
     for table in ("users", "clicks"):
         refuse_lost_source(lake, table, 1)
-    refuse_lost_insert(lake, hand.owner, lake.target_path(hand.target))
+    refuse_lost_insert(lake, hand.insert.id, lake.target_path(hand.target))
 
 
 @pytest.mark.parametrize(

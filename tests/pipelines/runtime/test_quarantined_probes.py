@@ -58,6 +58,14 @@ def click(user: int | None, item: int, columns: dict[str, Any] = EMPTY) -> dict[
     return {"user_id": user, "item_id": item, **columns}
 
 
+def loaded(spark: SparkSession, directory: Path, script: str = SCRIPT) -> Harness:
+    """User 1 is known, and the table of users has flipped."""
+    harness = Harness(script, spark, directory)
+    harness.push("users", [{"user_id": 1, "gender": "f"}])
+    harness.end_of_snapshot("users")
+    return harness
+
+
 def probes(harness: Harness) -> dict[tuple[int, int, str], dict[str, Any] | None]:
     """(epoch, item, op) -> what is stored of the probe's row."""
     insert = harness.pipeline.inserts[0]
@@ -75,9 +83,7 @@ def test_a_quarantined_row_holds_the_probes_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = SCRIPT.replace("c.item_id, u", "c.item_id + 0, u")  # Spark's SQL lies between what reads and what writes
-    harness = Harness(script, spark, tmp_path)
-    harness.push("users", [{"user_id": 1, "gender": "f"}])
-    harness.end_of_snapshot("users")
+    harness = loaded(spark, tmp_path, script)
     with monkeypatch.context() as before:  # as it was written before the column was there
         before.setattr(join_runner, "probe_column", lambda probe: {})
         before.setattr(join_runner, "columns_of", lambda probe: {})
@@ -125,9 +131,7 @@ def open_of(harness: Harness) -> list[Any]:
 
 
 def test_a_release_that_keeps_no_row_out_writes_no_column_more(spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(SCRIPT, spark, tmp_path)
-    harness.push("users", [{"user_id": 1, "gender": "f"}])
-    harness.end_of_snapshot("users")
+    harness = loaded(spark, tmp_path)
     harness.push("clicks", [click(1, 1, FULL)])
     assert [row["item_id"] for row in harness.advance()] == [1]
     assert not list(tmp_path.glob("lake/targets/enriched/_quarantine/**/*.parquet"))
@@ -155,9 +159,7 @@ def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new column is declared before the table gets it, with the next epoch that lands."""
-    harness = Harness(SCRIPT, spark, tmp_path)
-    harness.push("users", [{"user_id": 1, "gender": "f"}])
-    harness.end_of_snapshot("users")
+    harness = loaded(spark, tmp_path)
     harness.push("clicks", [click(9, 90, FULL)])
     harness.advance()
     declared = join_runner.columns_of(harness.pipeline.table("clicks"))

@@ -165,13 +165,6 @@ def test_what_is_taken_is_counted_where_it_is(kept: Kept) -> None:
     assert kept.lots(epochs=(1, 2)) == kept.lots(discards=True, reasons=("deleted",)) == ()
 
 
-def test_what_never_was_is_refused(kept: Kept) -> None:
-    with pytest.raises(PlanningError, match="was ever quarantined for the reason key-null"):
-        kept.lots(reasons=("key-null",))
-    with pytest.raises(PlanningError, match="was ever quarantined in epoch 5"):
-        kept.lots(discards=True, epochs=(5,))
-
-
 def test_plans_of_before_keep_their_digests(kept: Kept) -> None:
     for row in kept.made.lake.epochs.rows(kept.made.owner):
         assert "from_quarantine" not in row.plan

@@ -88,6 +88,11 @@ class ByHand:
         found = {self.lake.application("rates", f"retention-{name}", 1): value for name, value in marks.items()}  # type: ignore[arg-type]
         mark(Path(self.lake.table_path("rates")), found)
 
+    def lost_before_500(self) -> None:
+        """Retention has removed versions of rates that were valid before 500 ms: a row that landed is gone."""
+        self.removed(time=500)
+        self.landed("rates", 1, 2, 1_000, rows=1)
+
     def horizon(self) -> Horizon:
         found = self.retention.horizon(RATES_TABLE, 1, TEN)
         assert isinstance(found, Horizon), found
@@ -239,8 +244,7 @@ def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(
     hand = ByHand(tmp_path)
     plan = hand.plan(least=None)
     span = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
-    hand.removed(time=500)
-    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    hand.lost_before_500()
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         hand.planner.instead_of(held(hand, span), "re-release", None)
     assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
@@ -262,8 +266,7 @@ def test_a_held_release_out_of_quarantine_is_refused_only_where_it_would_publish
     requeue = plan.as_kind(
         EventTimeRequeue, time=plan.time, kind="quarantine-release", from_quarantine=taken, on_unmatched=on_unmatched
     )
-    hand.removed(time=500)
-    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    hand.lost_before_500()
     if refused:
         with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone"):
             hand.planner.instead_of(held(hand, requeue), "re-release", None)
@@ -284,8 +287,7 @@ def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_the
     asked = FromQuarantine(False, reasons=("discarded",))
     again = hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
     assert (again.oldest, again.on_unmatched) == (100, "publish")
-    hand.removed(time=500)
-    hand.landed("rates", 1, 2, 1_000, rows=1)  # it is not in the table
+    hand.lost_before_500()
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
     assert caught.value.next_command.startswith("tidegate quarantine release SCRIPT converted")

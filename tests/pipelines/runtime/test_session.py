@@ -19,6 +19,13 @@ OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session is there, so that one is started."""
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
+
+
 @pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,2048]"])
 def test_executors_of_this_machine_are_reached_over_loopback(master: str) -> None:
     assert LOOPBACK.items() <= settings(master).items()
@@ -71,14 +78,13 @@ def test_what_a_component_says_is_laid_over_all(monkeypatch: pytest.MonkeyPatch)
     assert (given["spark.driver.memory"], given["spark.driver.host"]) == ("5g", "here")
 
 
+@pytest.mark.usefixtures("no_session")
 def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(config: Mapping[str, str], *_: object) -> None:
         assert config["spark.driver.memory"] == "abc"
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setenv("TIDEGATE_DRIVER_MEMORY", "abc")
-    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr(session, "java", lambda: "/nowhere/bin/java")
     monkeypatch.setattr(session, "resolve", lambda *_, **__: [])
     monkeypatch.setattr(session, "_start_engine", ends)
@@ -100,6 +106,7 @@ def test_an_engine_that_does_not_start_says_what_to_look_at(monkeypatch: pytest.
     ],
     ids=["of this machine", "executors elsewhere", "with a spark-env.sh", "a path that is none of a class path"],
 )
+@pytest.mark.usefixtures("no_session")
 def test_java_has_deltas_jars_by_its_class_path_and_executors_elsewhere_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -123,8 +130,6 @@ def test_java_has_deltas_jars_by_its_class_path_and_executors_elsewhere_by_name(
     jar = tmp_path / home / "delta.jar"
     jar.parent.mkdir()
     jar.touch()
-    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr(session.SparkContext, "_gateway", None)
     monkeypatch.setattr(session, "java", lambda: "/nowhere/bin/java")
     monkeypatch.setattr(session, "resolve", lambda *_, **__: [jar])
@@ -192,9 +197,8 @@ def test_a_session_that_would_give_other_values_is_refused(
     assert raised.value.next_command == f'spark.conf.set("{name}", "{wanted}")'
 
 
+@pytest.mark.usefixtures("no_session")
 def test_settings_that_would_give_other_values_are_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session.SparkSession, "_instantiatedSession", None)
     monkeypatch.setattr(session, "java", lambda: pytest.fail("nothing is started"))
     own = {"spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.shuffle.partitions": "2"}
     with pytest.raises(session.SessionNotSuited, match="spark_config") as raised:

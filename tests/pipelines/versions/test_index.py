@@ -20,7 +20,18 @@ from tests.cases import at_length, searched
 from tidegate.pipelines.connectors.spec import SEQ_PARTS, SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.versions import ABSENT, BEFORE_FIRST, GONE, MATCH, IndexOf, Made, hashing, make, opened, run
+from tidegate.pipelines.versions import (
+    ABSENT,
+    BEFORE_FIRST,
+    GONE,
+    MATCH,
+    IndexOf,
+    Made,
+    hashing,
+    make,
+    opened,
+    run_files,
+)
 
 TIME = pa.timestamp("us", tz="UTC")
 KINDS = {
@@ -162,11 +173,11 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
                 if salt == hashing.SALT and not hashing.one_to_one(parts)
                 else whole(parts, salt)
             )
-            for module in ("run", "index"):
+            for module in ("run_files", "index"):
                 patch.setattr(f"tidegate.pipelines.versions.{module}.hashed", hashes)
-            patch.setattr("tidegate.pipelines.versions.run.SALT", hashing.SALT)
-            patch.setattr("tidegate.pipelines.versions.run._REPEATED", 0)  # all text is a dictionary
-            patch.setattr("tidegate.pipelines.versions.run._APART", 1)
+            patch.setattr("tidegate.pipelines.versions.run_files.SALT", hashing.SALT)
+            patch.setattr("tidegate.pipelines.versions.run_files._REPEATED", 0)  # all text is a dictionary
+            patch.setattr("tidegate.pipelines.versions.run_files._APART", 1)
             patch.setattr("tidegate.pipelines.versions.run.HOT_VERSIONS", 1)
             patch.setattr("tidegate.pipelines.versions.run.FEW_ABSENT", 1)  # the others are looked for as well
             patch.setattr("tidegate.pipelines.versions.index.BLOCK", 2)
@@ -190,17 +201,17 @@ def test_a_row_meets_what_a_look_at_all_versions_finds(
 
 def test_versions_that_are_ordered_by_several_threads_are_in_the_order_of_one_sort() -> None:
     numbers = np.random.default_rng(1)
-    hashes = numbers.choice(numbers.integers(0, 1 << 64, 30_000, np.uint64), 2 * run._APART)
+    hashes = numbers.choice(numbers.integers(0, 1 << 64, 30_000, np.uint64), 2 * run_files._APART)
     times, rank = numbers.integers(-9, 9, len(hashes)), numbers.permutation(len(hashes))
     with ThreadPoolExecutor(2) as pool:
-        order = run._ordered(hashes, times, rank, pool)
+        order = run_files._ordered(hashes, times, rank, pool)
     assert np.array_equal(order, np.lexsort((rank, times, hashes)))
 
 
 def test_two_keys_of_one_hash_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first salt gives all keys one hash; another is taken, and a key that is not there is not found."""
     real = hashing.hashed
-    monkeypatch.setattr(run, "hashed", lambda parts, salt: real(parts, salt) * np.uint64(salt != hashing.SALT))
+    monkeypatch.setattr(run_files, "hashed", lambda parts, salt: real(parts, salt) * np.uint64(salt != hashing.SALT))
     rows = [Row("c", ("a",), 1, (0, 0), 1), Row("c", ("b",), 2, (0, 1), 1)]
     runs = made(tmp_path, ["text"], written(tmp_path, ["text"], rows), [1], 1)
     make(runs[0])
@@ -214,7 +225,7 @@ def test_two_keys_of_one_hash_are_distinguished(tmp_path: Path, monkeypatch: pyt
 def test_a_key_that_only_shares_its_hash_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row("c", ("a",), 1, (0, 0), 1)]
     runs = made(tmp_path, ["text"], written(tmp_path, ["text"], rows), [1], 1)
-    for module in ("run", "index"):
+    for module in ("run_files", "index"):
         monkeypatch.setattr(
             f"tidegate.pipelines.versions.{module}.hashed", lambda parts, salt=0: np.zeros(len(parts[0]), np.uint64)
         )

@@ -28,6 +28,7 @@ from tidegate.pipelines.versions import (
     merged,
     opened,
     run,
+    run_files,
     runs,
     shards_of,
     tidy,
@@ -163,10 +164,10 @@ def test_a_shard_that_is_gone_is_made_again_and_what_a_kill_has_left_goes(
 
 def test_few_rows_of_a_file_are_read_at_once_however_many_are_in_a_row_group(tmp_path: Path) -> None:
     """What a task holds that deals rows of a kilobyte would else be several row groups."""
-    rows = [Row("c", (n,), n, (0, n), 1) for n in range(run.BATCH + 1)]
+    rows = [Row("c", (n,), n, (0, n), 1) for n in range(run_files.BATCH + 1)]
     types = {"number": pa.int64(), "place": pa.int64()}
     made = Made("", (written(tmp_path, ["number"], rows),), 1, 0, 1, ("number",), types)
-    assert [batch.num_rows for batch in run._batches(made, made.files)] == [run.BATCH, 1]
+    assert [batch.num_rows for batch in run_files._batches(made, made.files)] == [run_files.BATCH, 1]
 
 
 def met(made: list[Made]) -> list[int]:
@@ -209,13 +210,13 @@ def test_a_file_that_is_removed_while_rows_are_dealt_is_not_begun_anew(
                 file.unlink()
             yield block
 
-    monkeypatch.setattr(run, "together", tidied)
-    monkeypatch.setattr(run, "DEALT_BYTES", 1)
+    monkeypatch.setattr(run_files, "together", tidied)
+    monkeypatch.setattr(run_files, "DEALT_BYTES", 1)
     with pytest.raises(FileNotFoundError):
-        run.deal(made[0], made[0].files, into)
+        run_files.deal(made[0], made[0].files, into)
     assert list((tmp_path / "dealt").iterdir()) == []
     with pytest.raises(ValueError, match="nothing was dealt to it"):
-        run.make(made[0])
+        run_files.make(made[0])
 
 
 def test_a_run_that_lacks_a_file_or_what_was_in_it_is_none(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from tests.pipelines.runtime.handmade import pipeline
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, Lake
-from tidegate.pipelines.lake.areas import Area, Part
 from tidegate.pipelines.lake.records import NewerRecord, canonical
+from tidegate.pipelines.lake.releasable import Area, Part
 from tidegate.pipelines.runtime.epochs import (
     Backfill,
     BackfillPlan,

@@ -224,7 +224,7 @@ BOTH = ["events", "rules"]
         ),
     ],
 )
-def test_what_can_not_be_planned(given: dict[str, Any], expected: str) -> None:
+def test_what_cannot_be_planned(given: dict[str, Any], expected: str) -> None:
     """`given` in the place of what could be."""
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"

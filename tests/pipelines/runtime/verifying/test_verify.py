@@ -19,7 +19,6 @@ from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import source_row
-from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -99,10 +98,6 @@ def _truncate(harness: Harness, table: str) -> None:
     Stream(lake, table).generation(1).log_epoch(replace(last, epoch=epoch, rows=1, truncated=True, sums=None))
 
 
-def _verify(harness: Harness, insert: str = "kept") -> VerifyReport:
-    return harness.verify(insert)
-
-
 def _target(harness: Harness) -> Path:
     return Path(harness.lake.target_path(harness.pipeline.table("kept")))
 
@@ -131,7 +126,7 @@ def test_the_outcomes_are_those_of_the_rulings(published: Harness) -> None:
 
 @pytest.mark.parametrize("insert", at_length(["inside", "kept", "shown"]))
 def test_nothing_is_found_in_what_was_published(published: Harness, insert: str) -> None:
-    report = _verify(published, insert)
+    report = published.verify(insert)
     found = [(epoch.epoch, epoch.rows, epoch.state) for epoch in report.epochs]
     assert found == [(1, 10, "equal"), (2, 2, "equal"), (3, 2, "equal")], report
     assert (report.passed, report.differences, report.rows, report.problems) == (True, 0, 14, ())
@@ -140,13 +135,13 @@ def test_nothing_is_found_in_what_was_published(published: Harness, insert: str)
 @pytest.mark.thorough
 def test_a_batch_at_a_time_finds_the_same(published: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.pipelines.runtime.verifying.verify.BATCH_ROWS", 1)
-    report = _verify(published)
+    report = published.verify("kept")
     assert ([epoch.state for epoch in report.epochs], report.passed) == (["equal"] * 3, True)
 
 
 def test_one_changed_cell_is_found(copied: Harness) -> None:
     DeltaTable(str(_target(copied))).update(predicate="n = 21", updates={"name": "'ann'"})
-    report = _verify(copied)
+    report = copied.verify("kept")
     assert [epoch.state for epoch in report.epochs] == ["equal", "different", "equal"]
     found = {(item.place, item.kind): (item.rows, item.keys) for item in report.epochs[1].differences}
     assert found == {("publish", "missing"): (1, ('{"n":21}',)), ("publish", "unexpected"): (1, ('{"n":21}',))}
@@ -162,7 +157,7 @@ def test_rows_that_were_lost_repeated_or_added_are_found(copied: Harness) -> Non
     DeltaTable(path).delete("n = 22")
     quarantine = copied.lake.quarantine_path(table, copied.pipeline.insert("kept"))
     DeltaTable(str(quarantine)).update(predicate="n = 18", updates={"_reason": "'unmatched:deleted@u'"})
-    report = _verify(copied)
+    report = copied.verify("kept")
     found = {
         (epoch.epoch, item.place, item.kind): (item.rows, item.keys)
         for epoch in report.epochs
@@ -179,7 +174,7 @@ def test_rows_that_were_lost_repeated_or_added_are_found(copied: Harness) -> Non
 
 def test_rows_that_no_retention_has_removed_are_lost(copied: Harness) -> None:
     DeltaTable(str(copied.lake.table_path("users"))).delete("_op = 'd'")
-    report = _verify(copied)
+    report = copied.verify("kept")
     assert [epoch.state for epoch in report.epochs] == ["rows lost"] * 3
     assert report.epochs[0].detail == "1 row of users that it read is gone, and no retention has removed so many"
     assert (report.passed, len(report.unproved), report.rows) == (False, 3, 0)
@@ -187,7 +182,7 @@ def test_rows_that_no_retention_has_removed_are_lost(copied: Harness) -> None:
 
 def test_an_epoch_is_proved_by_the_definition_that_made_it(published: Harness) -> None:
     other = Harness(SCRIPT.replace("<> 13", "<> 12"), published.spark, published.directory)
-    report = _verify(other)
+    report = other.verify("kept")
     assert [epoch.state for epoch in report.epochs] == ["equal"] * 3
     assert (report.passed, report.script_differs) == (True, True)
 
@@ -207,7 +202,7 @@ def test_held_epochs_released_again_or_discarded(spark: SparkSession, tmp_path: 
     harness.push("clicks", [{"id": 1, "n": 1}])
     with pytest.raises(GateHeld):
         harness.run()
-    assert _verify(harness).epochs == ()
+    assert harness.verify("kept").epochs == ()
     harness.push("users", [{"id": 1, "name": "ann"}])
     with pytest.raises(GateHeld):
         harness.run()
@@ -216,7 +211,7 @@ def test_held_epochs_released_again_or_discarded(spark: SparkSession, tmp_path: 
     with pytest.raises(GateHeld):
         harness.run()
     harness.runner.resolve_held("kept", discard=True)
-    report = _verify(harness)
+    report = harness.verify("kept")
     assert [(epoch.epoch, epoch.rows, epoch.state) for epoch in report.epochs] == [(2, 1, "equal"), (4, 3, "equal")]
     assert report.passed
     found = sorted((row["n"], row["_reason"]) for row in harness.quarantined("kept"))

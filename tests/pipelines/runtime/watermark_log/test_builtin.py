@@ -49,9 +49,7 @@ def frame(spark: SparkSession, rows: Sequence[tuple[str, int, int | None, int | 
             "_split": split,
             "_offset": offset,
             "_seq": offset,
-            "_rowtime": None
-            if tenths is None
-            else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + timedelta(microseconds=tenths * 100),
+            "_rowtime": None if tenths is None else EPOCH + timedelta(microseconds=tenths * 100),
             "value": value,
         }
         for split, offset, tenths, value in rows

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.test_dry_run import SCRIPT
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.judging import NoVerdict, ask, prepare
+from tidegate.pipelines.runtime.gate import NoVerdict, ask, prepare
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
 
@@ -79,7 +79,7 @@ def test_what_dagster_reads_its_history_with_is_whole_before_a_gate_gets_ready_b
     """Half imported by the gate's thread, SQLAlchemy failed a query of Dagster's that came meanwhile."""
     asked = """
 import sys, types, sqlalchemy
-from tidegate.pipelines.runtime.judging import prepare
+from tidegate.pipelines.runtime.gate import prepare
 assert "sqlalchemy.orm" not in sys.modules
 gate = lambda: None
 gate.__module__ = "a_gate"

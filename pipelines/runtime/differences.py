@@ -1,0 +1,206 @@
+"""How two definitions of a table or an INSERT differ, and which of the differences a lake can go on with."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import DefinitionChanged
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime.epochs import insert_of
+from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.errors import SqlError
+from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType, Kind
+
+TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
+"""Parts of any definition that may change from one epoch to the next."""
+
+_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
+"""The parts of an INSERT that may change: they decide what its next epochs publish, and nothing that is stored."""
+
+_PARTS = (*_OF_INSERTS, *TAKEN_UP, "functions", "function")
+
+NOT_THERE = "nothing"
+
+_SPARK = {
+    "integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "double": "DOUBLE",
+    "float": "FLOAT", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ",
+}  # fmt: skip
+"""Delta's plain types in Spark's spelling."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between the lake's and the script's definition of an owner. `refused`: the script may not run with
+    it."""
+
+    owner: str
+    what: str
+    lake: str
+    script: str
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.lake} -> {self.script}"
+
+    @property
+    def of_column(self) -> bool:
+        """Whether it is a column of a source table."""
+        return self.what.startswith("columns ")
+
+    @property
+    def undeclared(self) -> bool:
+        """Whether it is a column of the lake that the script does not declare."""
+        return self.of_column and self.script == NOT_THERE
+
+    @property
+    def changeable(self) -> bool:
+        """Whether it is in a part that may change from one epoch to the next."""
+        return self.what.startswith(tuple(TAKEN_UP))
+
+
+def named(owner: str) -> str:
+    """How a message names a table or an INSERT."""
+    return owner if insert_of(owner) else f"table {owner}"
+
+
+def read_back(form: Mapping[str, Any]) -> dict[str, Any]:
+    """A form as it is read back from the lake."""
+    return json.loads(json.dumps(form))
+
+
+def compared(owner: str, lake: Mapping[str, Any], script: Mapping[str, Any]) -> list[Difference]:
+    """All differences between two forms, each at its place. All of them are marked as refused; the caller lets some
+    pass."""
+    found = []
+    for name in dict.fromkeys([*lake, *script]):
+        one, other = lake.get(name) or None, script.get(name) or None
+        if one == other:
+            continue
+        if isinstance(one or other, dict) and isinstance(one or {}, dict) and isinstance(other or {}, dict):
+            found += [
+                Difference(owner, f"{name} {key}", _shown((one or {}).get(key)), _shown((other or {}).get(key)), True)
+                for key in dict.fromkeys([*(one or {}), *(other or {})])
+                if (one or {}).get(key) != (other or {}).get(key)
+            ]
+        else:
+            found.append(Difference(owner, name, _shown(one), _shown(other), True))
+    return found
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ("", [], {}):
+        return NOT_THERE
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return f"({', '.join(value)})"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a table's form that decide the values which are stored for the same input."""
+    parts = {name: part for name, part in form.items() if name not in TAKEN_UP}
+    types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
+    longest = {name: str(_unlimited(of)) for name, of in types.items() if of is not None}
+    return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
+
+
+def unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
+    """The columns of the Delta table at `path` that differ from those of `table`; with `whole` it may not have more
+    columns either."""
+    stored = opened(path)
+    if stored is None:
+        return
+    fields = stored.schema().fields
+    there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
+    given = {column.name: column for column in table.stored_columns}
+    more = [name for name in there if whole and not name.startswith("_")]
+    for name in dict.fromkeys([*more, *given]):
+        if name not in given or name not in there:
+            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
+            yield Difference(owner, f"{part} {name}", lake, script, True)
+        elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
+            yield Difference(owner, f"{part} {name}", str(there[name]), given[name].type, True)
+
+
+def may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
+    """Whether an INSERT may be changed like this. `failed`: its newest epoch is planned, and could not be staged
+    yet."""
+    part = next((name for name in _PARTS if item.what == name or item.what.startswith(f"{name} ")), "")
+    if part in TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
+        return True
+    if part == "functions":
+        call = f"{item.what.removeprefix('functions ')}("
+        return call not in json.dumps([form.get("joins"), form.get("windows")])
+    if item.what.startswith("states "):
+        return NOT_THERE in (item.lake, item.script) or _grown(parse_type(item.lake), parse_type(item.script))
+    if part == "function":
+        return failed  # one that fails at a record must be mendable
+    if item.what.startswith(("target columns ", "columns of ")):
+        return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
+    return False
+
+
+def _grown(one: FlinkType, other: FlinkType) -> bool:
+    """Whether values stored as one type can be read as the other: the same type, but for fields that a ROW has gained
+    or lost."""
+    if one.kind is Kind.ROW and other.kind is Kind.ROW:
+        fields = {field.name: field.type for field in other.fields}
+        return all(_grown(field.type, fields[field.name]) for field in one.fields if field.name in fields)
+    if one.kind is other.kind and one.arguments and len(one.arguments) == len(other.arguments):
+        return all(map(_grown, one.arguments, other.arguments))
+    return one == other
+
+
+def holds_more(item: Difference, table: Table) -> bool:
+    """Whether a column of a source is declared longer, or with more digits of a second, than in the lake: what is
+    stored stays as it is. More digits are another value for a computed column."""
+    lake, script = _plain_type(item.lake), _plain_type(item.script)
+    if not item.of_column or lake is None or script is None or _unlimited(lake) != _unlimited(script):
+        return False
+    if lake.kind in TIMESTAMPS and any(column.expression and not column.proctime for column in table.columns):
+        return False
+    least, most = (math.inf if of.precision is None else of.precision for of in (lake, script))
+    return least < most
+
+
+def _plain_type(text: str) -> FlinkType | None:
+    """The type of a column that is one of the source, as a form has it; None for any other."""
+    try:
+        return parse_type(text)
+    except SqlError:
+        return None
+
+
+def _unlimited(of: FlinkType) -> FlinkType:
+    """The longest type of which every value of `of` is one, stored in the same way."""
+    if of.kind is Kind.VARCHAR:
+        return replace(of, kind=Kind.STRING, precision=None)
+    if of.kind is Kind.VARBINARY:
+        return replace(of, kind=Kind.BYTES, precision=None)
+    return replace(of, precision=MAX_FRACTION) if of.kind in TIMESTAMPS else of
+
+
+def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
+    """The error for a script that may not run: both versions side by side, and the ways out."""
+    owners = list(dict.fromkeys(item.owner for item in refused))
+    lines = []
+    for owner in owners:
+        lines.append(named(owner))
+        for item in refused:
+            if item.owner == owner:
+                lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
+    return DefinitionChanged(
+        f"the script defines {' and '.join(map(named, owners))} differently than the lake {lake.root}",
+        where="\n         ".join(lines),
+        state="nothing was changed; the script as it was goes on",
+        next_command="put the old declaration back; or leave the old one as it is and write a new INSERT into a new "
+        "target; or give this script another lake: " + NextCommand("run", ("--lake", "DIR")),
+        differences=tuple(refused),
+    )

@@ -1,0 +1,157 @@
+"""A script's tables and INSERTs as a lake has stored their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
+from tidegate.pipelines.connectors.table import Options, Table
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.lake import DefinitionRow, Lake
+from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.differences import compared, holds_more, of_values, read_back
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_of, insert_owner
+from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import defines, digest_of, table_form
+from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.sql.tables.with_options import with_role
+from tidegate.pipelines.syntax.secrets import needs_variables
+
+
+def covered(
+    lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
+) -> tuple[Pipeline, dict[str, dict[str, str]]]:
+    """A pipeline whose source tables have all columns of the lake, where the script declares fewer and changes nothing
+    else; and by table, the columns that the script does not declare."""
+    lacking: dict[str, dict[str, str]] = {}
+    for table in pipeline.sources:
+        stored = lake.definitions.last(table.name)
+        if stored is None or stored.digest == digest_of(form := read_back(table_form(pipeline, table, environment))):
+            continue
+        found = compared(table.name, stored.form, form)
+        if not found or not all(item.undeclared for item in found):
+            continue
+        whole = stored_table(lake, pipeline, table.name)
+        if whole is not None:
+            lacking[table.name] = {item.what: item.lake for item in found}
+            pipeline = replace(pipeline, tables={**pipeline.tables, table.name: whole})
+    return pipeline, lacking
+
+
+def stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
+    """A source table as the lake defines it, with the script's values of options that are no part of the definition;
+    None if its stored statement does not compile any more."""
+    stored, given = lake.definitions.last(name), pipeline.tables.get(name)
+    if stored is None or given is None:
+        return None
+    made = compiled(stored, pipeline.name)
+    if made is None or name not in made.tables:
+        return None
+    table = with_role(as_given(made.table(name), given), given.role)
+    form = read_back(table_form(made, table))
+    same = all(item.changeable for item in compared(name, stored.form, form))
+    return table if same else None
+
+
+def as_given(table: Table, given: Table | None) -> Table:
+    """A stored table with the script's values of options that are no part of a definition, such as passwords."""
+    if given is None or table.connector != given.connector or table.role == "sink":
+        return table
+    own = {key: value for key, value in given.options.items() if not defines(given, key)}
+    stored = {key: value for key, value in table.options.items() if defines(table, key)}
+    return replace(table, options=Options({**stored, **own}), home=given.home)
+
+
+def compiled(row: DefinitionRow, name: str) -> Pipeline | None:
+    """The pipeline of a definition's stored statements; None if they do not compile any more."""
+    try:
+        return compile_script(row.script, name=name)
+    except TidegateError:
+        return None
+
+
+def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> DefinitionRow | None:
+    """The definition that an epoch of an owner was made under; None where the lake has none so old."""
+    rows = reversed(lake.definitions.rows(owner))
+    return next((row for row in rows if (row.generation, row.since) <= (generation, epoch)), None)
+
+
+def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
+    """Whether a pipeline defines a source table as the lake does, so that its rows land as before. It may declare fewer
+    columns, since all of the lake's land. An option whose value comes from a variable may differ: a process that only
+    reads may not have the variable."""
+    table = pipeline.tables.get(stored.owner)
+    if table is None:
+        return False
+    found = compared(table.name, _with_parts(stored.form), _with_parts(read_back(table_form(pipeline, table))))
+    variable = from_variables(table)
+    return all(item.what.endswith(variable) or item.undeclared or holds_more(item, table) for item in found)
+
+
+def from_variables(table: Table) -> tuple[str, ...]:
+    """How the differences end that are in an option whose value comes from a variable."""
+    given = [item for part in (table, *table.parts) for item in part.options.items()]
+    return tuple(f" {name}" for name, value in given if needs_variables(value))
+
+
+def _with_parts(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of a table with the forms of its parts beside it, so that each option is compared by itself."""
+    whole = {name: value for name, value in form.items() if name != "parts"}
+    parts = form.get("parts") or {}
+    return whole | {f"{part} {name}": value for part, own in parts.items() for name, value in own.items()}
+
+
+def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:
+    """The INSERTs of a lake that join `build` and are not in a pipeline (another script's, or left out of this one), by
+    id: each in a pipeline as the lake defines it, or None where it cannot be made any more."""
+    found: dict[str, Pipeline | None] = {}
+    own = {insert_owner(insert.id) for insert in pipeline.inserts}
+    for owner in lake.definitions.owners():
+        insert, row = insert_of(owner), lake.definitions.last(owner)
+        if insert is None or owner in own or row is None or lake.epochs.last(owner) is None:
+            continue
+        if any(join["build"] == build for join in row.form.get("joins") or ()):
+            found[insert] = compiled(row, row.pipeline or pipeline.name)
+    return found
+
+
+def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, ...]]:
+    """The INSERTs that were left out of their script, each with the tables whose retention it holds back."""
+    found: dict[str, tuple[str, ...]] = {}
+    for owner in lake.definitions.owners():
+        insert, row = insert_of(owner), lake.definitions.last(owner)
+        if insert is None or row is None or not row.left_out:
+            continue
+        builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ())
+        probe = row.form.get("probe")
+        made = compiled(row, row.pipeline or "left out")
+        tables = {name: table for each in (made, pipeline) if each is not None for name, table in each.tables.items()}
+        # What a function that is gone still needs cannot be known: everything is held back for it.
+        held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)
+        if probe in tables and LANDED_RETENTION in tables[probe].options:
+            held += (probe,)
+        if held:
+            found[insert] = held
+    return found
+
+
+def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
+    """The tables whose rows, as far as a plan reads them, were stored under definitions with different values for the
+    same input: such a change needs a new generation."""
+    reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
+    reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
+    reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+    return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
+
+
+def _stored_under(lake: Lake, table: str, generation: int, upto: int) -> set[str]:
+    """The definitions under which rows of a generation were stored, reduced to the parts that decide values."""
+    rows = [row for row in lake.definitions.rows(table) if row.generation <= generation]
+    found = [row for row in rows if row.generation < generation or row.since == 1][-1:]
+    for row in rows:
+        if row.generation == generation and 1 < row.since <= upto:
+            before = Stream(lake, table).generation(generation).landed(0, row.since - 1) if found else 0
+            found = [*(found if before else []), row]
+    return {digest_of(of_values(row.form)) for row in found}

@@ -1,0 +1,202 @@
+"""The upkeep of a runner that goes on: in pieces of bounded work, under the leases that it holds."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from tests.pipelines.runtime.grown import ROWS, decoded, grow, grown, to_the_end, upkeep, upkeep_of
+from tests.pipelines.runtime.handmade import HandmadeLake
+from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
+from tidegate.pipelines.lake.records import EpochRow
+from tidegate.pipelines.lake.upkeep import REMOVED
+from tidegate.pipelines.runtime.accounting import CHECKPOINT, newest_of, where_rows_are
+from tidegate.pipelines.runtime.epochs.history import history_of
+
+
+def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:
+    made = grown(tmp_path, 300)
+    before = made.lake.epochs.rows(made.owner), made.lake.watermarks.rows("clicks")
+    files = len([*(tmp_path / "_control").rglob("*.parquet")])
+    upkeep(made)
+    assert len([*(tmp_path / "_control").rglob("*.parquet")]) < files / 2
+    for lake in (made.lake, Lake(tmp_path)):
+        assert (lake.epochs.rows(made.owner), lake.watermarks.rows("clicks")) == before
+    made.landed("clicks", 301, ROWS)
+    assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
+
+
+def listed_removals(path: Path) -> int:
+    """The removals in a checkpoint of a table as it is now."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    stored = pq.ParquetFile(path / "_delta_log" / f"{table.version():020}.checkpoint.parquet")
+    return len(stored.read(["remove.path"])["remove"].drop_null())
+
+
+def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes_from_their_next_upkeep_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour ago 60 files were put together; a week of them was listed."""
+    monkeypatch.setattr(delta_log, "BRIEF", {})  # an older version made the lake
+    made = HandmadeLake(tmp_path)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() - 3_600 * 10**9)
+    for epoch in range(1, 61):
+        grow(made, epoch, epoch)
+    for table in made.lake.control_tables:
+        table.compact()
+    monkeypatch.undo()
+    tables = {path: listed_removals(Path(path)) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
+    assert min(tables.values()) >= 60
+    before, identity = made.lake.epochs.rows(made.owner), made.lake.id
+    upkeep(made)
+    assert {path: listed_removals(Path(path)) for path in tables} == dict.fromkeys(tables, 0)
+    fresh = Lake(tmp_path)
+    assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
+    versions = [DeltaTable(path).version() for path in tables]
+    upkeep(made)
+    assert [DeltaTable(path).version() for path in tables] == versions
+    young = HandmadeLake(tmp_path / "young")
+    grow(young, 1, 1)
+    for path in (young.lake.epochs.path, young.lake.watermarks.path):
+        assert delta_log.BRIEF.items() <= DeltaTable(path).metadata().configuration.items()
+
+
+def test_upkeep_that_fails_is_said_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [100.0]
+
+    def full(owner: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    with upkeep_of(grown(tmp_path, 60), now=lambda: now[0], least=0) as upkeep:
+        with monkeypatch.context() as patched:
+            patched.setattr(upkeep.lake.epochs, "together", full)
+            assert not upkeep.piece()
+        assert "No space left on device" in caplog.text
+        assert not upkeep.piece()  # it rests
+        now[0] += 61
+        assert upkeep.piece()
+
+
+def test_what_is_not_leased_is_left_alone(tmp_path: Path) -> None:
+    made = grown(tmp_path, 60)
+    for number in range(40):
+        made.appended("clicks", 61 + number)
+    examined = []
+    with upkeep_of(made) as upkeep:
+        upkeep._small_files = lambda place: examined.append(place.path) or iter(())  # type: ignore[method-assign]
+        to_the_end(upkeep)
+        assert examined == []
+        upkeep.leases.acquire("clicks")
+        to_the_end(upkeep)
+    assert examined == [made.lake.table_path("clicks")]
+
+
+def test_a_work_of_upkeep_ends_where_its_lease_goes(tmp_path: Path) -> None:
+    """The next owner of the lease writes to the same tables."""
+    made, done = grown(tmp_path, 60), list[Path]()
+
+    def endless(place: Any) -> Iterator[None]:
+        while True:
+            done.append(place.path)
+            yield
+
+    with upkeep_of(made, made.owner, least=0) as upkeep:
+        upkeep._small_files = endless  # type: ignore[method-assign]
+        while len(done) < 2:
+            assert upkeep.piece()
+        upkeep.leases.release(made.owner)
+        to_the_end(upkeep)
+    assert done == [made.lake.target_path(made.target)] * 2
+
+
+def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: Path) -> None:
+    """A loop that is behind does a piece a tick, and each tick leaves a folder: its rounds end all the same."""
+    made, millisecond = grown(tmp_path, 60), itertools.count()
+    target = made.lake.target_path(made.target)
+    for number in range(500):
+        Path(target / f"epoch-{number}").mkdir()
+    with upkeep_of(made, made.owner, keep=timedelta(days=1), now=lambda: next(millisecond) / 1000) as kept:
+        assert sum(1 for _ in iter(kept.piece, False)) < 50
+
+
+@pytest.mark.thorough
+def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
+    made = grown(tmp_path, 3_000)
+    lake, owner = made.lake, made.owner
+    for table in (lake.epochs, lake.verdicts):
+        expired(Path(table.path), 1_000)
+    in_files_of_few_rows(lake.staged, owner, 600)
+    expected = lake.staged.rows(owner)
+    work: Counter[str] = Counter()
+    opened, unlink = pq.ParquetFile, os.unlink
+
+    def seen(path: str) -> None:
+        work["removed"] += 1
+        unlink(path)
+
+    def read(path: Path, **options: Any) -> pq.ParquetFile:
+        work["opened"] += 1
+        return opened(path, **options)
+
+    monkeypatch.setattr(os, "unlink", seen)
+    monkeypatch.setattr(pq, "ParquetFile", read)
+    most, total = Counter(), Counter()
+    with upkeep_of(made, owner, least=0) as kept:
+        more = True
+        while more:
+            work.clear()
+            with decoded(monkeypatch) as rows:
+                more = kept.piece()
+            work["rows"] = sum(rows.values())
+            most |= work
+            total += work
+    assert total["removed"] > 2_000
+    assert total["opened"] > 600
+    assert most["removed"] <= REMOVED
+    assert most["opened"] <= AT_ONCE
+    assert most["rows"] <= 3 * 2 * CHECKPOINT + 10  # three tables of an INSERT
+    assert Lake(tmp_path).staged.rows(owner) == expected
+    stored = lake.ledger.last(owner)
+    assert 3_000 - stored.epoch <= CHECKPOINT
+    history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
+    assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history
+
+
+def expired(path: Path, versions: int) -> None:
+    """Versions of long ago that change nothing, a checkpoint after them."""
+    first = DeltaTable(path).version() + 1
+    for version in range(first, first + versions):
+        (path / "_delta_log" / f"{version:020}.json").write_text('{"commitInfo":{"timestamp":0}}\n')
+    DeltaTable(path).create_checkpoint()
+    for file in (path / "_delta_log").iterdir():
+        os.utime(file, (0, 0))
+
+
+def in_files_of_few_rows(table: ControlTable[Any], owner: str, files: int) -> None:
+    """Rewrite what an owner has, into many files, in one commit."""
+    stored = DeltaTable(table.path)
+    assert stored is not None
+    old = [file for file in table._files() if file.owner == owner]
+    rows = pa.concat_tables([pq.ParquetFile(table.path / file.path).read() for file in old]).sort_by("epoch")
+    few = rows.num_rows // files
+    added = [table._written(owner, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
+    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"owner": owner}) for file in old]
+    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["owner"])
