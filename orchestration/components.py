@@ -65,10 +65,10 @@ class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
 
     def options(self) -> AlertOptions:
         """What was given, over the defaults. Raises PlanningError."""
-        given = {item.name: getattr(self, item.name) for item in fields(AlertOptions)}
-        spans = {name: _span(name, given[name]) for name in _SPANS if given[name] is not None}
-        there = {name: value for name, value in given.items() if value not in (None, "")}
-        return AlertOptions(**{**there, **spans, "channels": tuple(self.channels)})
+        written = {item.name: getattr(self, item.name, None) for item in fields(AlertOptions)}
+        given = {name: value for name, value in written.items() if value not in (None, "")}
+        spans = {name: _span(name, given[name]) for name in _SPANS if name in given}
+        return AlertOptions(**{**given, **spans, "channels": tuple(self.channels), "given": frozenset(given)})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(sensors=[alerts_sensor(self.options())])

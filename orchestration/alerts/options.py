@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ class AlertOptions:
         quarantine_rows: more rows than this that went to an INSERT's quarantine within `quarantine_window` are one.
         keys: so many keys, with their nearest version, stand in a message; 0 keeps data out of messages.
         dagster_url: where the UI is, for links; $TIDEGATE_DAGSTER_URL.
+        given: names of options that were set, to a value that may be the default; no variable replaces them.
     """
 
     channels: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class AlertOptions:
     quarantine_window: timedelta = timedelta(hours=1)
     keys: int = 10
     dagster_url: str = "http://127.0.0.1:3000"
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         for channel in self.channels:
@@ -70,15 +72,16 @@ class AlertOptions:
                 )
 
     def of_environment(self, environment: Mapping[str, str] = os.environ) -> AlertOptions:
-        """These options; those that have their default are taken from the environment, where it has them. Raises
-        PlanningError that names a variable with an invalid value."""
+        """These options; those that were not given are taken from the environment, where it has them. A value that is
+        not the default was given. Raises PlanningError that names a variable with an invalid value."""
         default = AlertOptions()
         found: dict[str, Any] = {}
         for item in fields(self):
             variable = DAGSTER_URL if item.name == "dagster_url" else f"{PREFIX}{item.name.upper()}"
             parse = _PARSERS.get(item.name)
             text = environment.get(variable)
-            if not text or parse is None or getattr(self, item.name) != getattr(default, item.name):
+            given = item.name in self.given or getattr(self, item.name) != getattr(default, item.name)
+            if not text or parse is None or given:
                 continue
             try:
                 found[item.name] = parse(text)

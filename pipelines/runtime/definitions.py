@@ -359,7 +359,7 @@ class Definitions:
                 names |= set(columns) - set(first.get(part, ()))
         if last.get("policy", {}).get("gate.proof") != first.get("policy", {}).get("gate.proof"):
             insert = self._insert(owner)
-            names |= {name for pair in insert.proofs for name in pair} if insert else set()
+            names |= set(insert.proof_columns) if insert else set()
         return frozenset(names)
 
 

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.commands import NextCommand, then
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.syntax.errors import Location
 
 if TYPE_CHECKING:
@@ -130,6 +131,14 @@ class Insert:
         """
         ends = [""] if len(self.joins) == 1 else [f"_{join.alias}" for join in self.joins]
         return tuple((f"_build_epoch{end}", f"_build_seq{end}") for end in ends[: len(self.joins)])
+
+    @property
+    def proof_columns(self) -> dict[str, str]:
+        """The columns of the match proof in a published row, with 'gate.proof' = 'columns': name -> Spark's type."""
+        if not self.proof:
+            return {}
+        met = {name: kind for pair in self.proofs for name, kind in zip(pair, ("BIGINT", SEQ_TYPE), strict=True)}
+        return {**met, "_matched": "BOOLEAN", "_reason": "STRING"}
 
     @property
     def builds(self) -> tuple[str, ...]:

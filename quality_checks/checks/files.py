@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from tidegate.pipelines.joins.outcome import MASK
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
-from tidegate.pipelines.runtime.releasing.join_runner import proof_columns
 from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 
@@ -71,7 +70,7 @@ def columns(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     problems: list[str] = []
     wanted = {column.name for column in staged.target.stored_columns}
-    proof = set(proof_columns(staged.insert))
+    proof = set(staged.insert.proof_columns)
     for disposition, table in evidence.tables.items():
         more = EXTRA if disposition == "quarantine" else proof
         lacking = sorted((wanted | OWN | more) - set(table))

@@ -18,7 +18,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.commands import VERIFY
-from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
@@ -41,18 +40,8 @@ from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS, InsertRunner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.violations import counted
-from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted as count
 from tidegate.pipelines.versions import IndexOf
-
-
-def proof_columns(insert: Insert) -> dict[str, str]:
-    """The columns of the match proof in a published row, with 'gate.proof' = 'columns'."""
-    if not insert.proof:
-        return {}
-    found = {name: kind for pair in insert.proofs for name, kind in zip(pair, ("BIGINT", SEQ_TYPE), strict=True)}
-    return {**found, "_matched": "BOOLEAN", "_reason": "STRING"}
-
 
 PLACE = {"_probe_epoch": "_epoch", "_op": "_op", "_split": "_split", "_offset": "_offset"}
 """What identifies a row within a probe's generation: its name in a quarantined row, and in the landed one."""
@@ -120,7 +109,7 @@ class JoinRunner(InsertRunner):
     def write(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files."""
         spark, insert, pipeline = self.spark(), self.insert, self.pipeline
-        published = {**TARGET_COLUMNS, **proof_columns(insert)}
+        published = {**TARGET_COLUMNS, **insert.proof_columns}
         self._prepare(self.target, published, probe_column(pipeline.table(insert.probe)), [PROBE])
         attempt = plan.new_attempt()
         folders = self.lake.new_attempt(self.target, insert, attempt)

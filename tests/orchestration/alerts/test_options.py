@@ -30,6 +30,12 @@ def test_the_environment_fills_what_was_left_open():
     )
 
 
+def test_a_component_that_writes_the_default_means_it():
+    variables = {"TIDEGATE_ALERT_MAX_LAG": "9 h", "TIDEGATE_ALERT_KEYS": "3"}
+    found = TidegateAlerts(channels=[], max_lag="15 min").options().of_environment(variables)
+    assert (found.max_lag, found.keys) == (timedelta(minutes=15), 3)
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
