@@ -10,6 +10,7 @@ since.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, reduce
 from typing import Any, Literal
@@ -19,10 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.commands import NextCommand, remedy
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.frames import as_views
-from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -30,6 +32,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime.definitions import as_defined
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.failures import ENGINE, first_line
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
 from tidegate.pipelines.runtime.quarantine import quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.retention import Retention
@@ -195,6 +198,16 @@ class Proof:
         if not published:
             return VerifyReport(self.insert.id, (), tuple(self._lost_commits()))
         spark = session()
+        with self._read():
+            return self._report(spark, epochs, published, progress)
+
+    def _report(
+        self,
+        spark: SparkSession,
+        epochs: Sequence[ReleasedEpoch],
+        published: Sequence[ReleasedEpoch],
+        progress: Progress,
+    ) -> VerifyReport:
         counts = self.counts(spark)
         unproved = self._quarantined(epochs)
         task = progress.task(f"verify {self.insert.id}", len(published), "epochs")
@@ -229,6 +242,27 @@ class Proof:
         problems = (*self._problems(counts, epochs), *self._lost_commits())
         return VerifyReport(self.insert.id, tuple(reports), problems)
 
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Raise what Spark and the disk say of a table that is damaged, or not there, as LakeError."""
+        missing = [path for path in self._places.values() if delta_log.opened(path) is None]
+        try:
+            if missing:
+                raise FileNotFoundError("there is no table" if missing[0].is_there() else "it is not there")
+            yield
+        except ENGINE as error:
+            text = str(error)
+            named = next((path for path in self._places.values() if f"{path}/" in text), None)
+            where = missing[0] if missing else named
+            raise LakeError(
+                f"{self.insert.id} cannot be verified: {first_line(error)}",
+                where=str(where or self.lake.root),
+                state="nothing was changed; whether its rows are right is not known",
+                next_command=remedy(text, "bring what is damaged or gone back from a backup")
+                + ", then: "
+                + NextCommand("verify"),
+            ) from error
+
     def _lost_commits(self) -> list[str]:
         """What the lake has lost of this INSERT, without which the epochs that are known are not all there are."""
         found: LakeError | None = None
@@ -247,8 +281,7 @@ class Proof:
     def counts(self, spark: SparkSession) -> Counts:
         """How many rows each table that is read has, by generation and epoch, in one job; and those that landed and are
         not in its table any more, as `gone <table>`."""
-        places = {f"table {table}": Stream(self.lake, table).path for table in self._tables}
-        places |= {"target": self.lake.target_path(self.target), "quarantine": self.quarantine}
+        places = self._places
         frames = [
             lake_rows.read(spark, path).select(F.lit(place).alias("place"), "_generation", "_epoch")
             for place, path in places.items()
@@ -258,6 +291,12 @@ class Proof:
             found[row["place"]][(row["_generation"], row["_epoch"])] = row["count"]
         gone = {f"gone {table}": self._gone(table, found[f"table {table}"]) for table in self._tables}
         return found | gone
+
+    @property
+    def _places(self) -> dict[str, Location]:
+        """Every table that is read."""
+        tables = {f"table {table}": Stream(self.lake, table).path for table in sorted(self._tables)}
+        return tables | {"target": self.lake.target_path(self.target), "quarantine": self.quarantine}
 
     @property
     def _tables(self) -> set[str]:

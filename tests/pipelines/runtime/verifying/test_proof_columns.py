@@ -126,3 +126,23 @@ def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
 
 def _table(harness: Harness, table: str) -> list[dict[str, Any]]:
     return [row.asDict() for row in lake_rows.read(harness.spark, harness.lake.table_path(table)).collect()]
+
+
+def test_a_target_that_has_rows_gets_the_columns_and_may_do_without_them_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The change was reported as one that goes on, and the epoch that was planned under it could not be staged."""
+    script = SCRIPT[SCRIPT.index("CREATE TABLE users") :]
+    without = script.replace(" 'gate.proof' = 'columns',", "")
+    found: dict[int, tuple[bool | None, int | None]] = {}
+    for user, text in enumerate((without, script, without), 1):
+        harness = Harness(text, spark, tmp_path)
+        harness.push("users", [{"id": user, "name": "ann"}])
+        if user == 1:
+            harness.end_of_snapshot("users")
+        harness.push("clicks", [{"id": user, "n": user}])
+        harness.advance()
+        found = {row["n"]: (row.get("_matched"), row.get("_build_epoch")) for row in _rows(harness, "named")}
+        assert harness.verify("named").passed
+        harness.runner.close()
+    assert found == {1: (None, None), 2: (True, 2), 3: (None, None)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.cases import at_length
 from tests.copies import copy_of
 from tests.pipelines.runtime.handmade import store
 from tidegate.pipelines.connectors.protocol import Step
-from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.errors import GateHeld, LakeError
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import source_row
@@ -178,6 +179,24 @@ def test_rows_that_no_retention_has_removed_are_lost(copied: Harness) -> None:
     assert [epoch.state for epoch in report.epochs] == ["rows lost"] * 3
     assert report.epochs[0].detail == "1 row of users that it read is gone, and no retention has removed so many"
     assert (report.passed, len(report.unproved), report.rows) == (False, 3, 0)
+
+
+@pytest.mark.parametrize("how", ["the log is gone", "a file is gone", "a file is damaged"])
+def test_a_table_that_cannot_be_read_is_named(copied: Harness, how: str) -> None:
+    """It was an error of Spark's, or a FileNotFoundError, with no table and no way out."""
+    path = Path(copied.lake.table_path("users"))
+    if how == "the log is gone":
+        shutil.rmtree(path / "_delta_log")
+    else:
+        file = Path(DeltaTable(str(path)).file_uris()[0])
+        file.unlink() if how == "a file is gone" else file.write_bytes(b"PAR1" + bytes(file.stat().st_size))
+        for sums in path.rglob(".*.crc"):
+            sums.unlink()
+    with pytest.raises(LakeError, match="kept cannot be verified: ") as refused:
+        _verify(copied)
+    assert refused.value.where == str(path)
+    assert refused.value.next_command.startswith("bring what is damaged or gone back from a backup")
+    assert refused.value.next_command.endswith("tidegate verify SCRIPT")
 
 
 def test_an_epoch_is_proved_by_the_definition_that_made_it(published: Harness) -> None:
