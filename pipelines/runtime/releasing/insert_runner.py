@@ -138,8 +138,7 @@ class InsertRunner(InsertOnLake, ABC):
         own = {column.name: column.spark_type for column in target.stored_columns}
         added = self.definitions.added(self.owner) if self.definitions else frozenset[str]()
         quarantine = lake.quarantine_path(target, insert)
-        proof = published.keys() - TARGET_COLUMNS.keys()  # which 'gate.proof' may ask for later
-        self._ensure(lake.target_path(target), {**own, **published}, target.name, {*added, *proof})
+        self._ensure(lake.target_path(target), {**own, **published}, target.name, added)
         if quarantine not in self.ready:
             self._ensure(quarantine, {**own, **beside, **QUARANTINE_COLUMNS}, target.name, {*added, *also})
             mark(quarantine)

@@ -98,36 +98,6 @@ def test_a_proof_that_lies_is_found(
     assert found == [("publish", "unexpected", 1), ("publish", "missing", 1)]
 
 
-def test_a_proof_may_come_later_and_go_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of the epochs without it have NULL in its columns; each epoch is verified by its own definition."""
-    with_proof = SCRIPT[SCRIPT.index("CREATE TABLE users") :]
-    without = with_proof.replace("'gate.proof' = 'columns', ", "")
-    for number, script in enumerate((without, with_proof, without), 1):
-        harness = Harness(script, spark, tmp_path)
-        if number == 1:
-            harness.push("users", [{"id": 1, "name": "ann"}])
-            harness.end_of_snapshot("users")
-        harness.push("clicks", [{"id": 1, "n": number}])
-        assert [row["n"] for row in harness.advance()] == [number]
-        harness.runner.close()
-    assert {row["n"]: (row["_build_epoch"], row["_matched"]) for row in _rows(harness, "named")} == {
-        1: (None, None),
-        2: (1, True),
-        3: (None, None),
-    }
-    report = harness.verify("named")
-    assert [epoch.state for epoch in report.epochs] == ["equal"] * 3
-
-
-def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
-    path = harness.lake.target_path(harness.pipeline.table(table))
-    return [row.asDict() for row in lake_rows.read(harness.spark, path).collect()]
-
-
-def _table(harness: Harness, table: str) -> list[dict[str, Any]]:
-    return [row.asDict() for row in lake_rows.read(harness.spark, harness.lake.table_path(table)).collect()]
-
-
 def test_a_target_that_has_rows_gets_the_columns_and_may_do_without_them_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -146,3 +116,12 @@ def test_a_target_that_has_rows_gets_the_columns_and_may_do_without_them_again(
         assert harness.verify("named").passed
         harness.runner.close()
     assert found == {1: (None, None), 2: (True, 2), 3: (None, None)}
+
+
+def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
+    path = harness.lake.target_path(harness.pipeline.table(table))
+    return [row.asDict() for row in lake_rows.read(harness.spark, path).collect()]
+
+
+def _table(harness: Harness, table: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in lake_rows.read(harness.spark, harness.lake.table_path(table)).collect()]
