@@ -19,13 +19,13 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType, Kind
 
-TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
+_TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
 
 _OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
 """The parts of an INSERT that may change: they decide what its next epochs publish, and nothing that is stored."""
 
-_PARTS = (*_OF_INSERTS, *TAKEN_UP, "functions", "function")
+_PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
 
 NOT_THERE = "nothing"
 
@@ -63,7 +63,7 @@ class Difference:
     @property
     def changeable(self) -> bool:
         """Whether it is in a part that may change from one epoch to the next."""
-        return self.what.startswith(tuple(TAKEN_UP))
+        return self.what.startswith(tuple(_TAKEN_UP))
 
 
 def named(owner: str) -> str:
@@ -105,7 +105,7 @@ def _shown(value: Any) -> str:
 
 def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a table's form that decide the values which are stored for the same input."""
-    parts = {name: part for name, part in form.items() if name not in TAKEN_UP}
+    parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
     types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
     longest = {name: str(_unlimited(of)) for name, of in types.items() if of is not None}
     return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
@@ -133,7 +133,7 @@ def may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
     """Whether an INSERT may be changed like this. `failed`: its newest epoch is planned, and could not be staged
     yet."""
     part = next((name for name in _PARTS if item.what == name or item.what.startswith(f"{name} ")), "")
-    if part in TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
+    if part in _TAKEN_UP or part in _OF_INSERTS or item.what.startswith("constraints of "):
         return True
     if part == "functions":
         call = f"{item.what.removeprefix('functions ')}("

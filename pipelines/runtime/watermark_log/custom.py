@@ -119,10 +119,8 @@ class GeneratorRun:
             generator = self._generator
             state[_KIND] = self._asked(lambda: json.loads(json.dumps(generator.state())))
         rowtime = None if self._rowtime == MIN_TIMESTAMP else self._rowtime
-        return SplitPass(self._split, self.rows, self.late, self._last(), state, self._recorder.idle, rowtime)
-
-    def _last(self) -> Watermark:
-        return self._recorder.last or BEGINNING
+        last = self._recorder.last or BEGINNING
+        return SplitPass(self._split, self.rows, self.late, last, state, self._recorder.idle, rowtime)
 
     def _asked(self, ask: Callable[[], T]) -> T:
         try:

@@ -101,21 +101,20 @@ class EpochTime:
         then need no second pass, except with a gap above 1. The frame may have one column more than `rows`. Every value
         is computed, even where the counts are not enough: an expression that fails must fail before rows are
         committed."""
-        if self.processing_time or self._built_in is None:
+        if self._built_in is None:
             return rows, []
         return self.valued(rows), builtin.tally(self.splits_before, self.strategy.gap)
 
     def valued(self, rows: DataFrame) -> DataFrame:
         """`rows` with the value of each, if there is one to be computed."""
         generator = self._built_in
-        return rows if self.processing_time or generator is None else builtin.valued(rows, generator)
+        return rows if generator is None else builtin.valued(rows, generator)
 
     @property
     def tally(self) -> builtin.Tally:
         """The same over `valued` rows, for callers that count batches of them (`builtin.merged`)."""
-        counts = not self.processing_time and self._built_in is not None
         gap = self.strategy.gap
-        return builtin.Tally(self.splits_before.floor, counts and (gap is None or gap <= 1))
+        return builtin.Tally(self.splits_before.floor, self._built_in is not None and (gap is None or gap <= 1))
 
     @property
     def expression(self) -> str | None:
@@ -142,21 +141,18 @@ class EpochTime:
         generator = SourceWatermarks() if emitted else self._built_in
         if generator is None:
             columns = [column.name for column in self.table.stored_columns]
-            return self._own(lambda: custom.scan(rows(), self.strategy, self.splits_before, self.now, columns), step)
+            try:
+                return custom.scan(rows(), self.strategy, self.splits_before, self.now, columns)
+            except (GeneratorError, PySparkException) as error:
+                raise SourceError(
+                    f"{self.table.name}: {_what(error)}",
+                    where=step.place,
+                    state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
+                    next_command="mend the generator, then run the same command again: it goes on at this epoch",
+                ) from error
         gap = None if emitted else self.strategy.gap
         counted = builtin.counted(tally, gap, self.splits_before)
         return builtin.scan(rows(), generator, gap, self.splits_before) if counted is None else counted
-
-    def _own(self, scan: Callable[[], list[SplitPass]], step: StoredStep) -> list[SplitPass]:
-        try:
-            return scan()
-        except (GeneratorError, PySparkException) as error:
-            raise SourceError(
-                f"{self.table.name}: {_what(error)}",
-                where=step.place,
-                state="the epoch's rows are committed and its watermark is not, so nothing reads them yet",
-                next_command="mend the generator, then run the same command again: it goes on at this epoch",
-            ) from error
 
 
 def _what(error: Exception) -> str:

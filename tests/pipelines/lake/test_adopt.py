@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.pipelines.runtime.handmade import adopted
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.upkeep import live_files, still_read
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import column_bounds, python_rows
 
 
@@ -45,6 +47,7 @@ def there(table: Path) -> list[tuple[int, int]]:
     return sorted((row["_epoch"], row["id"]) for row in found)
 
 
+INSTEAD_OF = Epochs(1, ((2, 2),), rows=2)
 REPLACED = [(1, 10), (1, 11), (3, 30), (3, 31), (4, 40), (4, 41)]
 
 
@@ -54,11 +57,9 @@ def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
         DeltaTable(table).optimize.compact()
     folder, files = staged(table)
     before = live_files(table)
-    instead_of = Epochs(1, ((2, 2),), rows=2)
-    assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 2
-    assert there(table) == REPLACED
-    assert adopt(table, folder, files, application="a", epoch=4, instead_of=instead_of) == 0
-    assert there(table) == REPLACED
+    for added in (2, 0):
+        assert adopt(table, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF) == added
+        assert there(table) == REPLACED
     # What has left is still read by readers of the version before; a checkpoint knows it as well.
     left = before - live_files(table)
     assert len(left) == 1
@@ -76,7 +77,7 @@ def test_a_table_behind_a_link_adopts(table: Path, monkeypatch: pytest.MonkeyPat
     link = table.parent / "link"
     link.symlink_to(table)
     folder, files = staged(link)
-    assert adopt(link, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2)) == 2
+    assert adopt(link, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF) == 2
     assert there(table) == REPLACED
     there_are = {str(path) for path in link.rglob("*.parquet")}
     assert still_read(link, timedelta(minutes=10)) == there_are
@@ -98,7 +99,7 @@ def test_an_optimize_in_between_doubles_no_row(table: Path, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(adopting, "without", and_then_others_rewrite)
-    adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
+    adopt(table, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF)
     assert there(table) == sorted([*REPLACED, *([(5, 50)] if together else [])])
     assert len(looked) == 2
 
@@ -124,18 +125,14 @@ def test_rows_of_somebody_else_are_never_taken_out(table: Path) -> None:
     folder, files = staged(table)
     before = there(table)
     with pytest.raises(LakeError, match="3 rows of epochs that published 2, so some are not this INSERT's"):
-        adopt(table, folder, files, application="a", epoch=4, instead_of=Epochs(1, ((2, 2),), rows=2))
+        adopt(table, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF)
     assert there(table) == before
 
 
 @pytest.mark.parametrize("odd", [float("inf"), float("-inf")])
 def test_numbers_that_json_has_not_are_in_no_statistics(tmp_path: Path, odd: float) -> None:
     rows = pa.table({"x": [1.5, odd], "n": [1, 2]})
-    DeltaTable.create(tmp_path, schema=rows.schema)
-    folder = tmp_path / "e1"
-    folder.mkdir()
-    pq.write_table(rows, folder / "a.parquet")
-    adopt(tmp_path, folder, survey(folder), application="published", epoch=1)
+    adopted(Location(tmp_path), "e1", rows, "published", 1)
     found = DeltaTable(tmp_path)
     assert found.to_pyarrow_table().num_rows == 2
     actions = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
@@ -152,11 +149,7 @@ FAR = {
 
 def test_times_that_python_has_not_are_in_no_statistics_and_cost_no_row(tmp_path: Path) -> None:
     rows = pa.table({**FAR, "n": [1, 2]})
-    DeltaTable.create(tmp_path, schema=rows.schema)
-    folder = tmp_path / "e1"
-    folder.mkdir()
-    pq.write_table(rows, folder / "a.parquet")
-    adopt(tmp_path, folder, survey(folder), application="published", epoch=1)
+    adopted(Location(tmp_path), "e1", rows, "published", 1)
     found = DeltaTable(tmp_path)
     assert found.to_pyarrow_table().equals(rows)
     file = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
