@@ -83,7 +83,7 @@ def _truncate(harness: Harness, table: str) -> None:
     """Land an epoch that is nothing but a truncate, which the scripted connector has no word for."""
     lake, spark = harness.lake, harness.spark
     last, plan = lake.watermarks.last(table), lake.epochs.last(table)
-    assert last is not None
+    assert last is not None and plan is not None  # noqa: PT018
     end = plan.plan["ranges"]["to"]
     epoch = last.epoch + 1
     row = source_row(table, 1, epoch, 0, Step({"from": end, "to": end}))
@@ -193,7 +193,7 @@ def test_a_table_that_cannot_be_read_is_named(copied: Harness, how: str) -> None
         for sums in path.rglob(".*.crc"):
             sums.unlink()
     with pytest.raises(LakeError, match="kept cannot be verified: ") as refused:
-        _verify(copied)
+        copied.verify("kept")
     assert refused.value.where == str(path)
     assert refused.value.next_command.startswith("bring what is damaged or gone back from a backup")
     assert refused.value.next_command.endswith("tidegate verify SCRIPT")
