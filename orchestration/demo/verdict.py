@@ -173,15 +173,14 @@ def shown(found: Verdict) -> Iterator[RenderableType]:
     yield from _loading(found.loading)
     yield from _proof(found.proof)
     yield ""
-    tables = grid("table", "folder (Delta Lake)")
+    # Lines, and no tables: what is to be pasted must not be folded.
+    yield "[bold]Delta tables[/]"
+    width = max(map(len, found.tables), default=0)
     for name, path in found.tables.items():
-        tables.add_row(escape(name), escape(path))
-    yield tables
+        yield escape(f"{name.ljust(width)}  {path}")
     yield ""
-    commands = grid("next", "")
     for command, what in found.next_commands.items():
-        commands.add_row(f"[bold]{escape(command)}[/]", escape(what))
-    yield commands
+        yield f"next:  [bold]{escape(command)}[/]   ({escape(what)})"
     yield ""
     yield from verdict_lines(found)
 

@@ -189,11 +189,12 @@ def test_a_full_disk_is_reported_before_anything_starts(tmp_path: Path, monkeypa
         pass
 
 
-def test_a_verdict_that_does_not_hold_says_so() -> None:
+def test_a_verdict_that_does_not_hold_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
+    from tidegate.orchestration.console.screen import Screen
     from tidegate.orchestration.demo.proof import Proof
-    from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict
+    from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict, shown
     from tidegate.pipelines.runtime.accounting import WhereRowsAre
 
     good = Verdict(
@@ -206,6 +207,9 @@ def test_a_verdict_that_does_not_hold_says_so() -> None:
         next_commands={},
     )
     assert good.holds
+    screen, long = Screen(), f"tidegate status --lake /{'long/' * 60}lake"
+    screen.result({}, *shown(replace(good, next_commands={long: "shows where every row is"})))
+    assert f"next:  {long}   (shows where every row is)\n" in capsys.readouterr().out, "to be pasted, so not folded"
     for bad in (
         replace(good, proof=replace(good.proof, disagreeing=1)),
         replace(good, proof=replace(good.proof, lost=1)),
