@@ -48,7 +48,7 @@ class Commit:
 
     @cached_property
     def files(self) -> list[dict[str, Any]]:
-        """What the log says of the added files."""
+        """The log's entries of the added files."""
         return [json.loads(line)["add"] for line in self.added]
 
     @property

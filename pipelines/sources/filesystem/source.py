@@ -32,7 +32,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
-from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, File, Folder, Partitions
+from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 PARQUET = "parquet"
 SETTLE_TIME = "1 s"
-SPLIT = "0"
 MAX_STEP_FILES = 1_000
 MAX_STEP_BYTES = 2 << 30
 SAMPLE_BYTES = 1 << 16

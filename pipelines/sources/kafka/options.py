@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
+from tidegate.pipelines.connectors.options import misplaced
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
@@ -165,7 +166,7 @@ class Startup:
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """What the options of one table say of the topic; the formats read their own. `properties` may be secret."""
+    """The options of one table that concern its topics; the formats read their own. `properties` may be secret."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -187,7 +188,7 @@ class KafkaOptions:
         given = {key: value for key, value in self.properties.items() if key not in OWN_PROPERTIES}
         whole = given.get("default.api.timeout.ms", "")
         if whole.isdecimal() and "request.timeout.ms" not in given:
-            # One request may not take longer than the whole question, says Kafka; its default is half a minute.
+            # Kafka refuses requests that may take longer than the whole call; their default is half a minute.
             given["request.timeout.ms"] = str(min(int(whole), 30_000))
         return given
 
@@ -257,22 +258,17 @@ def check_topics(options: Mapping[str, str]) -> Sequence[str]:
     return []
 
 
-_NEEDED = {
-    "timestamp": "scan.startup.timestamp-millis",
-    "specific-offsets": "scan.startup.specific-offsets",
-    "group-offsets": GROUP,
+_BELONG = {
+    "timestamp": ("scan.startup.timestamp-millis",),
+    "specific-offsets": ("scan.startup.specific-offsets",),
 }
 
 
 def check_startup(options: Mapping[str, str]) -> Sequence[str]:
     """What is wrong with the place to begin at."""
-    mode = options.get("scan.startup.mode", "earliest-offset")
-    found = []
-    for wanted, key in _NEEDED.items():
-        if mode == wanted and key not in options:
-            found.append(f"'scan.startup.mode' = '{mode}' needs '{key}'")
-        if mode != wanted and key in options and key != GROUP:
-            found.append(f"'{key}' is for 'scan.startup.mode' = '{wanted}'")
+    found = misplaced(options, "scan.startup.mode", "earliest-offset", _BELONG)
+    if options.get("scan.startup.mode") == "group-offsets" and GROUP not in options:
+        found.append(f"'scan.startup.mode' = 'group-offsets' needs '{GROUP}'")
     offsets = options.get("scan.startup.specific-offsets")
     if offsets is not None and not needs_variables(offsets):
         if not specific_offsets(offsets):
@@ -320,7 +316,7 @@ class Layout:
 
     @property
     def changelog(self) -> bool:
-        """Whether a message may say several things of a row, or that it is gone."""
+        """Whether a message may be several changes of a row, or its end."""
         return self.value.format not in APPEND_FORMATS
 
 

@@ -75,7 +75,7 @@ class BinlogStep:
     @property
     def reached_at(self) -> int:
         """A time (ms, UTC) at which all that had committed lies before the span's end, known without reading the log:
-        when the server's end was asked for, if the span goes that far; else when the file was begun that it ends in."""
+        when the server's end was queried, if the span goes that far; else when the file was begun that it ends in."""
         if self.span.end.order >= self.server_end.order:
             return self.seen_at
         return max(self.known_at, self.birth.timestamp * 1000)

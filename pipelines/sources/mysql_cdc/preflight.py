@@ -142,7 +142,7 @@ def check_settings(server: Server) -> Iterator[Refusal]:
 
 
 def check_encryption(server: Server, options: MysqlOptions) -> Iterator[Refusal]:
-    """Whether the server lets in only who encrypts, and the script says nothing of it."""
+    """Whether the server accepts encrypted connections only, and the script does not ask for one."""
     if server.variables.get("require_secure_transport", "OFF").upper() == "ON" and not options.server.tls_ca:
         yield Refusal(
             "the server lets in encrypted connections only (require_secure_transport)",
@@ -164,7 +164,7 @@ def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]
 
 def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
     """What the user may do, found out by doing it."""
-    table = f"{quoted(options.database)}.{quoted(options.table)}"
+    table = options.quoted
     names = [quoted(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
     if denied := _denied(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0"):  # noqa: S608 quoted identifiers
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
@@ -179,10 +179,9 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
 def check_definition(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """That the user may see more of the table than the columns that are granted one by one."""
     if table.kind == "BASE TABLE" and not table.create:
-        name = f"{quoted(options.database)}.{quoted(options.table)}"
         yield Refusal(
             "the user may read columns of the table, and not how it is defined",
-            f"GRANT SELECT ON {name} TO {server.account};",
+            f"GRANT SELECT ON {options.quoted} TO {server.account};",
         )
 
 
@@ -244,7 +243,7 @@ def _list(text: str | None) -> list[str]:
 
 def check_source_table(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """What kind of table it is."""
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
+    name = options.quoted
     if table.kind == "SYSTEM VERSIONED":
         yield Refusal(
             f"{name} is system-versioned: its deletes come as updates",
@@ -299,14 +298,13 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
 
 
 def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
-    """That text which the log holds as its bytes can be read: the server, which translates it, is asked only once."""
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
+    """That text can be decoded: in the log it is in the column's character set, and no server converts it."""
     for column in declared.physical_columns:
         found = table.column(column.name) if column.metadata is None else None
         if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
                 f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
-                f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8mb4;"
+                f"ALTER TABLE {options.quoted} CONVERT TO CHARACTER SET utf8mb4;"
                 f"   -- or leave it out of the CREATE TABLE of {declared.name}",
             )
 
@@ -319,7 +317,6 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
     keys = [{name.lower() for name in names} for names in table.keys.values()]
     if wanted in keys:
         return
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
     columns = ", ".join(declared.primary_key)
     if keys:
         real = ", ".join(next(iter(table.keys.values())))
@@ -330,7 +327,7 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
     else:
         yield Refusal(
             f"({columns}) is declared as the primary key, and the table has no key at all",
-            f"ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(map(quoted, declared.primary_key))});",
+            f"ALTER TABLE {options.quoted} ADD PRIMARY KEY ({', '.join(map(quoted, declared.primary_key))});",
         )
 
 

@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import EventLog, Rows
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
-from tidegate.pipelines.testing.played import played
+from tidegate.pipelines.testing.harness import played
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, ProcessingTimeBehind, ProcessingTimeRevoked, Watermark
 
 COLUMNS = {"user_id": "INT", "price": "DECIMAL(38, 18)", "at": "TIMESTAMP(3)"}
