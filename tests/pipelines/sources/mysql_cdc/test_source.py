@@ -13,14 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, MemorySplits, declare
+from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Crash, Driver, context_of, declare, on_server, small
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
-from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import (
     Comparable,
     KnowsItsEnd,
-    SourceContext,
     SourcePosition,
     StoredStep,
     Unread,
@@ -37,18 +35,6 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.syntax.types import quoted_string
-
-CHUNK = "scan.incremental.snapshot.chunk.size"
-
-
-def small(database: Database, rows: int = 100, mode: str = "initial") -> Table:
-    """`t` with `rows` rows, declared in chunks of 10."""
-    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
-    return declare(database.options("t") | {CHUNK: "10", "scan.startup.mode": mode}, {"k": "INT", "v": "INT"}, ["k"])
-
-
-def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
-    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
 
 
 def summaries(driver: Driver) -> list[tuple[str, str, bool]]:
@@ -82,7 +68,7 @@ def test_beside_writers_the_flip_is_exact_and_the_end_is_the_servers_table(
 
 
 def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    driver = Driver(spark, tmp_path, small(database))
+    driver = Driver(spark, tmp_path, small(database, 100))
     driver.run()
     assert summaries(driver) == [("bounded", "chunks", False), ("unbounded", "binlog", True)]
     assert driver.rows().where("_op <> 'r'").isEmpty()
@@ -100,7 +86,7 @@ def test_a_step_that_does_not_reach_the_servers_end_tells_how_far_it_has_got(
 ) -> None:
     monkeypatch.setattr(plan, "STEP_BYTES", 1)
     now, ahead = time.time(), 0
-    driver = Driver(spark, tmp_path, small(database), clock=lambda: round(1000 * time.time()) + ahead)
+    driver = Driver(spark, tmp_path, small(database, 100), clock=lambda: round(1000 * time.time()) + ahead)
     driver.run()
     for value in (1, 2):
         database.execute(f"UPDATE t SET v = {value} WHERE k = 3", "FLUSH BINARY LOGS")
@@ -229,7 +215,7 @@ def test_after_a_crash_the_stored_step_is_run_again(
 
 
 def test_snapshot_mode_ends_at_its_flip(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    driver = Driver(spark, tmp_path, small(database, mode="snapshot"))
+    driver = Driver(spark, tmp_path, small(database, 100, **{"scan.startup.mode": "snapshot"}))
 
     def change(point: str, step: StoredStep) -> bool:
         if point == "planned" and step.epoch == 1:
@@ -247,7 +233,7 @@ def test_snapshot_mode_ends_at_its_flip(spark: SparkSession, database: Database,
 def test_latest_offset_flips_at_once_and_reads_what_comes(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
-    driver = Driver(spark, tmp_path, small(database, mode="latest-offset"))
+    driver = Driver(spark, tmp_path, small(database, 100, **{"scan.startup.mode": "latest-offset"}))
     driver.run()
     assert summaries(driver) == [("unbounded", "binlog", True)]
     database.execute("UPDATE t SET v = 9 WHERE k = 1")
@@ -257,7 +243,7 @@ def test_latest_offset_flips_at_once_and_reads_what_comes(
 
 
 def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    table = small(database)
+    table = small(database, 100)
     file, position = database.execute("SHOW MASTER STATUS")[0][:2]
     database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS", "UPDATE t SET v = 1 WHERE k = 2")
     mode = {
@@ -285,7 +271,7 @@ def with_options(table: Table, more: dict[str, str]) -> Table:
 
 def test_timestamp(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
     database = lone
-    table = small(database)
+    table = small(database, 100)
     database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS")
     # The server's log knows whole seconds only.
     while (second := int(time.time())) <= database.execute("SELECT UNIX_TIMESTAMP()")[0][0] - 1:
@@ -514,17 +500,7 @@ TYPES = {"a": "INT", "id": "INT", "v": "INT"}
 def opened(
     database: Database, key: Sequence[str], columns: Mapping[str, str], folder: Path, **more: str
 ) -> MysqlCdcSource:
-    table = declare(database.options("item", **more), columns, key)
-    return MysqlCdcSource(
-        SourceContext(
-            table=table,
-            options=table.options.resolve({}),
-            generation=1,
-            splits=MemorySplits(),
-            scratch=str(folder),
-            clock=system_clock,
-        )
-    )
+    return MysqlCdcSource(context_of(declare(database.options("item", **more), columns, key), folder))
 
 
 def rows_of(comparison: TableComparison[BinlogPosition], condition: str) -> pa.Table:

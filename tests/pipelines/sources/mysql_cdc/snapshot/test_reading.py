@@ -1,14 +1,25 @@
-"""The SQL of a chunk."""
+"""The SQL of a chunk, and the rules of its cut.
+
+MariaDB's rule is tried on a server (test_exact_cut.py); MySQL's here, on made-up logs only.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.conftest import Database
+from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
-from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, MysqlKey, NoBound
-from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import SnapshotQuery
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, MysqlKey, NoBound, Server
+from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
+from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import GtidSet, MariaDbCut, MySqlCut, SnapshotQuery, cut_rule
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 KEY = MysqlKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
@@ -37,3 +48,138 @@ def test_a_bound_that_is_none_names_the_table_that_is_to_be_read_anew() -> None:
     with pytest.raises(NoBound, match="'x' is no bound of the key column k") as refused:
         QUERY.rows(Chunk(1, ("x",), ("9",)))
     assert "--resnapshot rates" in refused.value.next_command
+
+
+ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+TWO = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+SERVER = Server("mysql", (8, 0), {"transaction_isolation": "REPEATABLE-READ"}, "'r'@'%'")
+OPTIONS = ServerOptions("db")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("", [], [f"{ONE}:1"]),
+        (f"{ONE}:1-5:7", [f"{ONE}:1", f"{ONE}:5", f"{ONE}:7"], [f"{ONE}:6", f"{ONE}:8", f"{TWO}:1"]),
+        (f"{ONE}:3,\n{TWO.upper()}:1-2", [f"{ONE}:3", f"{TWO}:2"], [f"{ONE}:2", f"{TWO}:3"]),
+        (f"{ONE}:1:blue:1-3", [f"{ONE}:1", f"{ONE}:blue:3"], [f"{ONE}:2", f"{ONE}:blue:4", f"{ONE}:red:1"]),
+    ],
+)
+def test_sets_of_transactions(text: str, inside: list[str], outside: list[str]) -> None:
+    found = GtidSet.parse(text)
+    assert all(transaction in found for transaction in inside)
+    assert not any(transaction in found for transaction in outside)
+
+
+def test_a_text_that_is_no_set() -> None:
+    with pytest.raises(SourceError, match="is no set of transaction ids"):
+        GtidSet.parse("0-1-42")
+
+
+class Answers:
+    """A cursor that knows two questions."""
+
+    def __init__(self, executed: str, status: tuple[str, int]) -> None:
+        self.executed = executed
+        self.status = status
+        self.asked: list[str] = []
+
+    def execute(self, statement: str) -> None:
+        self.asked.append(statement)
+
+    def fetchone(self) -> tuple[Any, ...]:
+        return (self.executed,) if "gtid_executed" in self.asked[-1] else self.status
+
+
+Log = Sequence[tuple[str, int, str | None]]
+"""Where a transaction begins (file, position), and its name."""
+
+
+def rule(log: Log, scanned: list[BinlogPosition]) -> MySqlCut:
+    def scan(
+        _: ServerOptions, start: BinlogPosition, end: BinlogPosition
+    ) -> Iterator[tuple[BinlogPosition, str | None]]:
+        scanned.append(start)
+        for file, position, gtid in log:
+            place = BinlogPosition(file, position)
+            if start.order <= place.order < end.order:
+                yield place, gtid
+
+    return MySqlCut(SERVER, OPTIONS, scan)
+
+
+LOG: Log = [
+    *(("b.000001", 150, f"{ONE}:1"), ("b.000001", 300, f"{ONE}:2")),
+    *(("b.000002", 150, f"{ONE}:3"), ("b.000002", 300, f"{TWO}:1"), ("b.000002", 450, f"{ONE}:4")),
+]
+
+
+@pytest.mark.parametrize(
+    ("executed", "place"),
+    [
+        (f"{ONE}:1-4,{TWO}:1", "b.000002:600"),
+        (f"{ONE}:1-3,{TWO}:1", "b.000002:450"),
+        # Written in another order than they became visible: all before the first that is not there is there.
+        (f"{ONE}:1-4", "b.000002:300"),
+        (f"{ONE}:1-2", "b.000002:150"),
+    ],
+)
+def test_mysql_stands_before_the_first_transaction_that_is_not_visible(executed: str, place: str) -> None:
+    scanned: list[BinlogPosition] = []
+    answers: Any = Answers(executed, ("b.000002", 600))
+    found = rule(LOG, scanned).start(answers)
+    assert str(found) == place
+    # Visible is asked for before the end is: what comes in between is in the log and not in the set.
+    assert answers.asked == ["SELECT @@GLOBAL.gtid_executed", "SHOW MASTER STATUS"]
+    assert scanned == [BinlogPosition("b.000002")]
+
+
+def test_mysql_looks_on_from_the_start_of_the_snapshot() -> None:
+    scanned: list[BinlogPosition] = []
+    start = BinlogPosition("b.000001", 300)
+    answers: Any = Answers(f"{ONE}:1-3", ("b.000002", 600))
+    file, position = rule(LOG, scanned).columns(answers, start)
+    assert scanned == [start]
+    assert (file, position) == ("2", "300")
+
+
+def test_mysql_takes_a_transaction_without_a_readable_id_as_not_visible() -> None:
+    log = [("b.000001", 150, f"{ONE}:1"), ("b.000001", 300, None), ("b.000001", 450, f"{ONE}:2")]
+    answers: Any = Answers(f"{ONE}:1-2", ("b.000001", 600))
+    assert str(rule(log, []).start(answers)) == "b.000001:300"
+
+
+def test_mysql_cuts_are_bounds() -> None:
+    answers: Any = Answers("", ("b.000002", 600))
+    mysql = rule(LOG, [])
+    assert not mysql.exact
+    assert str(mysql.after(answers)) == "b.000002:600"
+
+
+@given(st.lists(st.booleans(), max_size=12))
+def test_mysql_never_passes_an_invisible_transaction(visible: list[bool]) -> None:
+    log = [("b.000001", 100 * n, f"{ONE}:{n}") for n in range(1, len(visible) + 1)]
+    executed = ",".join(f"{ONE}:{n}" for n, seen in enumerate(visible, 1) if seen)
+    found = rule(log, []).start(Answers(executed, ("b.000001", 9999)))  # type: ignore[arg-type]
+    first = next((n for n, seen in enumerate(visible, 1) if not seen), None)
+    assert found.position == (9999 if first is None else 100 * first)
+
+
+def test_mysql_84_is_asked_in_its_own_words() -> None:
+    assert Server("mysql", (8, 4), {}, "").status_command == "SHOW BINARY LOG STATUS"
+    assert Server("mysql", (8, 0), {}, "").status_command == "SHOW MASTER STATUS"
+    assert Server("mariadb", (11, 4), {}, "").status_command == "SHOW MASTER STATUS"
+
+
+def test_mariadb_tells_where_a_view_stands_whatever_the_sessions_own_isolation(database: Database) -> None:
+    server = ServerOptions(database.server.host, database.server.port, database.user, database.password)
+    session = Session(server, "test")
+    mariadb = cut_rule(Server("mariadb", (11, 4), {}, ""), server)
+    assert isinstance(mariadb, MariaDbCut)
+    with session.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        for number in range(3):
+            database.execute(f"CREATE TABLE t{number} (k INT)")
+            file, position = database.execute("SHOW MASTER STATUS")[0][:2]
+            assert mariadb.start(cursor) == mariadb.after(cursor) == BinlogPosition(file, position)
+    session.close()

@@ -11,12 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Driver, declare
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.sources.cdc import snapshot
-
-CHUNK = "scan.incremental.snapshot.chunk.size"
 
 ODD_KEYS = {
     "zerofill": ("k INT(8) ZEROFILL", "seq * 7", "BIGINT"),
