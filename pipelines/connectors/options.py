@@ -5,6 +5,7 @@ A value that holds `${VAR}` is known only when it is resolved, so it is checked 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -267,6 +268,18 @@ def misplaced(options: Mapping[str, str], option: str, default: str, belong: Map
         else:
             found += [f"'{name}' is for '{option}' = '{value}'" for name in names if name in options]
     return found
+
+
+def misspelled_pattern(options: Mapping[str, str], name: str) -> list[str]:
+    """What is wrong with an option that is a regular expression, where it is given and needs no environment."""
+    pattern = options.get(name, "")
+    if needs_variables(pattern):
+        return []
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return [f"'{name}' is no regular expression: {error}"]
+    return []
 
 
 def shown_value(key: str, value: str) -> str:

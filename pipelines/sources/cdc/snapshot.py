@@ -73,9 +73,7 @@ STEP_CHUNKS = 64
 
 def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:
     """The declared columns as the server describes them, under the names of the script."""
-    described = [
-        (column.name, found.column(column.name)) for column in table.physical_columns if column.metadata is None
-    ]
+    described = [(column.name, found.column(column.name)) for column in table.message_columns]
     return tuple(replace(column, name=name) for name, column in described if column is not None)
 
 
@@ -137,7 +135,7 @@ class TableComparison(Generic[P]):
         self._rule = source.cut_rule()
         self.exact = self._rule.exact
         self._described: Sequence[Column] = declared_columns(found, self._table)
-        self.columns = [column.name for column in self._table.physical_columns if column.metadata is None]
+        self.columns = [column.name for column in self._table.message_columns]
         gone = sorted({*self.columns} - {column.name for column in self._described})
         if gone:
             raise SourceError(

@@ -115,7 +115,7 @@ class CdcSource(Database[P, S, L]):
         """A step with every declared column. Columns added after the generation began are described as the server has
         them now; the table had no rows then."""
         known = {column.name for column in step.columns}
-        if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
+        if all(column.name in known for column in self.context.table.message_columns):
             return step
         declared = declared_columns(self.source_table(step), self.context.table)
         return replace(step, columns=(*step.columns, *(column for column in declared if column.name not in known)))

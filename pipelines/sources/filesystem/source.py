@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import or_else, resnapshot
+from tidegate.pipelines.connectors.options import misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -286,12 +287,7 @@ def check(table: Table) -> Sequence[str]:
         found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if key in own]
     if "partition.default-name" in table.options and not table.partition_columns:
         found.append("'partition.default-name' has no meaning without PARTITIONED BY")
-    pattern = table.options.get("source.path.regex-pattern", "")
-    if not needs_variables(pattern):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            found.append(f"'source.path.regex-pattern' is no regular expression: {error}")
+    found += misspelled_pattern(table.options, "source.path.regex-pattern")
     if not table.message_columns:
         found.append(f"{table.name} has no column that is in the files")
     return found

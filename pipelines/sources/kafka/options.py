@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from tidegate.pipelines.connectors.options import misplaced
+from tidegate.pipelines.connectors.options import misplaced, misspelled_pattern
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
@@ -250,12 +250,7 @@ def check_topics(options: Mapping[str, str]) -> Sequence[str]:
             return [f"'topic': '{wrong[0]}' is no name of a topic"]
         if not topic_names(topics):
             return ["'topic' names no topic"]
-    if pattern is not None and not needs_variables(pattern):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            return [f"'topic-pattern' is no regular expression: {error}"]
-    return []
+    return misspelled_pattern(options, "topic-pattern")
 
 
 _BELONG = {
@@ -322,7 +317,7 @@ class Layout:
 
 def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
     """The layout of a table whose options `check` found no fault with."""
-    columns = {column.name: column for column in table.physical_columns if column.metadata is None}
+    columns = {column.name: column for column in table.message_columns}
     keys = key_columns(table, options, kind)
     except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
 
@@ -398,7 +393,7 @@ def _key_given(table: Table, options: Mapping[str, str], kind: Kind) -> list[str
     keys = key_columns(table, options, kind)
     prefix = options.get("key.fields-prefix", "")
     except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
-    there = {column.name for column in table.physical_columns if column.metadata is None}
+    there = {column.name for column in table.message_columns}
     if kind == "kafka":
         for one, other in (("key.format", "key.fields"), ("key.fields", "key.format")):
             if one in options and other not in options:

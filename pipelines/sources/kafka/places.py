@@ -93,7 +93,7 @@ def _other_image(context: SourceContext, stored: StoredStep, rows: DataFrame, ke
     """Two rows of one key and one place that snapshots have read, and that differ: a new database's log begins where
     the log of the one before did."""
     table = context.table
-    values = ", ".join(quoted(column.name) for column in table.physical_columns if column.metadata is None)
+    values = ", ".join(quoted(column.name) for column in table.message_columns)
     image = f"to_json(struct({values})) AS _image"
     columns = [*keys, "_split", "_offset", "_op", f"{_PLACE} AS _place", f"{_AT} AS _at", image]
     read = _with_earlier(context, stored, rows, columns)

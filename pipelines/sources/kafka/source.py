@@ -86,10 +86,6 @@ class KafkaSource(Source):
             raise SourceError(f"{self._table.name}: Kafka is asked through Spark's JVM, and there is no session")
         return self._context.spark()
 
-    @property
-    def _where(self) -> str:
-        return self._options.where
-
     # --- before a run --------------------------------------------------------------------------------------------
 
     def preflight(self, position: SourcePosition) -> None:
@@ -114,7 +110,7 @@ class KafkaSource(Source):
             what = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
             raise SourceError(
                 f"{self._table.name}: {what}",
-                where=self._where,
+                where=self._options.where,
                 state="nothing was read by this run; what was read before stands",
                 next_command="make the topic, or correct its name, and run again",
             )
@@ -319,7 +315,7 @@ class KafkaSource(Source):
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""
-        return explain(error, self._table.name, f"{step.place}; {self._where}")
+        return explain(error, self._table.name, f"{step.place}; {self._options.where}")
 
     def close(self) -> None:
         """Let go of the connections."""
