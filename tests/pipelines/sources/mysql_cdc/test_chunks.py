@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog.recording import server_of
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.cdc.chunks import Chunk, after, at_or_after, before, plan_bounds
 from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, SourceTable, read_table
-from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
+from tidegate.pipelines.sources.mysql_cdc.connection import Session
 
 
 @contextmanager
 def reading(database: Database) -> Iterator[Cursor]:
     """A cursor of the connector's own session, as the connector's user."""
-    server = ServerOptions(database.server.host, database.server.port, database.user, database.password)
-    session = Session(server, "test")
+    session = Session(server_of(database), "test")
     with session.cursor() as cursor:
         cursor.execute(f"USE `{database.name}`")
         yield cursor

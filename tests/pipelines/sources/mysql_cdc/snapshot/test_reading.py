@@ -1,25 +1,33 @@
-"""The SQL of a chunk, and the rules of its cut.
+"""The SQL of a chunk, the rules of its cut, and rows of some keys in one read view.
 
 MariaDB's rule is tried on a server (test_exact_cut.py); MySQL's here, on made-up logs only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of
+from tests.pipelines.sources.mysql_cdc.driver import context_of, declare
+from tidegate.pipelines.connectors.protocol import Comparable, SourcePosition
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Chunk
+from tidegate.pipelines.sources.cdc.snapshot import TableComparison
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, MysqlKey, NoBound, Server
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import GtidSet, MariaDbCut, MySqlCut, SnapshotQuery, cut_rule
+from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 KEY = MysqlKey((KeyColumn("k", "number", integer=True),), "PRIMARY")
@@ -100,8 +108,8 @@ def rule(log: Log, scanned: list[BinlogPosition]) -> MySqlCut:
         _: ServerOptions, start: BinlogPosition, end: BinlogPosition
     ) -> Iterator[tuple[BinlogPosition, str | None]]:
         scanned.append(start)
-        for file, position, gtid in log:
-            place = BinlogPosition(file, position)
+        for file, at, gtid in log:
+            place = BinlogPosition(file, at)
             if start.order <= place.order < end.order:
                 yield place, gtid
 
@@ -138,9 +146,9 @@ def test_mysql_looks_on_from_the_start_of_the_snapshot() -> None:
     scanned: list[BinlogPosition] = []
     start = BinlogPosition("b.000001", 300)
     answers: Any = Answers(f"{ONE}:1-3", ("b.000002", 600))
-    file, position = rule(LOG, scanned).columns(answers, start)
+    columns = rule(LOG, scanned).columns(answers, start)
     assert scanned == [start]
-    assert (file, position) == ("2", "300")
+    assert columns == ("2", "300")
 
 
 def test_mysql_takes_a_transaction_without_a_readable_id_as_not_visible() -> None:
@@ -172,14 +180,82 @@ def test_mysql_84_is_asked_in_its_own_words() -> None:
 
 
 def test_mariadb_tells_where_a_view_stands_whatever_the_sessions_own_isolation(database: Database) -> None:
-    server = ServerOptions(database.server.host, database.server.port, database.user, database.password)
-    session = Session(server, "test")
-    mariadb = cut_rule(Server("mariadb", (11, 4), {}, ""), server)
+    session = Session(server_of(database), "test")
+    mariadb = cut_rule(Server("mariadb", (11, 4), {}, ""), session.server)
     assert isinstance(mariadb, MariaDbCut)
     with session.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         for number in range(3):
             database.execute(f"CREATE TABLE t{number} (k INT)")
-            file, position = database.execute("SHOW MASTER STATUS")[0][:2]
-            assert mariadb.start(cursor) == mariadb.after(cursor) == BinlogPosition(file, position)
+            assert mariadb.start(cursor) == mariadb.after(cursor) == position(database)
     session.close()
+
+
+# --- rows of some keys, as a comparison asks for them ----------------------------------------------------------------
+
+
+KEYS_OF_ROWS = {
+    "a number": ("id INT PRIMARY KEY, v INT", ("id",), "(1, 1), (2, 2)", {"id": 2}, "`id` IN (2)"),
+    "a text": (
+        "k VARCHAR(9) PRIMARY KEY, v INT",
+        ("k",),
+        "('ä', 1), ('Z''z', 2)",
+        {"k": "Z'z"},
+        "`k` IN (_utf8mb4 X'5a277a')",
+    ),
+    "bytes": ("k VARBINARY(8) PRIMARY KEY, v INT", ("k",), "(X'FF', 1), (X'00', 2)", {"k": b"\xff"}, "`k` IN (X'ff')"),
+    "two columns": (
+        "a INT, id INT, v INT, PRIMARY KEY (a, id)",
+        ("a", "id"),
+        "(1, 1, 1), (1, 2, 2), (2, 2, 3)",
+        {"a": 1, "id": 2},
+        "(`a` = 1 AND `id` = 2)",
+    ),
+}
+TYPES = {"a": "INT", "id": "INT", "v": "INT"}
+
+
+def opened(
+    database: Database, key: Sequence[str], columns: Mapping[str, str], folder: Path, **more: str
+) -> MysqlCdcSource:
+    return MysqlCdcSource(context_of(declare(database.options("item", **more), columns, key), folder))
+
+
+def rows_of(comparison: TableComparison[BinlogPosition], condition: str) -> pa.Table:
+    """What a task of Spark would read."""
+    return pa.Table.from_batches(comparison.reader([WHOLE], condition).read(0))
+
+
+@pytest.mark.parametrize("name", KEYS_OF_ROWS)
+def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, database: Database, tmp_path: Path):
+    there, key, values, wanted, condition = KEYS_OF_ROWS[name]
+    database.execute(f"CREATE TABLE item ({there})", f"INSERT INTO item VALUES {values}")
+    kind = "BYTES" if isinstance(wanted.get("k"), bytes) else "STRING"
+    columns = {column: TYPES.get(column, kind) for column in (*key, "v")}
+    with closing(opened(database, key, columns, tmp_path)) as source:
+        assert isinstance(source, Comparable)
+        comparison = source.comparison(SourcePosition())
+        assert comparison.exact
+        assert comparison.columns == [*key, "v"]
+        assert comparison.condition([wanted]) == condition
+        low, found, high = comparison.low(), rows_of(comparison, condition), comparison.high()
+        assert found.select(list(key)).to_pylist() == [wanted]
+        # Rows carry the number of the log's file, places its name.
+        assert low.text == high.text
+        seq = found["_seq"][0].as_py()
+        assert low.text.endswith(f".{seq['file']:06}:{seq['position']}")
+        assert len(rows_of(comparison, "TRUE")) == len(values.split("), ("))
+
+
+def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
+    database.execute("CREATE TABLE item (at DATETIME PRIMARY KEY)")
+    with closing(opened(database, ("at",), {"at": "TIMESTAMP(3)"}, tmp_path)) as source:
+        assert source.comparison(SourcePosition()).condition([{"at": "2020-01-01"}]) == "TRUE"
+
+
+def test_a_changelog_without_the_whole_table_is_refused(database: Database, tmp_path: Path):
+    database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
+    more = {"scan.startup.mode": "latest-offset"}
+    with closing(opened(database, ("id",), {"id": "INT"}, tmp_path, **more)) as source:  # noqa: SIM117
+        with pytest.raises(SourceError, match="is no image of the table"):
+            source.comparison(SourcePosition())
