@@ -25,6 +25,7 @@ from tidegate.pipelines.commands import Advised
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.formats.shape import precision
+from tidegate.pipelines.sources.rows import NOTHING_AFTER
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, FlinkType, Kind
 
@@ -205,7 +206,7 @@ class Folder:
         return SourceError(
             f"{self.table}: {'the folder' if name is None else f'the file {name}'} {what}",
             where=str(self.path if name is None else self.full(name)),
-            state="what was read before stands; nothing after it was read",
+            state=NOTHING_AFTER,
             next_command=next_command,
         )
 

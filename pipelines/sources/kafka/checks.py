@@ -34,7 +34,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, value_format
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
-from tidegate.pipelines.sources.rows import misfit, misfit_error
+from tidegate.pipelines.sources.rows import NOTHING_AFTER, misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TopicChecks:
         return SourceError(
             f"{self.table}: {what}",
             where=where or self.where,
-            state="what was read before stands; nothing after it was read",
+            state=NOTHING_AFTER,
             next_command=next_command,
         )
 

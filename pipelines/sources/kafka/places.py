@@ -5,7 +5,7 @@ would win. Messages do not name their log: `server_id` and `gtid` name the serve
 changes of several servers lie in one log. What shows another log is the order in the topic. Debezium writes the changes
 of a key in the order of the log, so a key's places only rise within a partition, and a message that names a lower one
 repeats one that came before (a connector that starts again writes the last messages again). Changes of different keys
-tell nothing: PostgreSQL's transactions overlap in its log and are written one after the other.
+do not show it: PostgreSQL's transactions overlap in its log and are written one after the other.
 
 A key that has changed its partition (partitions were added) has no such order. Over partitions the database's own time
 decides: a change that is later by it, at a lower place, is of another log. A truncate is compared with all rows of its

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.types import INTEGERS, SourceColumn
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, quoted_string
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
 
@@ -228,12 +228,8 @@ def read_server(cursor: Cursor) -> Server:
         flavor="mariadb" if "mariadb" in version.lower() else "mysql",
         version=(int(major), int(minor)),
         variables=variables,
-        account=f"'{_doubled(user)}'@'{_doubled(host)}'",
+        account=f"{quoted_string(user)}@{quoted_string(host)}",
     )
-
-
-def _doubled(text: str) -> str:
-    return text.replace("'", "''")
 
 
 def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:

@@ -122,7 +122,7 @@ def landed(run: Bench, number: int) -> Landed:
     return run.source().landed(run.steps[number], None)
 
 
-def test_landed_tells_how_far_behind_the_step_was():
+def test_landed_has_how_far_behind_the_step_was():
     run = bench(rows_per_second="10", number_of_rows="20")
     run.plan()
     run.now += 1000

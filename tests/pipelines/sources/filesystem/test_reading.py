@@ -233,7 +233,7 @@ def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Fil
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str) -> None:
+def test_a_parquet_file_whose_rows_cannot_be_read(spark, files: Files, how: str) -> None:
     path = files.write("a +é.parquet", "")
     pq.write_table(pa.table({"id": pa.array(range(10_000), pa.int32())}), path, compression="gzip")
     whole = path.read_bytes()

@@ -156,7 +156,7 @@ def test_trailing_spaces_do_not_part_what_the_server_holds_equal(database: Datab
     assert planned.counts.count(0) == 0
 
 
-def test_rows_of_one_value_stay_together_where_the_rest_of_the_key_can_not_be_compared(database: Database) -> None:
+def test_rows_of_one_value_stay_together_where_the_rest_of_the_key_cannot_be_compared(database: Database) -> None:
     database.execute(
         "CREATE TABLE t (k VARCHAR(9) COLLATE utf8mb4_general_ci, e ENUM('z','y','x','w'), PRIMARY KEY (k, e))",
         "INSERT INTO t SELECT IF(seq % 2, CONCAT('k', seq DIV 8), CONCAT('K', seq DIV 8)), 1 + (seq DIV 2) % 4"

@@ -72,7 +72,7 @@ def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, databas
     assert driver.state() == on_server(database)
 
 
-def test_a_step_that_does_not_reach_the_servers_end_tells_how_far_it_has_got(
+def test_a_step_that_does_not_reach_the_servers_end_reports_how_far_it_has_got(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "STEP_BYTES", 1)
@@ -366,7 +366,7 @@ def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
     assert drivers[0].run() == []
     drivers[1].limit = 1000 * first
     drivers[1].run()
-    assert {row[1] for row in drivers[1].state().values()} == {4}, "what the log tells is not this table's rowtime"
+    assert {row[1] for row in drivers[1].state().values()} == {4}, "the commit time is not this table's rowtime"
 
 
 def test_a_piece_has_about_as_many_rows_as_an_epoch_may_have(

@@ -471,7 +471,7 @@ def test_columns_that_come_and_go_are_followed_and_noted(database: Database, cap
         ),
     ],
 )
-def test_what_can_not_be_followed_stops_the_reader(
+def test_what_cannot_be_followed_stops_the_reader(
     database: Database, statements: list[str], kind: type[BinlogError] | None, message: str
 ) -> None:
     table, _ = people(database)

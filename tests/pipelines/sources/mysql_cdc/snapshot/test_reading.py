@@ -179,7 +179,7 @@ def test_mysql_84_is_asked_in_its_own_words() -> None:
     assert Server("mariadb", (11, 4), {}, "").status_command == "SHOW MASTER STATUS"
 
 
-def test_mariadb_tells_where_a_view_stands_whatever_the_sessions_own_isolation(database: Database) -> None:
+def test_mariadb_reports_the_place_of_a_view_whatever_the_sessions_own_isolation(database: Database) -> None:
     session = Session(server_of(database), "test")
     mariadb = cut_rule(Server("mariadb", (11, 4), {}, ""), session.server)
     assert isinstance(mariadb, MariaDbCut)
@@ -227,7 +227,7 @@ def rows_of(comparison: TableComparison[BinlogPosition], condition: str) -> pa.T
 
 
 @pytest.mark.parametrize("name", KEYS_OF_ROWS)
-def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, database: Database, tmp_path: Path):
+def test_rows_of_some_keys_are_read_in_one_view_with_its_place(name: str, database: Database, tmp_path: Path):
     there, key, values, wanted, condition = KEYS_OF_ROWS[name]
     database.execute(f"CREATE TABLE item ({there})", f"INSERT INTO item VALUES {values}")
     kind = "BYTES" if isinstance(wanted.get("k"), bytes) else "STRING"
@@ -247,7 +247,7 @@ def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, 
         assert len(rows_of(comparison, "TRUE")) == len(values.split("), ("))
 
 
-def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
+def test_keys_that_cannot_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
     database.execute("CREATE TABLE item (at DATETIME PRIMARY KEY)")
     with closing(opened(database, ("at",), {"at": "TIMESTAMP(3)"}, tmp_path)) as source:
         assert source.comparison(SourcePosition()).condition([{"at": "2020-01-01"}]) == "TRUE"
