@@ -56,7 +56,8 @@ def declared_rows(rows: DataFrame, table: Table, columns: Sequence[Column], sett
 
 def _value(column: DeclaredColumn, source: dict[str, Column], settings: Settings) -> SparkColumn:
     if column.metadata in ("database_name", "table_name"):
-        value = F.when(F.col("_op") != "t", F.lit(settings.place[column.metadata == "table_name"]))
+        database, name = settings.place
+        value = F.when(F.col("_op") != "t", F.lit(database if column.metadata == "database_name" else name))
     elif column.metadata == "op_ts":
         value = F.when(F.col("_op") != "r", F.col("_rowtime"))
     else:

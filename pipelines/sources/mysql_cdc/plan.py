@@ -262,7 +262,7 @@ def _specific(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -> Bin
     size = files.sizes.get(position.file)
     shown = f"(SHOW BINLOG EVENTS IN '{position.file}')"
     if size is None:
-        names = f"one of {', '.join(files.names[:1])} to {files.names[-1]} (SHOW BINARY LOGS)"
+        names = f"one of {files.names[0]} to {files.names[-1]} (SHOW BINARY LOGS)"
         raise refused(f"the server has no binlog {position.file}", "file", names)
     if position.position > size or position.order > end.order:
         what = f"{position.file} is {size} bytes long, and {position.position} is after its end"
