@@ -24,6 +24,7 @@ from pymysql.connections import Connection
 from pyspark.sql import SparkSession
 
 from tests import cases
+from tidegate.pipelines import paths
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb, WatchedProcess
 from tidegate.pipelines.syntax.types import quoted_string
 from tidegate.pipelines.testing import spark_session
@@ -58,6 +59,16 @@ class Database:
         if any(statement.startswith("FLUSH") for statement in statements):
             self.settle()
         return found
+
+    @contextlib.contextmanager
+    def settings(self, **values: str | int) -> Iterator[None]:
+        """The server with other global settings, for the sessions that begin now; then with those that it had."""
+        (had,) = self.execute(f"SELECT {', '.join(f'@@GLOBAL.{name}' for name in values)}")
+        self.execute(*(f"SET GLOBAL {name} = {value!r}" for name, value in values.items()))
+        try:
+            yield
+        finally:
+            self.execute(*(f"SET GLOBAL {name} = {value!r}" for name, value in zip(values, had, strict=True)))
 
     def settle(self) -> None:
         """Wait for the last event that the server writes by itself into a log that has just begun: a checkpoint that
@@ -226,6 +237,13 @@ def database(mariadb: EmbeddedMariaDb) -> Iterator[Database]:
     finally:
         with contextlib.suppress(Exception):
             mariadb.execute(f"DROP DATABASE `{name}`")
+
+
+@pytest.fixture
+def files_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder, which is all that tables of files may lie in."""
+    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ A value that holds `${VAR}` is known only when it is resolved, so it is checked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
@@ -224,27 +225,26 @@ LEAST_WINDOW = 5
 """Epochs that 'gate.unmatched-ratio.window' needs to know a range."""
 
 
+_PARSERS: Mapping[str, tuple[Callable[[str], object], tuple[str, str]]] = {
+    "integer": (int, ("is no whole number", "write digits: '1000'")),
+    "float": (float, ("is no number", "for example '0.5'")),
+    "duration": (parse_duration, ("is no duration", f"for example {EXAMPLES}")),
+}
+"""By kind of an option: what raises ValueError for a wrong value, and (what, hint) of it."""
+
+
 def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
     """What is wrong with a value, as (what, hint); None when nothing is. The value itself is not named."""
     if option.kind == "choice" and value not in option.choices:
         return "is none of the choices", f"choose one of {', '.join(f'{choice!r}' for choice in option.choices)}"
     if option.kind == "boolean" and value.lower() not in ("true", "false"):
         return "is no boolean", "write 'true' or 'false'"
-    if option.kind == "integer":
+    if option.kind in _PARSERS:
+        parse, wrong = _PARSERS[option.kind]
         try:
-            int(value)
+            parse(value)
         except ValueError:
-            return "is no whole number", "write digits: '1000'"
-    if option.kind == "float":
-        try:
-            float(value)
-        except ValueError:
-            return "is no number", "for example '0.5'"
-    if option.kind == "duration":
-        try:
-            parse_duration(value)
-        except ValueError:
-            return "is no duration", f"for example {EXAMPLES}"
+            return wrong
     if not value.strip() and (option.required or option.kind != "string" or option.name in NAMES):
         return "is empty", "write a value"
     if option.name in AT_LEAST_ONE and int(value) < 1:
@@ -258,6 +258,35 @@ def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
     if option.name == "gate.unmatched-ratio.min-rows" and int(value) < 0:
         return "is less than none", "write '100'"
     return None
+
+
+def flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    """The value of a boolean option."""
+    return options.get(name, default).lower() == "true"
+
+
+def misplaced(options: Mapping[str, str], option: str, default: str, belong: Mapping[str, Sequence[str]]) -> list[str]:
+    """What is wrong with options that belong to one value of `option`: what `belong` lists of a value must be given
+    with that value, and has no meaning with another."""
+    chosen, found = options.get(option, default), []
+    for value, names in belong.items():
+        if chosen == value:
+            found += [f"'{option}' = '{value}' needs '{name}'" for name in names if name not in options]
+        else:
+            found += [f"'{name}' is for '{option}' = '{value}'" for name in names if name in options]
+    return found
+
+
+def misspelled_pattern(options: Mapping[str, str], name: str) -> list[str]:
+    """What is wrong with an option that is a regular expression, where it is given and needs no environment."""
+    pattern = options.get(name, "")
+    if needs_variables(pattern):
+        return []
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return [f"'{name}' is no regular expression: {error}"]
+    return []
 
 
 def shown_value(key: str, value: str) -> str:

@@ -92,7 +92,7 @@ class InstalledConnectors(Mapping[str, ConnectorSpec]):
         return iter(names())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(names())
 
     def __contains__(self, name: object) -> bool:
-        return name in set(self)
+        return name in names()

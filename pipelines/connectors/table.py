@@ -236,7 +236,7 @@ class Table:
 
     @property
     def message_columns(self) -> tuple[Column, ...]:
-        """The physical columns that are in the messages or files themselves."""
+        """The physical columns that are in the messages, files or rows themselves."""
         beside = self.partition_columns
         return tuple(c for c in self.physical_columns if c.metadata is None and c.name not in beside)
 

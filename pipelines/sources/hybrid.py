@@ -107,9 +107,7 @@ class Part:
         position = self.position(whole)
         request = replace(
             whole,
-            previous=position.previous,
-            first=position.first,
-            flipped=position.flipped,
+            **vars(position),
             ends=whole.ends["parts"][str(self.place)],
             blocked=self._own_splits(whole.blocked),
             ahead=self._own_splits(whole.ahead),
@@ -302,8 +300,8 @@ class HybridSource(Source):
         landed = part.landed(step, rows)
         if part.place == self._last:
             return landed
-        # Its splits are the bounded phase's, which no word of their own makes to go on, or to be the end of the input:
-        # they would hold the last part's watermark, or run ahead of all that it still has.
+        # Its splits belong to the bounded phase. As going on they would hold back the last part's watermark; as ended
+        # they would let it run ahead of what the last part still has.
         passed_on = landed if part.tells_time else replace(landed, watermarks=None, idle={})
         return replace(passed_on, splits=frozenset(), ended=frozenset())
 

@@ -21,6 +21,10 @@ POISON = "tidegate: data does not fit: "
 """Prefix of an executor's exception; JSON of the place and the error follows."""
 
 
+NOTHING_AFTER = "what was read before stands; nothing after it was read"
+"""The state that an error leaves behind which a source finds before it reads a step."""
+
+
 def schema(table: Table, more: Mapping[str, str] | None = None) -> StructType:
     """The columns of `Source.read`; `more`: further ones, with their Spark types."""
     from pyspark.sql.types import StructType

@@ -96,7 +96,7 @@ class _Case:
         names = ["self", *dict.fromkeys(["tmp_path", *self.fixtures])]
         made = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         test.__signature__ = inspect.Signature(made)
-        test.__name__, test.__doc__ = f"test_{rule.name}", f"{rule.says[0].upper()}{rule.says[1:]}."
+        test.__name__, test.__doc__ = f"test_{rule.name}", f"{rule.sentence[0].upper()}{rule.sentence[1:]}."
         return test
 
     def _observe(self, tmp_path: Path, fixtures: Mapping[str, Any]) -> Sequence[Trace]:

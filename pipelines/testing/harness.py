@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
+from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
@@ -32,10 +37,9 @@ from tidegate.pipelines.runtime.runner import Runner, RunReport
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.verifying.verify import VerifyReport, verify
 from tidegate.pipelines.sinks.protocol import sink_of
-from tidegate.pipelines.sources.scripted import ScriptedInput
+from tidegate.pipelines.sources.scripted import CONNECTOR, ScriptedInput
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.testing.played import only_grows, played
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {
@@ -85,8 +89,8 @@ class Harness:
         script: The SQL, the path of a script (.sql, .py), or a compiled Pipeline.
         spark: The session.
         directory: Where the lake and the scripted inputs lie; a second harness on it goes on where the first stopped.
-        scripted: Whether all tables are the test's, whatever their connectors (see
-            `tidegate.pipelines.testing.played.played`): they read and write nothing outside of `directory` then.
+        scripted: Whether all tables are the test's, whatever their connectors (see `played`): they read and write
+            nothing outside of `directory` then.
         environment: What `${VARIABLE}` in options is replaced by; nothing of the process's own environment.
         clock: ms, UTC.
 
@@ -122,7 +126,7 @@ class Harness:
             environment=self.environment,
         )
 
-    # --- what the sources say ------------------------------------------------------------------------------------
+    # --- input ---------------------------------------------------------------------------------------------------
 
     def push(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.Table, op: str = "+I") -> None:
         """Append `rows`: dicts, or an Arrow table for many. `op`: +I -U +U -D. TIMESTAMP(3) is a naive UTC datetime; a
@@ -223,3 +227,53 @@ class Harness:
     def _input(self, table: str) -> ScriptedInput:
         grows = only_grows(self.pipeline, table)
         return ScriptedInput(self.lake.scratch(table), self.pipeline.table(table), self.clock, only_grows=grows)
+
+
+def only_grows(pipeline: Pipeline, name: str) -> bool:
+    """Whether the table may have inserts only, as for any other connector: a processing-time probe, or an input of a
+    process. Such rows are released one by one; in event time updates are joined at their own times."""
+    whole = {table.name for table in pipeline.tables.values() if any(part.name == name for part in table.parts)}
+    return any(insert.time != "event" for insert in pipeline.inserts if {name, *whole} & {*insert.probes})
+
+
+def played(pipeline: Pipeline) -> Pipeline:
+    """`pipeline` with tables of `'connector' = 'scripted'` in the place of all that it reads and writes.
+
+    Columns, keys, watermarks, constraints, and the options that every source or target has stay as they are. A source
+    has phases, and signals their end, where its own connector does. Columns that the connector itself fills (METADATA,
+    PARTITIONED BY, SYSTEM_ROWTIME()) are columns like others, filled by the test. Where Python emits the watermarks of
+    a table without WATERMARK FOR (`with_strategy`, a process's generator), its rows move it, as ever.
+    """
+    used = {"build": SOURCE_OPTIONS, "probe": SOURCE_OPTIONS, "sink": SINK_OPTIONS}
+    tables = {
+        name: _played(table, used[table.role], _emits_watermarks(pipeline, table)) if table.role in used else table
+        for name, table in pipeline.tables.items()
+    }
+    return replace(pipeline, tables=tables)
+
+
+def _emits_watermarks(pipeline: Pipeline, table: Table) -> bool:
+    in_python = pipeline.generators(table.name) or table.name in pipeline.strategies
+    return table.watermark is not None or not in_python
+
+
+def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
+    options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
+    if table.role != "sink":
+        spec = connector(table.connector).spec
+        phases, signals = spec.phases(table.options), spec.signals(table.options)
+        given = {"phases": phases, "signals": signals, "tells-time": tells_time}
+        options |= {name: str(value).lower() for name, value in given.items()}
+    return replace(
+        table,
+        columns=tuple(map(_delivered, table.columns)),
+        options=Options({"connector": CONNECTOR.spec.name, **options}),
+        parts=(),
+        partition_columns=(),
+    )
+
+
+def _delivered(column: Column) -> Column:
+    """The column, delivered in its declared type by the test."""
+    column = replace(column, metadata=None, delivered=None)
+    return replace(column, expression=None, sql=None) if column.source_time else column

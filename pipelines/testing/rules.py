@@ -34,10 +34,10 @@ class RuleBroken(TidegateError, AssertionError):
 
 @dataclass(frozen=True)
 class Rule:
-    """`says` is the rule in a sentence, `remedy` what its author should change."""
+    """`sentence` is the rule in words, `remedy` what its author should change."""
 
     name: str
-    says: str
+    sentence: str
     remedy: str
     broken: Callable[[Trace], Found]
 
@@ -50,12 +50,12 @@ class Rule:
             more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
             what = f"{connector}: {'; '.join([*shown, *more])}"
             failure = next((trace.failure for trace in traces if trace.failure is not None), None)
-            raise RuleBroken(self.says, what, where=found[0][0], next_command=self.remedy) from failure
+            raise RuleBroken(self.sentence, what, where=found[0][0], next_command=self.remedy) from failure
         for trace in traces:
             if trace.failure is not None:
                 what = f"{connector}: it could not be seen, since the run stopped: {_cause(trace.failure)}"
                 remedy = "mend what stopped it; the test `test_a_run_ends` has its traceback"
-                raise RuleBroken(self.says, what, where=trace.doing, next_command=remedy) from trace.failure
+                raise RuleBroken(self.sentence, what, where=trace.doing, next_command=remedy) from trace.failure
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- texts -----------------------------------------------------------------------------------------------------------
 
 
 def where(seen: StepSeen) -> str:

@@ -266,7 +266,7 @@ class Observer:
     def _opened(
         self, wrapped: Callable[[SplitStore], SplitStore] = lambda stored: stored
     ) -> Iterator[tuple[Source, SourceContext]]:
-        """A new source, which knows only what is stored."""
+        """A new source, which has only what is stored."""
         with self._runner().opened(GENERATION, wrapped) as opened:
             yield opened
 

@@ -3,5 +3,5 @@
     chunks ──> each read in a read view, placed in the log by its cut ──> the log from before the first cut ──> the flip
 
 `source.CdcSource` plans and lands the steps; `database.Database` lists what one kind of database adds: its positions,
-its cuts, its SQL, its log. Nothing here knows which one it is.
+its cuts, its SQL, its log. Nothing here depends on which one it is.
 """

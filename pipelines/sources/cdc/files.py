@@ -117,15 +117,14 @@ def _written(files: Files, reader: ChunkReader, number: int) -> Iterator[pa.Reco
     name = f"{chunk}-{uuid.uuid4().hex[:8]}.parquet"
     try:
         rows = write_file(Location(files.folder) / name, map(files.stored, reader.read(number)))
-    except OSError as error:  # the disk's; the reader types what the network says
+    except OSError as error:  # the disk's; errors of the network are typed by the reader
         raise NotWritten(f"the rows cannot be written: {error}", where=f"{chunk} of {reader}") from error
     yield pa.RecordBatch.from_pydict({"name": pa.array([name] if rows else [], pa.string())})
 
 
 @dataclass(frozen=True)
 class Span:
-    """What the footers say of one chunk's rows: least and greatest cut, as (file number, position), and how many they
-    are."""
+    """One chunk's rows by the footers: least and greatest cut, as (file number, position), and their number."""
 
     least: tuple[int, int]
     greatest: tuple[int, int]
@@ -134,12 +133,11 @@ class Span:
 
 def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Span] | None:
     """By split; None where the footers of `files` (URIs or paths) do not hold it for this very epoch."""
+    footers = _footers(files)
+    if footers is None:
+        return None
     found: dict[str, Span] = {}
-    for name in files:
-        parsed = urlparse(name)
-        if parsed.scheme not in ("", "file"):
-            return None
-        footer = Location(unquote(parsed.path)).footer()
+    for footer in footers:
         split, bounds = _one(footer, "_split"), [column_bounds(footer, f"_seq.{part}") for part in ("file", "position")]
         own = _one(footer, "_generation") == generation and _one(footer, "_epoch") == epoch
         if not own or not isinstance(split, str) or split in found or None in bounds:
@@ -151,14 +149,20 @@ def spans_of(files: Iterable[str], generation: int, epoch: int) -> dict[str, Spa
 
 def newest_rowtime(files: Iterable[str]) -> int | None:
     """The greatest rowtime (ms, UTC) of the rows in `files` (URIs or paths); None where no footer holds it."""
-    parsed = [urlparse(name) for name in files]
-    if any(name.scheme not in ("", "file") for name in parsed):
-        return None
-    found = bounds_of_files((Location(unquote(name.path)).footer() for name in parsed), "_rowtime")
+    footers = _footers(files)
+    found = None if footers is None else bounds_of_files(footers, "_rowtime")
     if found is None or found[1] is None:
         return None
     newest: datetime = found[1]
     return round((newest if newest.tzinfo else newest.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _footers(files: Iterable[str]) -> Iterator[pq.FileMetaData] | None:
+    """The footers of files of this machine; None where one of `files` (URIs or paths) lies elsewhere."""
+    parsed = [urlparse(name) for name in files]
+    if any(name.scheme not in ("", "file") for name in parsed):
+        return None
+    return (Location(unquote(name.path)).footer() for name in parsed)
 
 
 def _one(footer: pq.FileMetaData, column: str) -> Any:

@@ -20,7 +20,16 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import by_number
 from tidegate.pipelines.sources.cdc.changelog import cast_to_declared
 from tidegate.pipelines.sources.cdc.chunks import WHOLE, Bound, Chunk, SnapshotKey, chunk_name, chunks_between
-from tidegate.pipelines.sources.cdc.database import ChunkReader, Column, Database, P, Position, S, SourceTable
+from tidegate.pipelines.sources.cdc.database import (
+    ChunkReader,
+    Column,
+    Database,
+    P,
+    Position,
+    S,
+    Settings,
+    SourceTable,
+)
 from tidegate.pipelines.sources.cdc.errors import explain, resnapshot
 from tidegate.pipelines.syntax.types import quoted
 
@@ -37,26 +46,23 @@ def read_chunks(spark: SparkSession, reader: ChunkReader) -> DataFrame:
     return by_number(spark, reader.read, count, schema, count)
 
 
-def declared_rows(
-    rows: DataFrame, table: Table, columns: Sequence[Column], place: tuple[str, str], time_zone: str
-) -> DataFrame:
+def declared_rows(rows: DataFrame, table: Table, columns: Sequence[Column], settings: Settings) -> DataFrame:
     """`rows` with the declared columns of `table` in their declared types and order. `columns` describe what `rows`
-    has. `place`: the database's and the table's name on the server; `time_zone`: where an instant becomes local."""
+    has."""
     source = {column.name: column for column in columns}
-    values = [_value(column, source, place, time_zone) for column in table.physical_columns]
+    values = [_value(column, source, settings) for column in table.physical_columns]
     return rows.select(*SOURCE_COLUMNS, *values)
 
 
-def _value(column: DeclaredColumn, source: dict[str, Column], place: tuple[str, str], time_zone: str) -> SparkColumn:
-    if column.metadata == "database_name":
-        value = F.when(F.col("_op") != "t", F.lit(place[0]))
-    elif column.metadata == "table_name":
-        value = F.when(F.col("_op") != "t", F.lit(place[1]))
+def _value(column: DeclaredColumn, source: dict[str, Column], settings: Settings) -> SparkColumn:
+    if column.metadata in ("database_name", "table_name"):
+        database, name = settings.place
+        value = F.when(F.col("_op") != "t", F.lit(database if column.metadata == "database_name" else name))
     elif column.metadata == "op_ts":
         value = F.when(F.col("_op") != "r", F.col("_rowtime"))
     else:
         have = source[column.name].canonical
-        value = F.expr(cast_to_declared(quoted(column.name), have, column.spark_type, time_zone))
+        value = F.expr(cast_to_declared(quoted(column.name), have, column.spark_type, settings.time_zone))
     return value.cast(column.spark_type).alias(column.name)
 
 
@@ -68,15 +74,13 @@ STEP_CHUNKS = 64
 
 def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:
     """The declared columns as the server describes them, under the names of the script."""
-    described = [
-        (column.name, found.column(column.name)) for column in table.physical_columns if column.metadata is None
-    ]
+    described = [(column.name, found.column(column.name)) for column in table.message_columns]
     return tuple(replace(column, name=name) for name, column in described if column is not None)
 
 
 def new_splits(key: SnapshotKey, bounds: Sequence[Bound]) -> list[Json]:
     """The rows of the `splits` table for chunks with these lower bounds, and a first one without."""
-    # The first chunk has no lower bound; it keeps the key instead, which the bounds are of.
+    # The first chunk has no lower bound; it holds the key whose values the other bounds are.
     first = {"split": chunk_name(0), "ordinal": 0, "detail": {"lower": None, "key": key.to_json()}}
     return [
         first,
@@ -132,7 +136,7 @@ class TableComparison(Generic[P]):
         self._rule = source.cut_rule()
         self.exact = self._rule.exact
         self._described: Sequence[Column] = declared_columns(found, self._table)
-        self.columns = [column.name for column in self._table.physical_columns if column.metadata is None]
+        self.columns = [column.name for column in self._table.message_columns]
         gone = sorted({*self.columns} - {column.name for column in self._described})
         if gone:
             raise SourceError(
@@ -175,8 +179,7 @@ class TableComparison(Generic[P]):
         return self._source.chunk_reader(self._described, self._found.snapshot_key, chunks, condition=condition)
 
     def _declared(self, rows: DataFrame) -> DataFrame:
-        place, zone = self._settings.place, self._settings.time_zone
-        declared = declared_rows(rows, self._table, self._described, place, zone)
+        declared = declared_rows(rows, self._table, self._described, self._settings)
         return declared.select("_seq", *[quoted(name) for name in self.columns])
 
     def condition(self, keys: Sequence[Mapping[str, Any]]) -> str:

@@ -56,7 +56,7 @@ class CdcSource(Database[P, S, L]):
     # --- before a run --------------------------------------------------------------------------------------------
 
     def ends(self, position: SourcePosition) -> Json:
-        """Where the server's log ends now. Raises SourceError if it is not the log that the plans before are of."""
+        """Where the server's log ends now. Raises SourceError if it is another log than earlier plans name."""
         if position.previous is not None:
             self.check_log(self.step_of(position.previous.step.ranges))
         with self.session.cursor() as cursor:
@@ -115,7 +115,7 @@ class CdcSource(Database[P, S, L]):
         """A step with every declared column. Columns added after the generation began are described as the server has
         them now; the table had no rows then."""
         known = {column.name for column in step.columns}
-        if all(column.metadata is not None or column.name in known for column in self.context.table.physical_columns):
+        if all(column.name in known for column in self.context.table.message_columns):
             return step
         declared = declared_columns(self.source_table(step), self.context.table)
         return replace(step, columns=(*step.columns, *(column for column in declared if column.name not in known)))
@@ -131,8 +131,7 @@ class CdcSource(Database[P, S, L]):
             rows = None if ranges.empty else self.read_log(spark, ranges, step)
         if rows is None:
             return no_rows(spark, self.context.table)
-        place, zone = self.settings.place, self.settings.time_zone
-        return declared_rows(rows, self.context.table, ranges.columns, place, zone)
+        return declared_rows(rows, self.context.table, ranges.columns, self.settings)
 
     def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
         """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,

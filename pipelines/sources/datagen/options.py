@@ -1,4 +1,4 @@
-"""What a datagen table may say in WITH, and what it means: how values are made, and when rows are due.
+"""The WITH options of a datagen table, and what they mean: how values are made, and when rows become due.
 
 Field names of nested types follow Flink: `address.street`, `tags.element`, `scores.key`, `scores.value`.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Context, Decimal, InvalidOperation
 
+from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -175,7 +176,7 @@ def field_spec(path: str, of: FlinkType, options: Mapping[str, str]) -> FieldSpe
         low=low,
         high=high,
         length=_length(path, of, own),
-        variable_length=own.get("var-len", "false").lower() == "true",
+        variable_length=flag(own, "var-len"),
         null_rate=_null_rate(path, own),
         max_past_us=parse_duration(own.get("max-past", "0")) // timedelta(microseconds=1),
         children=tuple(field_spec(name, inner, options) for name, inner in nested(path, of)),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.rows import NOTHING_AFTER
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -48,7 +49,7 @@ class Commit:
 
     @cached_property
     def files(self) -> list[dict[str, Any]]:
-        """What the log says of the added files."""
+        """The log's entries of the added files."""
         return [json.loads(line)["add"] for line in self.added]
 
     @property
@@ -145,7 +146,7 @@ class CommitLog:
             raise SourceError(
                 f"version {version} of the Delta table is gone: its log was cleaned up before it was read",
                 where=str(file),
-                state="what was read before stands; nothing after it was read",
+                state=NOTHING_AFTER,
                 next_command=resnapshot(self.name, "reads the table anew; and make delta.logRetentionDuration longer"),
             ) from error
         return _commit(version, lines, int(file.stat().st_mtime * 1000))

@@ -36,7 +36,7 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
-from tidegate.pipelines.sources.rows import misfit, misfit_error, quarantines
+from tidegate.pipelines.sources.rows import NOTHING_AFTER, misfit, misfit_error, quarantines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,8 +50,6 @@ and it is None where the log has no file of that commit."""
 
 _FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
-
-_STANDS = "what was read before stands; nothing after it was read"
 
 MAX_STEP_VERSIONS = 50
 MAX_STEP_FILES = 10_000
@@ -136,7 +134,7 @@ class DeltaSource(Source):
             next_command=resnapshot(self._table.name, "reads it anew"),
         )
 
-    def _check_history(self, ranges: Json, state: str = _STANDS) -> None:
+    def _check_history(self, ranges: Json, state: str = NOTHING_AFTER) -> None:
         """Raises SourceError if the table is not the one that the step of `ranges` read or planned: the commit that the
         step ends at is another one now, or not there. Nothing is compared where the log's cleanup took that commit's
         file."""
@@ -281,7 +279,7 @@ class DeltaSource(Source):
         except SourceError:
             return None
 
-    def _error(self, what: str, *, next_command: Advised, state: str = _STANDS) -> SourceError:
+    def _error(self, what: str, *, next_command: Advised, state: str = NOTHING_AFTER) -> SourceError:
         return SourceError(
             f"{self._table.name}: {what}",
             where=str(self._log.path),

@@ -96,7 +96,7 @@ def read_range(part: Range, *, keeps_broken: bool = False) -> Iterator[pa.Record
             _check(part, file)
             codec = COMPRESSED.get(os.path.splitext(part.path)[1])
             if codec is None:
-                yield from _batches(part, file, part.start, part.stop)
+                yield from (batch for batch, _ in _placed(part, file, part.start, part.stop))
             else:
                 with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as unpacked:
                     yield from _unpacked(part, cast("IO[bytes]", unpacked), keeps_broken)
@@ -128,13 +128,8 @@ def _check(part: Range, file: IO[bytes]) -> None:
         raise RuntimeError(f"{CHANGED}{part.path}")
 
 
-def _batches(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
-    """The lines that begin in [start, stop)."""
-    return (batch for batch, _ in _placed(part, file, start, stop))
-
-
 def _placed(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The same, each batch with the position behind it."""
+    """The lines that begin in [start, stop), each batch with the position behind it."""
     position = start
     if start > 0:
         # From one byte earlier on: a line begins at `start` if that byte is a line break.

@@ -3,9 +3,10 @@
 A file is finished once it has not been written to for the settle time. Names that begin with `.` or `_`, and names
 that end with `.tmp` or `._COPYING_` or hold `.inprogress`, are passed over, folders and files alike.
 
-PARTITIONED BY: what the folders of a file say of its rows, as Hive lays them out: `dt=2026-01-01/hour=03/part.json`. A
-file lies in one folder for each partition column, in their order, each called `column=value`, from the table's folder
-on; what is below these folders is free. Names are URL-encoded (`%3A` is a colon).
+PARTITIONED BY: values that all rows of a file have by its folders, as Hive lays them out:
+`dt=2026-01-01/hour=03/part.json`. A file lies in one folder for each partition column, in their order, each called
+`column=value`, from the table's folder on; what is below these folders is free. Names are URL-encoded (`%3A` is a
+colon).
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from tidegate.pipelines.commands import Advised
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.formats.shape import precision
+from tidegate.pipelines.sources.rows import NOTHING_AFTER
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, FlinkType, Kind
+
+SPLIT = "0"
+"""Files are read one after another in one order, so a folder is one split."""
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive and Spark write for NULL. (Flink's own default is `__DEFAULT_PARTITION__`.)"""
@@ -227,7 +232,7 @@ class Folder:
         return SourceError(
             f"{self.table}: {'the folder' if name is None else f'the file {_shown(name)}'} {what}",
             where=_shown(self.path if name is None else self.full(name)),
-            state="what was read before stands; nothing after it was read",
+            state=NOTHING_AFTER,
             next_command=next_command,
         )
 

@@ -22,16 +22,13 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sources.filesystem.listing import File, Folder
+from tidegate.pipelines.sources.filesystem.listing import SPLIT, File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
 from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SPLIT = "0"
-"""Files are read one after another in one order, so a folder is one split."""
 
 _POSITION_BITS = 40
 """`_offset` is (file, position in the file): 8 million files of a tebibyte each."""
@@ -186,7 +183,7 @@ def _landable(rows: DataFrame, table: Table, op: str, time: str, what: str, *, k
         f"CAST(named_struct({seq}) AS {SEQ_TYPE}) AS _seq",
         f"{_rowtime(table, time)} AS _rowtime",
         f"'{SPLIT}' AS _split",
-        # A line that gives several rows is longer than they are many, so no two rows have the same.
+        # A line of several rows has more bytes than rows, so no two rows have the same offset.
         f"shiftleft(_file, {_POSITION_BITS}) + _position + _sub AS _offset",
         *([rejected("_error", reason, "_raw")] if keeps_misfits else []),
     )

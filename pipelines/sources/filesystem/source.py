@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import or_else, resnapshot
+from tidegate.pipelines.connectors.options import misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -32,7 +33,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.filesystem.catalog import Catalog
-from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, File, Folder, Partitions
+from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 PARQUET = "parquet"
 SETTLE_TIME = "1 s"
-SPLIT = "0"
 MAX_STEP_FILES = 1_000
 MAX_STEP_BYTES = 2 << 30
 SAMPLE_BYTES = 1 << 16
@@ -287,12 +287,7 @@ def check(table: Table) -> Sequence[str]:
         found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if key in own]
     if "partition.default-name" in table.options and not table.partition_columns:
         found.append("'partition.default-name' has no meaning without PARTITIONED BY")
-    pattern = table.options.get("source.path.regex-pattern", "")
-    if not needs_variables(pattern):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            found.append(f"'source.path.regex-pattern' is no regular expression: {error}")
+    found += misspelled_pattern(table.options, "source.path.regex-pattern")
     if not table.message_columns:
         found.append(f"{table.name} has no column that is in the files")
     return found

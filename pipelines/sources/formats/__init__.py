@@ -64,7 +64,7 @@ def format_options(names: Sequence[str], *, prefix: str = "") -> tuple[OptionSpe
 def metadata_of(name: str, *, prefix: str = "") -> dict[str, str]:
     """The METADATA keys of the format called `name`, with their types; none where there is no such format. `prefix`:
     what a connector puts before them."""
-    return {prefix + key: said.type for key, said in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
+    return {prefix + key: found.type for key, found in FORMATS[name].spec.metadata.items()} if name in FORMATS else {}
 
 
 def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "format") -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sources.formats import json_text, shape
 from tidegate.pipelines.sources.formats.format import (
     FormatSpec,
@@ -178,6 +179,11 @@ def no_times(spec: FormatSpec, wanted: Wanted, times: Mapping[str, str]) -> list
     return cases
 
 
+def _message(columns: Sequence[Column]) -> str:
+    """The DDL of a message."""
+    return f"STRUCT<data {shape.wire_row(columns)}, op STRING>"
+
+
 IGNORE = "changelog-json.ignore-parse-errors"
 STANDARD = timestamp_option("changelog-json.timestamp-format.standard")
 
@@ -199,10 +205,9 @@ class ChangelogFormat:
         others = other_columns(messages)
         leaf = json_text.leaf(wanted.option(STANDARD))
         row = shape.Row(wanted.columns, lambda column: leaf, json_text.shown)
-        around = "STRUCT<data {}, op STRING>"
         wire = shape.wire_row(wanted.columns)
-        parsed = json_text.parsed(messages, around.format(wire))
-        blame = json_text.blame(json_text.suspects(wanted.columns, around))
+        parsed = json_text.parsed(messages, _message(wanted.columns))
+        blame = json_text.blame(json_text.suspects(wanted.columns, _message))
         error = (
             f"CASE WHEN _null THEN NULL WHEN _broken THEN {blame} "
             "WHEN _wire.op IS NULL THEN 'the message has no op' "

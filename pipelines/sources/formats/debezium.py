@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
@@ -180,7 +181,7 @@ class DebeziumFormat:
             lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
             json_text.shown,
         )
-        parsed = json_text.parsed(messages, _around(wanted.columns, wanted, with_schema=with_schema))
+        parsed = json_text.parsed(messages, _message(wanted.columns, wanted, with_schema=with_schema))
         envelope = "_wire.payload" if with_schema else "_wire"
         # Where a message has its schema, the fields of `after` stand for both images: they are the same.
         after = "get(filter(_wire.schema.fields, f -> f.field = 'after'), 0).fields"
@@ -209,7 +210,7 @@ class DebeziumFormat:
         return changes.landed_one(changed, passed, wanted, row, IGNORE, beside=schema)
 
 
-def _around(columns: Sequence[Column], wanted: Wanted, *, with_schema: bool) -> str:
+def _message(columns: Sequence[Column], wanted: Wanted, *, with_schema: bool) -> str:
     """The DDL of a message."""
     source = _ANY_SOURCE if "source.properties" in wanted.metadata else _SOURCE
     more = "" if with_schema else ", payload STRING"
@@ -219,10 +220,7 @@ def _around(columns: Sequence[Column], wanted: Wanted, *, with_schema: bool) -> 
 
 def _error(wanted: Wanted, *, with_schema: bool) -> str:
     """SQL of the sentence about a message that is no change of a row, or NULL."""
-    suspects = [
-        (f"column {column.name} does not fit {column.type}", _around([column], wanted, with_schema=with_schema))
-        for column in shape.nested(wanted.columns)
-    ]
+    suspects = json_text.suspects(wanted.columns, partial(_message, wanted=wanted, with_schema=with_schema))
     flag, other = ("true", "has no payload") if with_schema else ("false", "has a schema and a payload")
     needs_before = "_m.op = 'd'" if wanted.build else "_m.op IN ('u', 'd')"
     cases = [

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Role, Table
 from tidegate.pipelines.sources.formats import shape
@@ -68,7 +69,7 @@ class Wanted:
 
     def flag(self, name: str) -> bool:
         """A boolean option; false where it is not given."""
-        return self.options.get(name, "false").lower() == "true"
+        return flag(self.options, name)
 
 
 def wanted(table: Table, options: Mapping[str, str], *, prefix: str = "", metadata: tuple[str, ...] = ()) -> Wanted:

@@ -8,7 +8,7 @@ the mark away again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.connectors.spec import OptionSpec
@@ -65,7 +65,7 @@ _OPTIONS = shape.map_literal(
 
 def parsed(messages: DataFrame, wire: str, quick: Quick | None = None) -> DataFrame:
     """`messages` with `_null` (the message is), TEXT, `_broken` (it is not one object of the DDL `wire`) and `_wire`
-    (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others say nothing."""
+    (that object) in place of VALUE. With `quick` also QUICK; where that is not null the others have no meaning."""
     others = other_columns(messages)
     text = f"CAST({VALUE} AS STRING)"
     # Half of a character is no text: it would become a ?, and two strings one.
@@ -113,12 +113,11 @@ def document(text: str) -> str:
     return f"IF(contains({text}, {spark_string(_MARK)}), {plain(bare)}, {text})"
 
 
-def suspects(columns: Sequence[Column], around: str = "{}") -> list[tuple[str, str]]:
-    """The columns that can make a text broken, for `blame`. `around`: the DDL around a row's, which stands for {}."""
-    return [
-        (f"column {column.name} does not fit {column.type}", around.format(shape.wire_row([column])))
-        for column in shape.nested(columns)
-    ]
+def suspects(
+    columns: Sequence[Column], message: Callable[[Sequence[Column]], str] = shape.wire_row
+) -> list[tuple[str, str]]:
+    """The columns that can make a text broken, for `blame`. `message`: the DDL of a message of some columns."""
+    return [(f"column {column.name} does not fit {column.type}", message([column])) for column in shape.nested(columns)]
 
 
 def blame(suspected: Sequence[tuple[str, str]]) -> str:

@@ -21,31 +21,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.commands import Advised, NextCommand, both, resnapshot
+from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.protocol import RetainedUntil, SourceContext, StoredStep
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.options import APPEND_FORMATS, KEY_CHECK_OPTION, value_format
 from tidegate.pipelines.sources.kafka.steps import Ends, KafkaStep
-from tidegate.pipelines.sources.rows import misfit, misfit_error
+from tidegate.pipelines.sources.rows import NOTHING_AFTER, misfit, misfit_error
 from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-def _lost(what: str, where: str, next_command: Advised) -> SourceError:
-    return SourceError(
-        what,
-        where=where,
-        state="what was read before stands; nothing after it was read",
-        next_command=next_command,
-    )
 
 
 def anew(table: str) -> NextCommand:
@@ -53,58 +46,65 @@ def anew(table: str) -> NextCommand:
     return resnapshot(table, "reads the topic as it is now, as a new generation")
 
 
-def check_topics(
-    step: KafkaStep, topics: Mapping[str, Topic], table: str, where: str, left: Collection[str] = ()
-) -> None:
-    """Raise SourceError unless every topic that was read is there, under its id, with its partitions; except for those
-    in `left`."""
-    for name, before in sorted(step.topics.items()):
-        if name in left:
-            continue
-        now = topics.get(name)
-        if now is None:
-            raise _lost(
-                f"{table}: the topic {name} is gone, and it may have had messages that were not read",
-                where,
-                both("bring it back", anew(table))
-                + "; or read the topics that are left on another lake (--lake DIR): a lake's table keeps its topics",
-            )
-        if now.id != before.id:
-            raise _lost(
-                f"{table}: the topic {name} is another one than was read: it was deleted and made again",
-                f"{where}: topic id {now.id}, it was {before.id}",
-                anew(table),
-            )
+@dataclass(frozen=True)
+class TopicChecks:
+    """Whether topics still have what comes after a step. Each raises SourceError. `table`, and `where` its topics are:
+    for errors."""
 
+    table: str
+    where: str
 
-def check_available(
-    positions: Mapping[Partition, int], earliest: Mapping[Partition, int], table: str, where: str
-) -> None:
-    """Raise SourceError if retention has removed what has not been read yet."""
-    for partition, position in sorted(positions.items()):
-        first = earliest[partition]
-        if first > position:
-            raise _lost(
-                f"{table}: {first - position} offsets of {partition} are gone that have not been read: it was read up "
-                f"to {position}, and the first that Kafka still has is {first}",
-                where,
-                both("raise the topic's retention.ms or retention.bytes", anew(table)),
-            )
+    def same(self, step: KafkaStep, topics: Mapping[str, Topic], left: Collection[str] = ()) -> None:
+        """Every topic that was read is there, under its id, with its partitions; except for those in `left`."""
+        for name, before in sorted(step.topics.items()):
+            if name in left:
+                continue
+            now = topics.get(name)
+            if now is None:
+                raise self.lost(
+                    f"the topic {name} is gone, and it may have had messages that were not read",
+                    both("bring it back", anew(self.table)) + "; or read the topics that are left on another lake "
+                    "(--lake DIR): a lake's table keeps its topics",
+                )
+            if now.id != before.id:
+                raise self.lost(
+                    f"the topic {name} is another one than was read: it was deleted and made again",
+                    anew(self.table),
+                    where=f"{self.where}: topic id {now.id}, it was {before.id}",
+                )
 
+    def available(self, positions: Mapping[Partition, int], earliest: Mapping[Partition, int]) -> None:
+        """Retention has not removed what has not been read yet."""
+        for partition, position in sorted(positions.items()):
+            first = earliest[partition]
+            if first > position:
+                raise self.lost(
+                    f"{first - position} offsets of {partition} are gone that have not been read: it was read up "
+                    f"to {position}, and the first that Kafka still has is {first}",
+                    both("raise the topic's retention.ms or retention.bytes", anew(self.table)),
+                )
 
-def check_ends(positions: Mapping[Partition, int], stops: Mapping[Partition, int], table: str, where: str) -> None:
-    """Raise SourceError if a partition ends before what was read of it."""
-    for partition, position in sorted(positions.items()):
-        stop = stops.get(partition)
-        if stop is None:
-            what = f"{table}: the topic has no partition {partition.number} any more ({partition})"
-            raise _lost(what, where, anew(table))
-        if stop < position:
-            raise _lost(
-                f"{table}: {partition} ends at {stop}, and it was read up to {position}: the broker has lost messages",
-                where,
-                anew(table),
-            )
+    def ends(self, positions: Mapping[Partition, int], stops: Mapping[Partition, int]) -> None:
+        """No partition ends before what was read of it."""
+        for partition, position in sorted(positions.items()):
+            stop = stops.get(partition)
+            if stop is None:
+                what = f"the topic has no partition {partition.number} any more ({partition})"
+                raise self.lost(what, anew(self.table))
+            if stop < position:
+                raise self.lost(
+                    f"{partition} ends at {stop}, and it was read up to {position}: the broker has lost messages",
+                    anew(self.table),
+                )
+
+    def lost(self, what: str, next_command: Advised, where: str = "") -> SourceError:
+        """The error of messages that nobody can read any more."""
+        return SourceError(
+            f"{self.table}: {what}",
+            where=where or self.where,
+            state=NOTHING_AFTER,
+            next_command=next_command,
+        )
 
 
 UNCONFIRMED = "the epoch's rows are committed and its watermark is not, so nothing reads them; epochs before it stand"
@@ -114,7 +114,7 @@ def check_keys(context: SourceContext, stored: StoredStep, rows: DataFrame, step
     """Raise SourceError when some key of the epoch has come in two partitions whose order is not known. `rows` are its
     committed rows."""
     table = context.table
-    checked = context.options.get(KEY_CHECK_OPTION.name, "true").lower() == "true"
+    checked = flag(context.options, KEY_CHECK_OPTION.name, "true")
     # A partition alone may have had others beside it, of topics that are no longer followed.
     if table.role != "build" or (len(step.stops) < 2 and step.last_ordinal < 1):
         return
@@ -268,7 +268,7 @@ SINCE = "since"
 def since(previous: Mapping[str, Any] | None, first: Mapping[str, Any] | None, step: KafkaStep, ends: Ends) -> Since:
     """The Since of `step`, planned up to `ends`; `previous` and `first` are the ranges of those steps."""
     known = {name: times[1] for name, times in (previous or {}).get(SINCE, {}).items()}
-    # A step of before this was stored says only when the ends of its run were seen.
+    # Steps of older lakes store only when the ends of their run were queried.
     usual = ends.at
     if previous is not None and first is not None and SINCE not in previous:
         usual = int((previous if previous["reached"] else first)["seen_at"])
@@ -298,7 +298,7 @@ def delete_retention(times: Since, lasts: Mapping[str, int], step: KafkaStep) ->
     return min(found, key=lambda item: item.until, default=None)
 
 
-def check(
+def check_deletes(
     step: KafkaStep,
     times: Since,
     cluster: Cluster,
@@ -323,10 +323,9 @@ def check(
         if not missing:
             continue
         at = datetime.fromtimestamp(times[str(partition)][0] / 1000, UTC)
-        raise _lost(
-            f"{table}: deletes of {partition} may be gone that have not been read: it was last read to its end at "
+        raise TopicChecks(table, cluster.where).lost(
+            f"deletes of {partition} may be gone that have not been read: it was last read to its end at "
             f"{at:%Y-%m-%d %H:%M:%S} UTC, compaction keeps tombstones for {lasts[partition.topic] / 1000:,.0f} s "
             f"(delete.retention.ms), and {missing:,} of the {read[partition].offsets:,} offsets since then are gone",
-            cluster.where,
             anew(table) + "; and make delete.retention.ms longer than the time between two runs",
         )

@@ -251,7 +251,7 @@ class Cluster:
 
     def _connected(self) -> Any:
         settings = self._jvm.java.util.HashMap()
-        # The whole question may not be shorter than one request, says Kafka.
+        # Kafka refuses requests that may take longer than the whole call.
         whole = self._properties.get("request.timeout.ms", API_TIMEOUT_MS)
         given = {"default.api.timeout.ms": whole, "request.timeout.ms": whole, **self._properties}
         for key, value in given.items():

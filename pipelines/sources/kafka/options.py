@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
+from tidegate.pipelines.connectors.options import misplaced, misspelled_pattern
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
@@ -168,7 +169,7 @@ class Startup:
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """What the options of one table say of the topic; the formats read their own. `properties` may be secret."""
+    """The options of one table that concern its topics; the formats read their own. `properties` may be secret."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -190,7 +191,7 @@ class KafkaOptions:
         given = {key: value for key, value in self.properties.items() if key not in OWN_PROPERTIES}
         whole = given.get("default.api.timeout.ms", "")
         if whole.isdecimal() and "request.timeout.ms" not in given:
-            # One request may not take longer than the whole question, says Kafka; its default is half a minute.
+            # Kafka refuses requests that may take longer than the whole call; their default is half a minute.
             given["request.timeout.ms"] = str(min(int(whole), 30_000))
         return given
 
@@ -252,30 +253,20 @@ def check_topics(options: Mapping[str, str]) -> Sequence[str]:
             return [f"'topic': '{wrong[0]}' is no name of a topic"]
         if not topic_names(topics):
             return ["'topic' names no topic"]
-    if pattern is not None and not needs_variables(pattern):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            return [f"'topic-pattern' is no regular expression: {error}"]
-    return []
+    return misspelled_pattern(options, "topic-pattern")
 
 
-_NEEDED = {
-    "timestamp": "scan.startup.timestamp-millis",
-    "specific-offsets": "scan.startup.specific-offsets",
-    "group-offsets": GROUP,
+_BELONG = {
+    "timestamp": ("scan.startup.timestamp-millis",),
+    "specific-offsets": ("scan.startup.specific-offsets",),
 }
 
 
 def check_startup(options: Mapping[str, str]) -> Sequence[str]:
     """What is wrong with the place to begin at."""
-    mode = options.get("scan.startup.mode", "earliest-offset")
-    found = []
-    for wanted, key in _NEEDED.items():
-        if mode == wanted and key not in options:
-            found.append(f"'scan.startup.mode' = '{mode}' needs '{key}'")
-        if mode != wanted and key in options and key != GROUP:
-            found.append(f"'{key}' is for 'scan.startup.mode' = '{wanted}'")
+    found = misplaced(options, "scan.startup.mode", "earliest-offset", _BELONG)
+    if options.get("scan.startup.mode") == "group-offsets" and GROUP not in options:
+        found.append(f"'scan.startup.mode' = 'group-offsets' needs '{GROUP}'")
     offsets = options.get("scan.startup.specific-offsets")
     if offsets is not None and not needs_variables(offsets):
         if not specific_offsets(offsets):
@@ -323,13 +314,13 @@ class Layout:
 
     @property
     def changelog(self) -> bool:
-        """Whether a message may say several things of a row, or that it is gone."""
+        """Whether a message may be several changes of a row, or its end."""
         return self.value.format not in APPEND_FORMATS
 
 
 def layout(table: Table, options: Mapping[str, str], kind: Kind) -> Layout:
     """The layout of a table whose options `check` found no fault with."""
-    columns = {column.name: column for column in table.physical_columns if column.metadata is None}
+    columns = {column.name: column for column in table.message_columns}
     keys = key_columns(table, options, kind)
     except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
 
@@ -405,7 +396,7 @@ def _key_given(table: Table, options: Mapping[str, str], kind: Kind) -> list[str
     keys = key_columns(table, options, kind)
     prefix = options.get("key.fields-prefix", "")
     except_key = options.get("value.fields-include", "ALL") == "EXCEPT_KEY"
-    there = {column.name for column in table.physical_columns if column.metadata is None}
+    there = {column.name for column in table.message_columns}
     if kind == "kafka":
         for one, other in (("key.format", "key.fields"), ("key.fields", "key.format")):
             if one in options and other not in options:

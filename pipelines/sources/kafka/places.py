@@ -5,7 +5,7 @@ would win. Messages do not name their log: `server_id` and `gtid` name the serve
 changes of several servers lie in one log. What shows another log is the order in the topic. Debezium writes the changes
 of a key in the order of the log, so a key's places only rise within a partition, and a message that names a lower one
 repeats one that came before (a connector that starts again writes the last messages again). Changes of different keys
-tell nothing: PostgreSQL's transactions overlap in its log and are written one after the other.
+do not show it: PostgreSQL's transactions overlap in its log and are written one after the other.
 
 A key that has changed its partition (partitions were added) has no such order. Over partitions the database's own time
 decides: a change that is later by it, at a lower place, is of another log. A truncate is compared with all rows of its
@@ -93,7 +93,7 @@ def _other_image(context: SourceContext, stored: StoredStep, rows: DataFrame, ke
     """Two rows of one key and one place that snapshots have read, and that differ: a new database's log begins where
     the log of the one before did."""
     table = context.table
-    values = ", ".join(quoted(column.name) for column in table.physical_columns if column.metadata is None)
+    values = ", ".join(quoted(column.name) for column in table.message_columns)
     image = f"to_json(struct({values})) AS _image"
     columns = [*keys, "_split", "_offset", "_op", f"{_PLACE} AS _place", f"{_AT} AS _at", image]
     read = _with_earlier(context, stored, rows, columns)

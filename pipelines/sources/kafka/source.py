@@ -28,17 +28,15 @@ from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.kafka.checks import (
     SINCE,
     Since,
-    check_available,
-    check_ends,
+    TopicChecks,
+    check_deletes,
     check_keys,
-    check_topics,
     delete_retention,
     explain,
     grows_old,
     message_retention,
     since,
 )
-from tidegate.pipelines.sources.kafka.checks import check as check_deletes
 from tidegate.pipelines.sources.kafka.cluster import Cluster, Partition, Topic
 from tidegate.pipelines.sources.kafka.options import Kind, Startup, layout, parse
 from tidegate.pipelines.sources.kafka.places import check_places
@@ -67,6 +65,7 @@ class KafkaSource(Source):
         self._table = context.table
         self._upserts = kind == "upsert-kafka"
         self._options = parse(context.options, context.table.name)
+        self._checks = TopicChecks(self._table.name, self._options.where)
         self._cluster = Cluster(self._session, self._options.client, self._table.name)
         self._snapshot = SnapshotEnd(context) if waits_for_marker(self._table, context.options) else None
         planned = layout(self._table, context.options, kind)
@@ -87,10 +86,6 @@ class KafkaSource(Source):
             raise SourceError(f"{self._table.name}: Kafka is asked through Spark's JVM, and there is no session")
         return self._context.spark()
 
-    @property
-    def _where(self) -> str:
-        return self._options.where
-
     # --- before a run --------------------------------------------------------------------------------------------
 
     def preflight(self, position: SourcePosition) -> None:
@@ -108,14 +103,14 @@ class KafkaSource(Source):
         left: tuple[str, ...] = ()
         if before is not None:
             left = tuple(name for name in sorted(before.topics) if self._let_go(name, names, topics, reached=reached))
-            check_topics(before, topics, self._table.name, self._where, left)
+            self._checks.same(before, topics, left)
             topics = {name: topic for name, topic in topics.items() if name not in left}
         missing = [name for name in names if name not in topics]
         if missing or not topics:
             what = f"there is no topic {missing[0]}" if missing else f"no topic fits 'topic-pattern' = '{pattern}'"
             raise SourceError(
                 f"{self._table.name}: {what}",
-                where=self._where,
+                where=self._options.where,
                 state="nothing was read by this run; what was read before stands",
                 next_command="make the topic, or correct its name, and run again",
             )
@@ -137,7 +132,7 @@ class KafkaSource(Source):
         if position.previous is not None:
             positions = step_of(position.previous.step.ranges).stops
             present = {partition: stop for partition, stop in positions.items() if partition.topic not in left}
-            check_ends(present, stops, self._table.name, self._where)
+            self._checks.ends(present, stops)
         return Ends({name: topic.id for name, topic in topics.items()}, stops, at, left).to_json()
 
     # --- a step --------------------------------------------------------------------------------------------------
@@ -191,7 +186,7 @@ class KafkaSource(Source):
         return before if found is None else replace(before, greatest=max(before.greatest, int(found)))
 
     def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
-        """`tombstones.since`, for a table whose tombstones are deletes."""
+        """`checks.since`, for a table whose tombstones are deletes."""
         if not self._upserts:
             return {}
         previous, first = position.previous, position.first
@@ -211,15 +206,14 @@ class KafkaSource(Source):
     def _starts(self, before: KafkaStep | None, ends: Ends, at: int | None) -> dict[Partition, int]:
         """Where each partition goes on; before the first step `at` that time (ms, UTC), if given. A partition that came
         after the first plan is read from its first message."""
-        name = self._table.name
         if before is None:
             options = self._options
             if at is not None:
                 options = replace(options, startup=Startup("timestamp", at))
-            return first_offsets(self._cluster, options, ends.stops, name)
+            return first_offsets(self._cluster, options, ends.stops, self._table.name)
         earliest = self._cluster.earliest(ends.stops)
         followed = {partition: stop for partition, stop in before.stops.items() if partition in earliest}
-        check_available(followed, earliest, name, self._where)
+        self._checks.available(followed, earliest)
         return {partition: before.stops.get(partition, earliest[partition]) for partition in ends.stops}
 
     def _late(self, starts: dict[Partition, int], ends: Ends, request: PlanRequest) -> dict[Partition, tuple[int, int]]:
@@ -268,12 +262,9 @@ class KafkaSource(Source):
 
     def _check(self, step: KafkaStep) -> None:
         """The stored plan can still be read: its topics have neither been replaced nor removed."""
-        topics = self._cluster.topics(step.topics)
-        check_topics(step, topics, self._table.name, self._where)
-        earliest = self._cluster.earliest(step.read)
-        check_available(
-            {partition: span.start for partition, span in step.read.items()}, earliest, self._table.name, self._where
-        )
+        self._checks.same(step, self._cluster.topics(step.topics))
+        starts = {partition: span.start for partition, span in step.read.items()}
+        self._checks.available(starts, self._cluster.earliest(step.read))
 
     # --- after its commit ----------------------------------------------------------------------------------------
 
@@ -290,7 +281,7 @@ class KafkaSource(Source):
         ends = self._cluster.ends(stops)
         behind = sum(stop - stops[partition] for partition, stop in ends.items())
         waited = max(self._context.clock() - int(step.step.ranges["seen_at"]), 0)
-        # Whatever there was when the ends were asked for is in, if the step got that far.
+        # A step that reached the ends of its run has all that there was when they were queried.
         lag = 0 if behind <= 0 else waited if step.step.ranges["reached"] else None
         return Landed(
             lag_ms=lag,
@@ -324,7 +315,7 @@ class KafkaSource(Source):
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """`protocol.ExplainsFailures`: what a failed read of `step` means."""
-        return explain(error, self._table.name, f"{step.place}; {self._where}")
+        return explain(error, self._table.name, f"{step.place}; {self._options.where}")
 
     def close(self) -> None:
         """Let go of the connections."""

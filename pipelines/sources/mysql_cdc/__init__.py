@@ -6,40 +6,30 @@ from collections.abc import Mapping
 
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, check_table
+from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, SNAPSHOT_MODES, check_table
 
 
 def has_phases(options: Mapping[str, str]) -> bool:
     """Whether a snapshot comes first."""
-    return options.get("scan.startup.mode", "initial") in ("initial", "snapshot")
-
-
-def is_comparable(options: Mapping[str, str]) -> bool:
-    """Whether the changelog is an image of the table."""
-    return options.get("scan.startup.mode", "initial") == "initial"
-
-
-SPEC = ConnectorSpec(
-    name="mysql-cdc",
-    options=OPTIONS,
-    doc="Changes of a MySQL or MariaDB table: an exact snapshot, then the binlog.",
-    append_only=False,
-    system_time=True,
-    system_watermark=True,
-    metadata=METADATA,
-    phases=has_phases,
-    signals=has_phases,
-    comparable=is_comparable,
-    check=check_table,
-)
+    return options.get("scan.startup.mode", "initial") in SNAPSHOT_MODES
 
 
 class MysqlCdcConnector:
     """The connector's entry point. Importing it needs no Spark, so that a script compiles fast."""
 
-    @property
-    def spec(self) -> ConnectorSpec:
-        return SPEC
+    spec = ConnectorSpec(
+        name="mysql-cdc",
+        options=OPTIONS,
+        doc="Changes of a MySQL or MariaDB table: an exact snapshot, then the binlog.",
+        append_only=False,
+        system_time=True,
+        system_watermark=True,
+        metadata=METADATA,
+        phases=has_phases,
+        signals=has_phases,
+        comparable=lambda options: options.get("scan.startup.mode", "initial") == "initial",
+        check=check_table,
+    )
 
     def source(self, context: SourceContext) -> Source:
         """A reader of one table. Opens no connection yet."""
@@ -49,6 +39,5 @@ class MysqlCdcConnector:
 
 
 CONNECTOR = MysqlCdcConnector()
-
 
 __all__ = ["CONNECTOR"]

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.types import INTEGERS, SourceColumn
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, quoted_string
 
 KeyKind = Literal["number", "text", "bytes", "moment", "address"]
 
@@ -165,39 +165,21 @@ class Server:
 
 
 @dataclass(frozen=True)
-class IndexColumn:
-    """A column of a unique index. `whole`: not just a prefix of it."""
-
-    name: str
-    whole: bool
-    nullable: bool
-
-
-@dataclass(frozen=True)
 class SourceTable:
-    """A table as the server describes it. `rows` is the engine's estimate."""
+    """A table as the server describes it. `rows` is the engine's estimate; `keys` are the columns of the unique indexes
+    over whole columns that are never null, PRIMARY first."""
 
     kind: str
     engine: str
     rows: int
     columns: tuple[SourceColumn, ...]
     collations: Mapping[str, str | None]
-    unique: Mapping[str, tuple[IndexColumn, ...]]
+    keys: Mapping[str, tuple[str, ...]]
     create: str
 
     def column(self, name: str) -> SourceColumn | None:
         """The column called `name`; the servers' column names have no case."""
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
-
-    @property
-    def keys(self) -> Mapping[str, tuple[str, ...]]:
-        """Unique indexes over whole columns that are never null, PRIMARY first."""
-        names = sorted(self.unique, key=lambda name: name != "PRIMARY")
-        return {
-            name: tuple(column.name for column in self.unique[name])
-            for name in names
-            if all(column.whole and not column.nullable for column in self.unique[name])
-        }
 
     def key_column(self, name: str) -> KeyColumn | None:
         """The column called `name` as one that can be compared with a literal; None where its order and its literals do
@@ -246,12 +228,8 @@ def read_server(cursor: Cursor) -> Server:
         flavor="mariadb" if "mariadb" in version.lower() else "mysql",
         version=(int(major), int(minor)),
         variables=variables,
-        account=f"'{_doubled(user)}'@'{_doubled(host)}'",
+        account=f"{quoted_string(user)}@{quoted_string(host)}",
     )
-
-
-def _doubled(text: str) -> str:
-    return text.replace("'", "''")
 
 
 def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
@@ -272,25 +250,33 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
         (database, table),
     )
     collations = {name: collation for name, collation in cursor.fetchall()}
-    cursor.execute(
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
-        (database, table),
-    )
-    unique: dict[str, tuple[IndexColumn, ...]] = {}
-    for index, name, prefix, nullable in cursor.fetchall():
-        # An index over an expression (MySQL 8) has no column name.
-        column = IndexColumn(name or "", name is not None and prefix is None, nullable == "YES")
-        unique[index] = (*unique.get(index, ()), column)
     return SourceTable(
         kind=kind,
         engine=engine or "",
         rows=int(rows or 0),
         columns=columns,
         collations=collations,
-        unique=unique,
+        keys=_keys(cursor, database, table),
         create=_definition(cursor, database, table) if kind == "BASE TABLE" else "",
     )
+
+
+def _keys(cursor: Cursor, database: str, table: str) -> Mapping[str, tuple[str, ...]]:
+    """`SourceTable.keys`."""
+    cursor.execute(
+        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+        " ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX",
+        (database, table),
+    )
+    keys: dict[str, tuple[str, ...]] = {}
+    partial = set()
+    for index, name, prefix, nullable in cursor.fetchall():
+        keys[index] = (*keys.get(index, ()), name)
+        # An index over an expression (MySQL 8) has no column name.
+        if name is None or prefix is not None or nullable == "YES":
+            partial.add(index)
+    return {index: names for index, names in keys.items() if index not in partial}
 
 
 def _definition(cursor: Cursor, database: str, table: str) -> str:

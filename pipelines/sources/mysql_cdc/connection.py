@@ -148,8 +148,8 @@ def explain(error: Exception, where: str) -> SourceError:
 
 
 class Client(Connection):
-    """A connection. Where no certificate is asked for, one that the server offers is taken as it is, as pymysql does;
-    but the authorities of this machine, which nobody asks then, are not read again (20 ms) for each connection."""
+    """A connection. Without `tls_ca` it accepts any certificate, as pymysql does; but the authorities of this machine,
+    which are not used then, are not read anew (20 ms) for each connection."""
 
     @property
     def on_this_machine(self) -> bool:

@@ -123,8 +123,7 @@ _STRICT = "strict mode in sql_mode"
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:
-    """Of an error of the server or the network: its number, 0 where it has none, and what it says. Neither ever holds a
-    password."""
+    """The number (0 for none) and the text of an error of the server or the network. Neither ever holds a password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     return code, str(error.args[1] if len(error.args) > 1 else error)
 

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.pipelines.connectors.options import misplaced
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 
 StartupMode = Literal["initial", "snapshot", "latest-offset", "specific-offset", "timestamp"]
 MODES: tuple[str, ...] = get_args(StartupMode)
+SNAPSHOT_MODES = ("initial", "snapshot")
+"""Those in which a bounded phase, the snapshot, comes first."""
 JDBC_PREFIX = "jdbc.properties."
 
 DEFAULT_CHUNK_ROWS = 100_000
@@ -130,7 +134,7 @@ class Startup:
     @property
     def phases(self) -> bool:
         """Whether a bounded phase, the snapshot, comes first."""
-        return self.mode in ("initial", "snapshot")
+        return self.mode in SNAPSHOT_MODES
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,11 @@ class MysqlOptions:
     time_zone: str
     chunk_rows: int
     session_variables: str = field(repr=False)
+
+    @property
+    def quoted(self) -> str:
+        """The table in the server's SQL."""
+        return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
     def where(self) -> str:
@@ -227,18 +236,13 @@ def check_options(options: Mapping[str, str]) -> Sequence[str]:
     for key, rule in _RULES.items():
         if key in known and (wrong := rule(known[key])):
             problems.append(f"'{key}' = '{known[key]}': {wrong}")
-    mode = options.get("scan.startup.mode", "initial")
-    for wanted, keys in _NEEDED.items():
-        if mode == wanted:
-            problems += [f"'scan.startup.mode' = '{mode}' needs '{key}'" for key in keys if key not in options]
-        else:
-            problems += [f"'{key}' is for 'scan.startup.mode' = '{wanted}'" for key in keys if key in options]
+    problems += misplaced(options, "scan.startup.mode", "initial", _BELONG)
     problems += _tls_problems(known)
     problems += [wrong for key in options if key.startswith(JDBC_PREFIX) and (wrong := _unread(key))]
     return problems
 
 
-_NEEDED = {
+_BELONG = {
     "specific-offset": ("scan.startup.specific-offset.file", "scan.startup.specific-offset.pos"),
     "timestamp": ("scan.startup.timestamp-millis",),
 }

@@ -75,7 +75,7 @@ class BinlogStep:
     @property
     def reached_at(self) -> int:
         """A time (ms, UTC) at which all that had committed lies before the span's end, known without reading the log:
-        when the server's end was asked for, if the span goes that far; else when the file was begun that it ends in."""
+        when the server's end was queried, if the span goes that far; else when the file was begun that it ends in."""
         if self.span.end.order >= self.server_end.order:
             return self.seen_at
         return max(self.known_at, self.birth.timestamp * 1000)
@@ -262,7 +262,7 @@ def _specific(cursor: Cursor, options: MysqlOptions, end: BinlogPosition) -> Bin
     size = files.sizes.get(position.file)
     shown = f"(SHOW BINLOG EVENTS IN '{position.file}')"
     if size is None:
-        names = f"one of {', '.join(files.names[:1])} to {files.names[-1]} (SHOW BINARY LOGS)"
+        names = f"one of {files.names[0]} to {files.names[-1]} (SHOW BINARY LOGS)"
         raise refused(f"the server has no binlog {position.file}", "file", names)
     if position.position > size or position.order > end.order:
         what = f"{position.file} is {size} bytes long, and {position.position} is after its end"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pymysql
 from pymysql.cursors import Cursor
@@ -142,7 +143,7 @@ def check_settings(server: Server) -> Iterator[Refusal]:
 
 
 def check_encryption(server: Server, options: MysqlOptions) -> Iterator[Refusal]:
-    """Whether the server lets in only who encrypts, and the script says nothing of it."""
+    """Whether the server accepts encrypted connections only, and the script does not ask for one."""
     if server.variables.get("require_secure_transport", "OFF").upper() == "ON" and not options.server.tls_ca:
         yield Refusal(
             "the server lets in encrypted connections only (require_secure_transport)",
@@ -164,11 +165,13 @@ def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]
 
 def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
     """What the user may do, found out by doing it."""
-    table = f"{quoted(options.database)}.{quoted(options.table)}"
-    names = [quoted(column.name) for column in declared.physical_columns if column.metadata is None] or ["1"]
-    if denied := _denied(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0"):  # noqa: S608 quoted identifiers
+    table = options.quoted
+    names = [quoted(column.name) for column in declared.message_columns] or ["1"]
+    _, denied = _asked(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0")  # noqa: S608 quoted identifiers
+    if denied:
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
-    if denied := _denied(cursor, server.status_command):
+    _, denied = _asked(cursor, server.status_command)
+    if denied:
         grant = f"GRANT REPLICATION CLIENT ON *.* TO {server.account};"
         yield Refusal(f"the user may not ask for the binlog's position: {denied}", grant)
     if denied := _dump_denied(options):
@@ -179,45 +182,43 @@ def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared
 def check_definition(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """That the user may see more of the table than the columns that are granted one by one."""
     if table.kind == "BASE TABLE" and not table.create:
-        name = f"{quoted(options.database)}.{quoted(options.table)}"
         yield Refusal(
             "the user may read columns of the table, and not how it is defined",
-            f"GRANT SELECT ON {name} TO {server.account};",
+            f"GRANT SELECT ON {options.quoted} TO {server.account};",
         )
 
 
-def _denied(cursor: Cursor, statement: str) -> str | None:
-    """What the server says if the user may not do this. What is not there at all is reported by other checks."""
+def _asked(cursor: Cursor, statement: str) -> tuple[Sequence[Sequence[Any]], str | None]:
+    """The rows of a query; and what the server says if the user may not ask it, which gives no rows. Nor does what is
+    not there at all: other checks report that."""
     try:
         cursor.execute(statement)
-        cursor.fetchall()
+        return cursor.fetchall(), None
     except pymysql.err.MySQLError as error:
         code, message = code_and_text(error)
         if code in DENIED:
-            return message
+            return (), message
         if code not in GONE:
             raise
-    return None
+    return (), None
 
 
 def _dump_denied(options: MysqlOptions) -> str | None:
-    """As `_denied`, of a binlog connection: asked for a file that is not there, the server judges the user first."""
+    """What the server says if the user may not read the binlog: asked for a file that is not there, it judges the user
+    first."""
     try:
         birth(options.server, BinlogPosition("-"))
     except BinlogRefused as error:
         return code_and_text(error.__cause__ or error)[1]
     except BinlogPurged:
-        return None
+        pass
     return None
 
 
 def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """Whether the server leaves this database out of its binlog."""
-    if _denied(cursor, server.status_command):
-        return  # check_grants reports it
-    cursor.execute(server.status_command)
-    row = cursor.fetchone()
-    only, ignored = (_list(row[2]), _list(row[3])) if row and len(row) >= 4 else ([], [])
+    rows, _ = _asked(cursor, server.status_command)  # check_grants reports a user who may not ask
+    only, ignored = map(_list, rows[0][2:4]) if rows else ([], [])
     if (only and options.database not in only) or options.database in ignored:
         yield Refusal(
             f"the server leaves the database {options.database} out of its binlog (binlog_do_db, binlog_ignore_db)",
@@ -227,10 +228,7 @@ def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -
 
 def check_prepared(cursor: Cursor) -> Iterator[Refusal]:
     """That no prepared XA transaction is open: its changes are in the log already, and in no read view yet."""
-    if _denied(cursor, "XA RECOVER"):
-        return  # MySQL shows them to XA_RECOVER_ADMIN only
-    cursor.execute("XA RECOVER")
-    prepared = cursor.fetchall()
+    prepared, _ = _asked(cursor, "XA RECOVER")  # MySQL shows them to XA_RECOVER_ADMIN only
     if prepared:
         yield Refusal(
             f"{len(prepared)} prepared XA transactions are open: no snapshot can know on which side of it they are",
@@ -244,7 +242,7 @@ def _list(text: str | None) -> list[str]:
 
 def check_source_table(table: SourceTable, server: Server, options: MysqlOptions) -> Iterator[Refusal]:
     """What kind of table it is."""
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
+    name = options.quoted
     if table.kind == "SYSTEM VERSIONED":
         yield Refusal(
             f"{name} is system-versioned: its deletes come as updates",
@@ -270,13 +268,11 @@ def check_source_table(table: SourceTable, server: Server, options: MysqlOptions
 
 def check_columns(table: SourceTable, declared: Table, followed: Collection[str]) -> Iterator[Refusal]:
     """That every declared column is there, or was, and that its type can hold what comes."""
-    for column in declared.physical_columns:
-        if column.metadata is not None:
-            continue
+    for column in declared.message_columns:
         found = table.column(column.name)
-        if found is None and column.name in followed:
-            continue
         if found is None:
+            if column.name in followed:
+                continue
             names = [known.name for known in table.columns]
             yield Refusal(
                 f"the table has no column {column.name}{_did_you_mean(column.name, names)}",
@@ -299,14 +295,13 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
 
 
 def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
-    """That text which the log holds as its bytes can be read: the server, which translates it, is asked only once."""
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
-    for column in declared.physical_columns:
-        found = table.column(column.name) if column.metadata is None else None
+    """That text can be decoded: in the log it is in the column's character set, and no server converts it."""
+    for column in declared.message_columns:
+        found = table.column(column.name)
         if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
                 f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
-                f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8mb4;"
+                f"ALTER TABLE {options.quoted} CONVERT TO CHARACTER SET utf8mb4;"
                 f"   -- or leave it out of the CREATE TABLE of {declared.name}",
             )
 
@@ -319,7 +314,6 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
     keys = [{name.lower() for name in names} for names in table.keys.values()]
     if wanted in keys:
         return
-    name = f"{quoted(options.database)}.{quoted(options.table)}"
     columns = ", ".join(declared.primary_key)
     if keys:
         real = ", ".join(next(iter(table.keys.values())))
@@ -330,7 +324,7 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
     else:
         yield Refusal(
             f"({columns}) is declared as the primary key, and the table has no key at all",
-            f"ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(map(quoted, declared.primary_key))});",
+            f"ALTER TABLE {options.quoted} ADD PRIMARY KEY ({', '.join(map(quoted, declared.primary_key))});",
         )
 
 

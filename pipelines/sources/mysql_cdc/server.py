@@ -273,14 +273,13 @@ class EmbeddedMariaDb:
                 cursor.execute(statement)
             return tuple(cursor.fetchall())
 
-    def create_user(self, name: str, password: str, *, database: str | None = None, replication: bool = True) -> None:
+    def create_user(self, name: str, password: str, *, database: str | None = None) -> None:
         """A user that comes in over TCP and has what the connector needs: reading `database` (all), and the binlog."""
         scope = f"{quoted(database)}.*" if database else "*.*"
         with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE OR REPLACE USER %s@'127.0.0.1' IDENTIFIED BY %s", (name, password))
             cursor.execute(f"GRANT SELECT ON {scope} TO %s@'127.0.0.1'", (name,))
-            if replication:
-                cursor.execute("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s@'127.0.0.1'", (name,))
+            cursor.execute("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s@'127.0.0.1'", (name,))
 
     def _take_lock(self) -> None:
         """Hold the directory until the server itself has gone, which may be after its owner: it inherits the lock."""

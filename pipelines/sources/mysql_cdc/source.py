@@ -219,7 +219,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return BinlogStep(BinlogRange(start, start), (), born, columns, end, end, instant)
 
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
-        start = snapshot.start  # the server's end was asked for just after the snapshot was planned
+        start = snapshot.start  # the server's end was queried just after the snapshot was planned
         span = BinlogRange(start, start)
         return BinlogStep(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at)
 
@@ -291,7 +291,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         spool = self._spool(step.start_birth, step.birth)
         ranges = split_by_file(step.span, list(step.files))
         tasks = spark.sparkContext.defaultParallelism
-        if spool is None:  # what others read too is kept and met by its ends, so it stays whole
+        if spool is None:  # a range that other tables read too is spooled under its ends, so it is not divided
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
 

@@ -26,7 +26,7 @@ class ScriptedInput:
         directory: The table's own folder (SourceContext.scratch).
         table: The table; its connector is `scripted`.
         clock: ms, UTC. A watermark in processing time may not be behind a time that was emitted already.
-        only_grows: Whether it takes +I alone, as what reads it needs (`played.only_grows`).
+        only_grows: Whether it takes +I alone, as what reads it needs (`harness.only_grows`).
     """
 
     def __init__(

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 
+from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -259,11 +260,7 @@ class ScriptedSource(Source):
 
 def emits_watermarks(options: Mapping[str, str]) -> bool:
     """Whether a test sets the table's watermarks; otherwise they follow from its rows."""
-    return _flag(options, "tells-time", "true")
-
-
-def _flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
-    return options.get(name, default).lower() == "true"
+    return flag(options, "tells-time", "true")
 
 
 class ScriptedConnector:
@@ -299,8 +296,8 @@ class ScriptedConnector:
         source=True,
         sink=True,
         tells_time=True,
-        phases=lambda options: _flag(options, "phases"),
-        signals=lambda options: _flag(options, "signals"),
+        phases=lambda options: flag(options, "phases"),
+        signals=lambda options: flag(options, "signals"),
     )
 
     def source(self, context: SourceContext) -> Source:

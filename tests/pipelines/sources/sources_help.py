@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from tidegate.pipelines.connectors.protocol import (
+    ExplainsFailures,
     Json,
     PlanRequest,
     Source,
@@ -17,6 +23,7 @@ from tidegate.pipelines.connectors.protocol import (
     StoredStep,
 )
 from tidegate.pipelines.connectors.table import Column, Options, Role, Table, WatermarkSpec
+from tidegate.pipelines.errors import SourceError
 
 SPARK_TYPES = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP", "BYTES": "BINARY"}
 SQL_ONLY = ("CHAR", "VARCHAR")
@@ -125,13 +132,26 @@ class Bench:
         """A new source, as after a restart."""
         return self.connector.source(self.context())
 
+    def failure(
+        self, spark: SparkSession, between: Callable[[], object] = lambda: None, *, at_once: bool = False
+    ) -> SourceError:
+        """How the source explains that the last step cannot be read. `between`: what happens before Spark reads its
+        rows. `at_once`: it may fail before that, as the rows are asked for."""
+        source, step = self.source(), self.steps[-1]
+        frame = None if at_once else source.read(spark, step)
+        between()
+        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+            (source.read(spark, step) if frame is None else frame).collect()
+        assert isinstance(source, ExplainsFailures)
+        explained = source.explain(caught.value, step)
+        assert explained is not None, str(caught.value)
+        return explained
+
     def plan(self, ends: Json | None = None) -> Step | None:
         """Plan the next step, and store it."""
         source, at = self.source(), self.position
         request = PlanRequest(
-            previous=at.previous,
-            first=at.first,
-            flipped=at.flipped,
+            **vars(at),
             ends=source.ends(at) if ends is None else ends,
             instant=self.now,
             max_rows=self.max_rows,

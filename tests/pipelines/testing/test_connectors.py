@@ -251,7 +251,7 @@ def test_each_rule_finds_who_breaks_it(
     error = broken[rule]
     assert said in error.what
     assert error.next_command == RULES[rule].remedy
-    assert f"broken rule: {RULES[rule].says}" in str(error)
+    assert f"broken rule: {RULES[rule].sentence}" in str(error)
     others = {name: other for name, other in broken.items() if name != rule}
     assert all("since the run stopped" in other.what or other.__cause__ is not None for other in others.values())
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tidegate.pipelines import paths
 from tidegate.pipelines.sources import datagen, delta, filesystem, hybrid, scripted
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sql import compile_script
@@ -18,12 +17,6 @@ from tidegate.pipelines.testing import connector_tests
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("spark", "files_root")
-
-
-@pytest.fixture
-def files_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of files may lie in the test's own folder."""
-    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
 
 
 TestDatagen = connector_tests(

@@ -1,4 +1,4 @@
-"""Turns chunks of events into batches of changelog rows of one table, which ids stand for until the file ends.
+"""Turns chunks of events into batches of changelog rows of one table, which row events name by ids of their file.
 
     decoder = Decoder(table, collations, start=BinlogPosition("binlog.000001"))
     for chunk in transport.dump(server, start):

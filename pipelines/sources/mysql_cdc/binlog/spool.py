@@ -189,7 +189,7 @@ def _frame(file: BinaryIO, size: int) -> Chunk:
     begin = file.tell()
     if begin + _FRAME.size <= size:
         count, length, checksum = _FRAME.unpack(file.read(_FRAME.size))
-        # Nothing is asked for that cannot be there: a length that rotted may be any.
+        # A damaged length may be any number: no more is read than the file holds.
         if file.tell() + 8 * count + length <= size:
             starts, data = file.read(8 * count), file.read(length)
             if zlib.crc32(data, zlib.crc32(starts)) == checksum:

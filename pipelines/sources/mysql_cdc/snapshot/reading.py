@@ -1,5 +1,5 @@
-"""Reads chunks into Arrow batches, without Spark: what is asked of the server, in a read view; and the cut, the log
-position that the view equals. MariaDB and MySQL have each a rule for it."""
+"""Reads chunks into Arrow batches, without Spark: the queries in a read view; and the cut, the log position that the
+view equals. MariaDB and MySQL have each a rule for it."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Work:
         return self.query.columns
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one of the chunks in batches of about `packets.PIECE_BYTES`, each with the cut of its own read
+        """The rows of one of the chunks in batches of about `results.PIECE_BYTES`, each with the cut of its own read
         view. Raises SnapshotError that names the table and the chunk."""
         query, chunk, first = self.query, self.chunks[number], 0
         schema = pa.schema([*SOURCE_FIELDS, *(pa.field(each.name, each.canonical.arrow) for each in query.columns)])
@@ -301,7 +301,7 @@ class ReadView:
 
 @contextmanager
 def read_view(reader: Reader, cut_columns: Sequence[str]) -> Iterator[ReadView]:
-    """A connection of its own with a read view. It is cut at the end: what it still sends is not waited for.
+    """A connection of its own with a read view. It is cut off at the end, whatever the server still sends.
 
     Raises pymysql's errors and OSError.
     """

@@ -26,7 +26,7 @@ def spans(done: Bench) -> list[tuple[int, int, bool]]:
     return [(stored.step.ranges["from"], stored.step.ranges["to"], stored.step.flips) for stored in done.steps]
 
 
-def test_rows_become_due_at_a_rate(tmp_path):
+def test_rows_become_due_at_a_rate():
     run = bench(rows_per_second="10")
     source = run.source()
     assert isinstance(source, Source)
@@ -122,7 +122,7 @@ def landed(run: Bench, number: int) -> Landed:
     return run.source().landed(run.steps[number], None)
 
 
-def test_landed_tells_how_far_behind_the_step_was():
+def test_landed_has_how_far_behind_the_step_was():
     run = bench(rows_per_second="10", number_of_rows="20")
     run.plan()
     run.now += 1000
@@ -198,7 +198,7 @@ def test_right_options_are_no_error():
     assert list(CONNECTOR.spec.check(table(nested, "datagen", options))) == []
 
 
-def test_what_an_environment_variable_says_is_checked_when_it_is_known(monkeypatch):
+def test_what_an_environment_variable_says_is_checked_when_it_is_known():
     late = table(COLUMNS, "datagen", {"rows-per-second": "1", "fields.user_id.min": "${LEAST}"})
     assert list(CONNECTOR.spec.check(late)) == []
     late_rate = table(COLUMNS, "datagen", {"rows-per-second": "${RATE}"})

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from tests.pipelines.sources.sources_help import Bench, table
@@ -69,7 +67,7 @@ def test_a_step_holds_what_its_commits_added_however_the_table_changed_since(par
     assert nothing.collect() == []
 
 
-def test_every_row_says_where_it_came_from(spark, partitioned):
+def test_every_row_says_where_it_came_from(partitioned):
     path, frames = partitioned
     ddl = ", ".join(f"{name} {spark_type}" for name, spark_type in SOURCE_COLUMNS.items())
     types = [field.dataType for field in StructType.fromDDL(ddl)]
@@ -320,12 +318,7 @@ def test_rows_that_the_declaration_excludes(spark, tmp_path):
     bench = bench_of(path, "build")
     bench.table = replace(bench.table, columns=columns.table("t").columns)
     bench.plan()
-    source = bench.source()
-    with pytest.raises(PySparkException) as caught:
-        source.read(spark, bench.steps[0]).collect()
-    error = source.explain(caught.value, bench.steps[0])
-    assert error is not None
-    assert error.what.startswith("t: version 0 of the Delta table: column ")
+    assert bench.failure(spark).what.startswith("t: version 0 of the Delta table: column ")
     kept_apart = Options({**bench.table.options, "format.on-error": "quarantine"})
     bench.table = replace(bench.table, options=kept_apart)
     DeltaTable(path).delete("k = 2")
@@ -351,17 +344,12 @@ def test_files_that_vacuum_took(spark, tmp_path, mode):
     if mode == "changed":
         DeltaTable(path).update(predicate="k = 1", updates={"p": "'new'"})
         bench.plan()
-    number = len(bench.steps) - 1
     gone = next(iter((path / "_change_data").glob("*"))) if mode == "changed" else None
     if gone is None:
-        commit = (path / "_delta_log" / f"{bench.steps[number].step.ranges['to']:020d}.json").read_text()
+        commit = (path / "_delta_log" / f"{bench.steps[-1].step.ranges['to']:020d}.json").read_text()
         gone = path / next(json.loads(line)["add"]["path"] for line in commit.splitlines() if '"add"' in line)
     gone.unlink()
-    source = bench.source()
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        source.read(spark, bench.steps[number]).collect()
-    error = source.explain(caught.value, bench.steps[number])
-    assert error is not None
+    error = bench.failure(spark, at_once=True)
     assert gone.name in error.what
     assert "is gone" in error.what
     assert "--resnapshot t" in error.next_command
@@ -378,9 +366,4 @@ def test_a_version_whose_log_was_cleaned_up(spark, tmp_path):
     for version in range(3):
         (path / "_delta_log" / f"{version:020d}.json").unlink()
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    source = bench.source()
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        source.read(spark, bench.steps[0]).collect()
-    error = source.explain(caught.value, bench.steps[0])
-    assert error is not None, str(caught.value)
-    assert "is gone, which snapshot of version 0 needs" in error.what
+    assert "is gone, which snapshot of version 0 needs" in bench.failure(spark, at_once=True).what

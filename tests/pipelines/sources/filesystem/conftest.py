@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.sources.filesystem.folders import Files
-from tidegate.pipelines import paths
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
-    return Files(tmp_path / "a folder+%20é")
+def files(files_root: Path) -> Files:
+    return Files(files_root / "a folder+%20é")

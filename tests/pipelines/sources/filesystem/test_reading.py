@@ -9,8 +9,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from tests.cases import at_length
@@ -71,7 +69,7 @@ def test_lines_of_files_larger_than_a_range_keep_their_places(spark, files: File
 def test_metadata_and_names_that_have_to_be_quoted(spark, files: Files) -> None:
     path = files.write("sub/a +%41é.csv", "1,x\n\n2,y\n")
     bench = files.bench("build", {"id": "INT", "v": "STRING"}, format="csv")
-    bench.table = type(bench.table)(**{**vars(bench.table), "columns": (*bench.table.columns, *METADATA)})
+    bench.table = replace(bench.table, columns=(*bench.table.columns, *METADATA))
     bench.plan()
     one, two = read(spark, bench)
     assert [(row["id"], row["v"], row["_op"]) for row in (one, two)] == [(1, "x", "c"), (2, "y", "c")]
@@ -94,7 +92,7 @@ def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> No
         pq.write_table(made, files.path / name, row_group_size=2)
         files.touch(name, LONG_AGO + number)
     bench = files.bench("build", columns, format="parquet")
-    bench.table = type(bench.table)(**{**vars(bench.table), "columns": (*bench.table.columns, *METADATA)})
+    bench.table = replace(bench.table, columns=(*bench.table.columns, *METADATA))
     bench.plan()
     rows = read(spark, bench)
     assert [row["id"] for row in rows] == [0, 1, 2, 10, 11, 12]
@@ -193,16 +191,11 @@ def test_parquet_rows_that_the_declaration_excludes(spark, files: Files, number:
         bench = files.bench(format="parquet", **options)
         bench.table = replace(bench.table, columns=columns)
         bench.plan()
-        return bench, bench.source().read(spark, bench.steps[0])
+        return bench
 
-    bench, frame = planned()
-    with pytest.raises(PySparkException) as caught:
-        frame.collect()
-    explained = bench.source().explain(caught.value, bench.steps[0])
-    assert explained is not None
-    assert explained.what.startswith(f"t: {path}, row 1: {error}")
-    _, frame = planned(**{"format_on-error": "quarantine"})
-    rows = sorted(frame.collect(), key=lambda row: row["_offset"])
+    assert planned().failure(spark).what.startswith(f"t: {path}, row 1: {error}")
+    bench = planned(**{"format_on-error": "quarantine"})
+    rows = sorted(bench.source().read(spark, bench.steps[0]).collect(), key=lambda row: row["_offset"])
     assert [row["id"] for row in rows if row[REJECTED] is None] == [1, 3]
     assert rows[1][REJECTED]["reason"].startswith(f"{path}, row 1: {error}")
     assert rows[1][REJECTED]["value"].startswith(b'{"id":2')
@@ -240,7 +233,7 @@ def test_a_parquet_file_that_does_not_fit_is_passed_over_whole(spark, files: Fil
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str) -> None:
+def test_a_parquet_file_whose_rows_cannot_be_read(spark, files: Files, how: str) -> None:
     path = files.write("a +é.parquet", "")
     pq.write_table(pa.table({"id": pa.array(range(10_000), pa.int32())}), path, compression="gzip")
     whole = path.read_bytes()
@@ -248,13 +241,7 @@ def test_a_parquet_file_whose_rows_can_not_be_read(spark, files: Files, how: str
     files.touch("a +é.parquet", LONG_AGO)
     bench = files.bench(format="parquet")
     bench.plan()
-    frame = bench.source().read(spark, bench.steps[0])
-    if how == "gone":
-        path.unlink()
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        frame.collect()
-    explained = bench.source().explain(caught.value, bench.steps[0])
-    assert explained is not None
+    explained = bench.failure(spark, between=lambda: path.unlink() if how == "gone" else None)
     assert explained.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
 
 
@@ -269,10 +256,7 @@ def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
     path = files.write(f"a.json.{kind}", whole[: -len(whole) // 3])
     bench = files.bench()
     bench.plan()
-    with pytest.raises(PySparkException) as caught:
-        bench.source().read(spark, bench.steps[0]).collect()
-    explained = bench.source().explain(caught.value, bench.steps[0])
-    assert explained is not None
+    explained = bench.failure(spark)
     assert explained.what.startswith(f"t: {path}, the line at byte ")
     assert "the archive is cut or damaged" in explained.what
     bench = files.bench(**{"format_on-error": "quarantine"})
@@ -353,12 +337,7 @@ def test_a_line_that_does_not_fit_fails_the_step(spark, files: Files) -> None:
     path = files.write("a é.json", '{"id": 1}\n{"id": "one"}\n')
     bench = files.bench()
     bench.plan()
-    source = bench.source()
-    with pytest.raises(PySparkException) as caught:
-        source.read(spark, bench.steps[0]).collect()
-    explained = source.explain(caught.value, bench.steps[0])
-    assert explained is not None
-    assert explained.what == f"t: {path}, the line at byte 10: column id: 'one' does not fit INT"
+    assert bench.failure(spark).what == f"t: {path}, the line at byte 10: column id: 'one' does not fit INT"
     bench = files.bench(**{"json_ignore-parse-errors": "true"})
     bench.plan()
     assert [row["id"] for row in read(spark, bench)] == [1]
@@ -399,13 +378,7 @@ def test_a_file_that_changes_while_it_is_read(spark, files: Files) -> None:
     files.write("a.json", [{"id": 1}])
     bench = files.bench()
     bench.plan()
-    source = bench.source()
-    frame = source.read(spark, bench.steps[0])
-    files.touch("a.json", 5)
-    with pytest.raises(PySparkException) as caught:
-        frame.collect()
-    explained = source.explain(caught.value, bench.steps[0])
-    assert explained is not None
+    explained = bench.failure(spark, between=lambda: files.touch("a.json", 5))
     assert explained.what == "t: the file a.json changed, or was taken away, while it was read"
 
 

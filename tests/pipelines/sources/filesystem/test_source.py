@@ -394,7 +394,7 @@ INSERT INTO kept_{name} SELECT n FROM {name};
 
 @pytest.mark.thorough
 def test_it_goes_on_when_the_group_has_caught_up(spark: SparkSession, files: Files, tmp_path: Path) -> None:
-    one, two = Files(tmp_path / "one"), Files(tmp_path / "two")
+    one, two = Files(files.path / "one"), Files(files.path / "two")
     for number in range(6):
         one.write(f"{number}.csv", f"{10 * number}\n")
     two.write("0.csv", "0\n")

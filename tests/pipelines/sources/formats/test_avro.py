@@ -1,4 +1,7 @@
-"""The format avro, with messages that an independent library writes (fastavro): tests/fixtures/formats/avro.toml."""
+"""The format avro, with messages that an independent library writes (fastavro): tests/fixtures/formats/avro.toml.
+
+And which records have a number that is too long: those of that library have none, whatever bytes their text has.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import random
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.pipelines.sources.formats.format_tables import (
@@ -20,6 +24,8 @@ from tests.pipelines.sources.formats.format_tables import (
     written,
 )
 from tidegate.pipelines.sources.formats import problems
+from tidegate.pipelines.sources.formats.avro import schema
+from tidegate.pipelines.sources.formats.avro_numbers import TooLong
 
 CASES = cases("avro")
 
@@ -142,3 +148,27 @@ def test_what_avro_has_not_is_found_at_planning(columns: str, options: dict[str,
 def test_what_flink_takes_is_taken(options: dict[str, str]) -> None:
     columns = "t TIMESTAMP(3)" + (", u TIMESTAMP_LTZ(6)" if "avro.timestamp_mapping.legacy" in options else "")
     assert problems("avro", wanted(columns, {**options, "avro.open.fastread": "true"}), names=("avro",)) == []
+
+
+def test_what_a_writer_makes_has_none() -> None:
+    dice = random.Random(13)
+    written = [message_of(row_of(dice)) + b"the mark" for _ in range(500)]
+    found = TooLong(schema(wanted(COLUMNS).columns, 8))(pa.array(written, pa.binary()))
+    assert found.to_pylist() == [False] * len(written)
+
+
+def test_each_place_of_a_number() -> None:
+    too_long = TooLong(schema(wanted("a ARRAY<BIGINT NOT NULL> NOT NULL, s STRING NOT NULL").columns, 1))
+    zero, more = b"\x80" * 9 + b"\0", b"\x80" * 9 + b"\2"
+    # The count of a block, an element, the end, the length of a text.
+    whole = [b"\2", b"\4", b"\0", b"\0", b"!"]
+    assert too_long(pa.array([b"".join(whole), None])).to_pylist() == [False, None]
+    for place in range(4):
+        for number, found in ((zero, False), (more, True)):
+            parts = list(whole)
+            parts[place] = bytes([number[0] | parts[place][0], *number[1:]])
+            assert too_long(pa.array([b"".join(parts)])).to_pylist() == [found], (place, found)
+
+
+def test_nulls_alone() -> None:
+    assert TooLong("{}")(pa.nulls(3, pa.binary())).to_pylist() == [None] * 3

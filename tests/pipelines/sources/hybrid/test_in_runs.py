@@ -14,7 +14,6 @@ from tests.cases import at_length
 from tests.conftest import Database
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
-from tidegate.pipelines import paths
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.testing import Harness
@@ -30,12 +29,6 @@ INSERT INTO shown SELECT c.id, u.name FROM clicks AS c LEFT JOIN users FOR SYSTE
 """
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
-    return tmp_path
-
-
 def folder(path: Path) -> str:
     return f"('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')"
 
@@ -46,11 +39,11 @@ def names(harness: Harness) -> dict[int, str | None]:
 
 @pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
 @pytest.mark.thorough
-def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) -> None:
-    files = Files(root / "history")
+def test_files_then_what_is_pushed(spark: SparkSession, files_root: Path, point: str) -> None:
+    files = Files(files_root / "history")
     files.write("1.csv", "1,one\n2,two\n")
     live = "('connector' = 'scripted')"
-    harness = Harness(SCRIPT.format(history=folder(files.path), live=live), spark, root)
+    harness = Harness(SCRIPT.format(history=folder(files.path), live=live), spark, files_root)
     harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
     # A later part wins, whatever its place in its own order.
     harness.push("live", [{"id": 2, "name": "new"}, {"id": 3, "name": "three"}], "+U")
@@ -68,16 +61,16 @@ def test_files_then_what_is_pushed(spark: SparkSession, root: Path, point: str) 
 
 
 @pytest.mark.thorough
-def test_a_delta_table_then_files(spark: SparkSession, root: Path) -> None:
+def test_a_delta_table_then_files(spark: SparkSession, files_root: Path) -> None:
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["one", "two"]})
-    write_deltalake(root / "delta", rows)
-    files = Files(root / "live")
+    write_deltalake(files_root / "delta", rows)
+    files = Files(files_root / "live")
     files.write("1.csv", "2,from a file\n")
-    history = f"('connector' = 'delta', 'path' = '{root / 'delta'}')"
-    harness = Harness(SCRIPT.format(history=history, live=folder(files.path)), spark, root / "lake")
+    history = f"('connector' = 'delta', 'path' = '{files_root / 'delta'}')"
+    harness = Harness(SCRIPT.format(history=history, live=folder(files.path)), spark, files_root / "lake")
     harness.push("clicks", [{"id": 1}, {"id": 2}])
     assert names(harness) == {1: "one", 2: "from a file"}
-    write_deltalake(root / "delta", rows, mode="append")  # after the switch
+    write_deltalake(files_root / "delta", rows, mode="append")  # after the switch
     files.write("2.csv", "1,changed\n")
     harness.push("clicks", [{"id": 1}, {"id": 2}])
     harness.restart()
@@ -86,11 +79,11 @@ def test_a_delta_table_then_files(spark: SparkSession, root: Path) -> None:
     assert (again.generation, [epoch.flipped for epoch in again.epochs]) == (2, [True, False])
 
 
-def test_files_then_a_database(spark: SparkSession, root: Path, database: Database) -> None:
-    files = Files(root / "history")
+def test_files_then_a_database(spark: SparkSession, files_root: Path, database: Database) -> None:
+    files = Files(files_root / "history")
     files.write("1.csv", "1,one\n2,two\n")
     database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (2, 'new')")
-    options = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("users").items())
+    options = database.clause("users")
     script = SCRIPT.replace(
         "CREATE TABLE live (id INT, name", "CREATE TABLE live (id INT PRIMARY KEY NOT ENFORCED, name"
     )
@@ -101,7 +94,7 @@ def test_files_then_a_database(spark: SparkSession, root: Path, database: Databa
         ("users (id INT PRIMARY KEY NOT ENFORCED", "seen STRING"),
     ):
         script = script.replace(f"{part}, name STRING", f"{part}, name STRING, {more}")
-    harness = Harness(script.format(history=folder(files.path), live=f"({options})"), spark, root)
+    harness = Harness(script.format(history=folder(files.path), live=f"({options})"), spark, files_root)
     harness.push("clicks", [{"id": 1}, {"id": 2}, {"id": 3}])
     assert names(harness) == {1: "one", 2: "new", 3: None}
     database.execute("INSERT INTO users VALUES (3, 'three')")
@@ -132,11 +125,11 @@ def times(harness: Harness) -> list[tuple[int, int, int]]:
     return [(int(row.position.startswith("live")), row.timestamp, row.late or 0) for row in log]
 
 
-def test_in_event_time_the_history_is_no_end_of_the_input_and_no_hold(spark: SparkSession, root: Path) -> None:
-    history, live = Files(root / "history"), Files(root / "live", at=LONG_AGO + 100)
+def test_in_event_time_the_history_is_no_end_of_the_input_and_no_hold(spark: SparkSession, files_root: Path) -> None:
+    history, live = Files(files_root / "history"), Files(files_root / "live", at=LONG_AGO + 100)
     history.write("1.csv", "1,one\n")
     history.write("2.csv", "2,two\n")
-    harness = Harness(TIMED.format(history=folder(history.path), live=folder(live.path)), spark, root / "lake")
+    harness = Harness(TIMED.format(history=folder(history.path), live=folder(live.path)), spark, files_root / "lake")
     harness.runner.advance("users")
     live.write("1.csv", "1,new\n")
     harness.runner.advance("users")
@@ -147,18 +140,18 @@ def test_in_event_time_the_history_is_no_end_of_the_input_and_no_hold(spark: Spa
 
 
 def test_in_event_time_the_last_part_s_own_watermarks_are_heard(
-    spark: SparkSession, root: Path, database: Database
+    spark: SparkSession, files_root: Path, database: Database
 ) -> None:
     """Nor is it held by the chunks of its snapshot."""
-    history = Files(root / "history")
+    history = Files(files_root / "history")
     history.write("1.csv", "1,one\n")
     database.execute(
         "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))",
         "INSERT INTO users VALUES (2, 'new')",
         "CREATE TABLE other (id INT)",
     )
-    live = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("users").items())
-    harness = Harness(TIMED.format(history=folder(history.path), live=f"({live})"), spark, root / "lake")
+    live = database.clause("users")
+    harness = Harness(TIMED.format(history=folder(history.path), live=f"({live})"), spark, files_root / "lake")
     harness.runner.advance("users")
     with database.connect() as connection, connection.cursor() as cursor:
         for statement in ("SET timestamp = 2000000000", "INSERT INTO other VALUES (1)"):

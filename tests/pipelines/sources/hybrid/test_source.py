@@ -14,7 +14,6 @@ import pytest
 
 from tests.pipelines.sources.filesystem.folders import LONG_AGO, Files
 from tests.pipelines.sources.sources_help import Bench, MemorySplits
-from tidegate.pipelines import paths
 from tidegate.pipelines.connectors.protocol import KeepsALog, KnowsItsEnd, PlanRequest, Source, Unread
 from tidegate.pipelines.sources.hybrid import CONNECTOR
 from tidegate.pipelines.sources.rows import POISON
@@ -30,29 +29,25 @@ INSERT INTO shown SELECT id FROM t
 """
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.VARIABLE, str(tmp_path))
-    return tmp_path
-
-
-def bench(root: Path, sources: str) -> Bench:
-    pipeline = compile_script(TABLES.format(root=root, sources=sources))
+def bench(files_root: Path, sources: str) -> Bench:
+    pipeline = compile_script(TABLES.format(root=files_root, sources=sources))
     assert pipeline.table("live").role == ("part" if "live" in sources else "unused")
     table = pipeline.table("t")
     assert (table.role, [part.role for part in table.parts]) == ("probe", ["probe"] * len(table.parts))
-    return Bench(CONNECTOR, table, str(root / "scratch" / "t"), now=int(time.time() * 1000), splits=MemorySplits())
+    return Bench(
+        CONNECTOR, table, str(files_root / "scratch" / "t"), now=int(time.time() * 1000), splits=MemorySplits()
+    )
 
 
 def planned(bench: Bench) -> list[tuple[Any, ...]]:
     return [(step.step.ranges["part"], step.step.summary, step.step.phase, step.step.flips) for step in bench.steps]
 
 
-def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
-    one, two = Files(root / "one"), Files(root / "two")
+def test_one_part_after_another_and_the_flip_at_the_switch(files_root: Path) -> None:
+    one, two = Files(files_root / "one"), Files(files_root / "two")
     one.write("a.json", [{"id": 1}])
     two.write("b.json", [{"id": 2}])
-    table = bench(root, "one, two, live")
+    table = bench(files_root, "one, two, live")
     assert isinstance(table.source(), Source)
     table.source().preflight(table.position)
     ends = table.source().ends(table.position)
@@ -71,11 +66,11 @@ def test_one_part_after_another_and_the_flip_at_the_switch(root: Path) -> None:
     assert list(table.source().ends(table.position)["parts"]) == ["2"]
 
 
-def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
-    one = Files(root / "one")
+def test_a_restart_goes_on_in_the_same_part(files_root: Path) -> None:
+    one = Files(files_root / "one")
     for number in range(3):
         one.write(f"{number}.json", [{"id": number}])
-    table = bench(root, "one, live")
+    table = bench(files_root, "one, live")
     table.max_rows = 1
     for _ in range(5):  # a new source for every plan
         table.plan()
@@ -88,10 +83,10 @@ def test_a_restart_goes_on_in_the_same_part(root: Path) -> None:
     }  # fmt: skip
 
 
-def test_splits_have_their_parts_name_and_only_those_of_the_last_are_reported(root: Path) -> None:
+def test_splits_have_their_parts_name_and_only_those_of_the_last_are_reported(files_root: Path) -> None:
     """Those of the others are of the bounded phase: passed over once others go on."""
-    Files(root / "one").write("a.json", [{"id": 1}])
-    table = bench(root, "one, live")
+    Files(files_root / "one").write("a.json", [{"id": 1}])
+    table = bench(files_root, "one, live")
     table.plan()
     table.plan()
     over = table.source().landed(table.steps[0], None)
@@ -101,12 +96,12 @@ def test_splits_have_their_parts_name_and_only_those_of_the_last_are_reported(ro
 
 
 def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    files_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = Files(root / "one"), Files(root / "two")
+    one, two = Files(files_root / "one"), Files(files_root / "two")
     one.write("a.json", [{"id": 1}])
     two.write("b.json", [{"id": 2}])
-    table = bench(root, "one, two")
+    table = bench(files_root, "one, two")
     source: Any = table.source()
     assert isinstance(source, KnowsItsEnd)
     assert isinstance(source, KeepsALog)
@@ -118,7 +113,7 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     one.write("later.json", [{"id": 3}])
     two.write("more.json", [{"id": 4}])
     assert table.source().unread(table.position).rest == "1 file"  # type: ignore[attr-defined]
-    live = bench(root, "one, live")
+    live = bench(files_root, "one, live")
     live.plan()
     live.plan()
     assert live.source().unread(live.position) == Unread()  # type: ignore[attr-defined]
@@ -136,16 +131,16 @@ def test_what_is_unread_and_how_long_it_is_kept_are_the_current_part_s_to_tell(
     ],
 )
 def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
-    root: Path, rowtime: str, watermark: str, stop: int
+    files_root: Path, rowtime: str, watermark: str, stop: int
 ) -> None:
-    one, two = Files(root / "one"), Files(root / "two", at=LONG_AGO + 100)
+    one, two = Files(files_root / "one"), Files(files_root / "two", at=LONG_AGO + 100)
     one.write("a.json", [{"id": 1}])
     two.write("a.json", [{"id": 2}])
-    text = TABLES.format(root=root, sources="one, two")
+    text = TABLES.format(root=files_root, sources="one, two")
     made = compile_script(text.replace("p AS PROCTIME()", f"at AS {rowtime}, WATERMARK FOR at AS {watermark}")).table(
         "t"
     )
-    table = Bench(CONNECTOR, made, str(root), now=int(time.time() * 1000), splits=MemorySplits())
+    table = Bench(CONNECTOR, made, str(files_root), now=int(time.time() * 1000), splits=MemorySplits())
     table.plan()
     table.plan()
     for name in ("b.json", "c.json", "d.json"):
@@ -157,11 +152,11 @@ def test_a_part_s_own_time_is_the_rowtime_that_the_hybrid_table_declares(
     assert (table.plan(), set(table.held)) == (None, {"two/0"} if stop < 4 else set())
 
 
-def test_a_plan_follows_from_its_request_alone(root: Path) -> None:
+def test_a_plan_follows_from_its_request_alone(files_root: Path) -> None:
     """Nothing of an earlier request is left in a source that is asked again: no ends, no limit, no start."""
-    one = Files(root / "one")
+    one = Files(files_root / "one")
     one.write("a.json", [{"id": 1}])
-    table = bench(root, "one, live")
+    table = bench(files_root, "one, live")
     source, at = table.source(), table.position
     request = PlanRequest(ends=source.ends(at), instant=table.now)
     earlier = replace(request, ends={"parts": {**request.ends["parts"], "0": {"files": 0, "waiting": []}}})
@@ -172,11 +167,11 @@ def test_a_plan_follows_from_its_request_alone(root: Path) -> None:
         table.context().flipped = True  # type: ignore[misc]
 
 
-def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
-    one = Files(root / "one")
+def test_a_file_that_is_awaited_holds_the_switch(files_root: Path) -> None:
+    one = Files(files_root / "one")
     one.write("a.json", [{"id": 1}])
     one.write("b.json", [{"id": 2}], age=-50)
-    table = bench(root, "one, live")
+    table = bench(files_root, "one, live")
     table.plan()
     assert table.plan() is None
     one.touch("b.json", time.time() - 5)
@@ -189,11 +184,11 @@ def test_a_file_that_is_awaited_holds_the_switch(root: Path) -> None:
     ]
 
 
-def test_errors_are_those_of_the_part(root: Path) -> None:
-    table = bench(root, "one, live")
+def test_errors_are_those_of_the_part(files_root: Path) -> None:
+    table = bench(files_root, "one, live")
     with pytest.raises(Exception, match="one: the folder is not there"):
         table.source().preflight(table.position)
-    Files(root / "one").write("a.json", "x")
+    Files(files_root / "one").write("a.json", "x")
     table.plan()
     source: Any = table.source()
     error = RuntimeError(POISON + '{"path": "p", "position": 0, "error": "no"}')

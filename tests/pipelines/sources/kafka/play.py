@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,38 @@ def given(bootstrap: str, topic: str | None = None, **more: str) -> dict[str, st
     return {**named, "properties.bootstrap.servers": bootstrap, **own}
 
 
+@dataclass(frozen=True)
+class Room:
+    """Pipelines of the run's broker, each on a lake of its own below `directory`."""
+
+    spark: SparkSession
+    bootstrap: str
+    directory: Path
+
+    def given(self, topic: str | None = None, **more: str) -> dict[str, str]:
+        """Options of a table of this broker, see `given`."""
+        return given(self.bootstrap, topic, **more)
+
+    def play(self, script: str, folder: str = "") -> Play:
+        return Play(script, self.spark, self.directory / folder)
+
+    def probe(self, options: Mapping[str, str], folder: str = "", columns: str = "id BIGINT") -> Play:
+        """A pipeline that reads one topic as the table `events`."""
+        plain = [re.sub(r" (METADATA|NOT NULL).*", "", part) for part in columns.split(",\n")]
+        names, kept = ", ".join(part.split()[0] for part in plain), ", ".join(plain)
+        return self.play(PROBE.format(columns=columns, options=options_sql(options), kept=kept, names=names), folder)
+
+    def build(
+        self,
+        options: Mapping[str, str],
+        folder: str = "",
+        columns: str = "id BIGINT, name STRING",
+        connector: str = "upsert-kafka",
+    ) -> Play:
+        """A pipeline whose build side `users` is a topic."""
+        return self.play(BUILD.format(columns=columns, options=options_sql(options), connector=connector), folder)
+
+
 class Play:
     """One lake. The clock stands still unless it is moved."""
 
@@ -48,29 +81,6 @@ class Play:
         self.spark = spark
         self.harness = Harness(script, spark, directory, clock=lambda: self.now)
         self.lake = self.harness.lake
-
-    @classmethod
-    def probe(
-        cls, options: Mapping[str, str], spark: SparkSession, directory: Path, columns: str = "id BIGINT"
-    ) -> Play:
-        """A pipeline that reads one topic as the table `events`."""
-        plain = [re.sub(r" (METADATA|NOT NULL).*", "", part) for part in columns.split(",\n")]
-        names, kept = ", ".join(part.split()[0] for part in plain), ", ".join(plain)
-        script = PROBE.format(columns=columns, options=options_sql(options), kept=kept, names=names)
-        return cls(script, spark, directory)
-
-    @classmethod
-    def build(
-        cls,
-        options: Mapping[str, str],
-        spark: SparkSession,
-        directory: Path,
-        columns: str = "id BIGINT, name STRING",
-        connector: str = "upsert-kafka",
-    ) -> Play:
-        """A pipeline whose build side `users` is a topic."""
-        script = BUILD.format(columns=columns, options=options_sql(options), connector=connector)
-        return cls(script, spark, directory)
 
     def advance(self, table: str = "events", **more: Any) -> Advance:
         return self.harness.runner.advance(table, **more)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.conftest import PASSWORD, USER
-from tests.pipelines.sources.kafka.play import Play, given
+from tests.pipelines.sources.kafka.play import Room, given
 from tests.pipelines.sources.kafka.server import STORE_PASSWORD, EmbeddedKafka
 from tests.pipelines.sources.kafka.topics import Topics
 from tests.pipelines.sources.sources_help import NoSplits
@@ -28,7 +28,7 @@ def sasl(broker: EmbeddedKafka, topic: str, password: str) -> dict[str, str]:
     }
 
 
-def test_sasl_and_tls(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_sasl_and_tls(room: Room, broker: EmbeddedKafka, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1})
     tls = given(broker.tls_bootstrap, topic, format="json") | {
@@ -37,13 +37,13 @@ def test_sasl_and_tls(spark: SparkSession, broker: EmbeddedKafka, topics: Topics
         "properties.ssl.truststore.password": STORE_PASSWORD,
     }
     for name, options in (("sasl", sasl(broker, topic, PASSWORD)), ("tls", tls)):
-        play = Play.probe(options, spark, tmp_path / name)
+        play = room.probe(options, name)
         play.advance()
         assert play.values() == [1]
 
 
 def test_a_plan_of_spark_shows_no_secret(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+    room: Room, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
 ) -> None:
     """What EXPLAIN, the event log and the UI would show; and what the lake keeps."""
     topic = topics.create()
@@ -55,7 +55,7 @@ def test_a_plan_of_spark_shows_no_secret(
         "sasl.oauthbearer.assertion.private.key.passphrase": "hidden-Kx4",
     }
     options = sasl(broker, topic, PASSWORD) | {f"properties.{name}": value for name, value in hidden.items()}
-    play = Play.probe(options, spark, tmp_path)
+    play = room.probe(options)
     play.advance()
     source = KafkaSource(
         SourceContext(
@@ -75,9 +75,9 @@ def test_a_plan_of_spark_shows_no_secret(
     assert [path for path in kept if any(secret.encode() in path.read_bytes() for secret in secrets)] == []
 
 
-def test_a_user_that_is_refused(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_a_user_that_is_refused(room: Room, broker: EmbeddedKafka, topics: Topics) -> None:
     topic = topics.create()
-    play = Play.probe(sasl(broker, topic, "wrong-secret"), spark, tmp_path)
+    play = room.probe(sasl(broker, topic, "wrong-secret"))
     with pytest.raises(SourceError, match="refused the user") as refused:
         play.advance()
     assert "sasl.jaas.config" in refused.value.next_command
@@ -85,8 +85,8 @@ def test_a_user_that_is_refused(spark: SparkSession, broker: EmbeddedKafka, topi
 
 
 def test_a_broker_that_is_down(spark: SparkSession, tmp_path: Path) -> None:
-    options = given("127.0.0.1:9", "any", format="json", properties__default__api__timeout__ms="1500")
-    play = Play.probe(options, spark, tmp_path)
+    nobody = Room(spark, "127.0.0.1:9", tmp_path)
+    play = nobody.probe(nobody.given("any", format="json", properties__default__api__timeout__ms="1500"))
     with pytest.raises(SourceError, match="the Kafka cluster does not answer") as silent:
         play.advance()
     assert silent.value.where == "Kafka at 127.0.0.1:9"
@@ -94,7 +94,8 @@ def test_a_broker_that_is_down(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
-    play = Play.probe(given("no.such.host.invalid:1", "any", format="json"), spark, tmp_path)
+    nobody = Room(spark, "no.such.host.invalid:1", tmp_path)
+    play = nobody.probe(nobody.given("any", format="json"))
     with pytest.raises(SourceError, match=r"could not be asked.*bootstrap"):
         play.advance()
 
@@ -106,8 +107,8 @@ def test_a_broker_that_goes_down_between_plan_and_read(spark: SparkSession, tmp_
         topic = topics.create()
         topics.send(topic, {"id": 1})
         topics.close()
-        options = given(own.bootstrap, topic, format="json", properties__default__api__timeout__ms="2000")
-        play = Play.probe(options, spark, tmp_path / "lake")
+        room = Room(spark, own.bootstrap, tmp_path / "lake")
+        play = room.probe(room.given(topic, format="json", properties__default__api__timeout__ms="2000"))
 
         with meanwhile(own.stop, "source.planned"), pytest.raises(SourceError, match="does not answer"):
             play.advance()

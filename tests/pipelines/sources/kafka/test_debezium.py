@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.sources.kafka.play import Play, given
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
 
@@ -31,19 +28,16 @@ def send(topics: Topics, topic: str, message: dict[str, Any], partition: int) ->
     topics.send(topic, message, key={"id": kept["id"]}, partition=partition)
 
 
-def play_of(broker: EmbeddedKafka, topic: str, spark: SparkSession, directory: Path, **more: str) -> Play:
-    options = given(broker.bootstrap, topic, format="debezium-json", **more)
-    return Play.build(options, spark, directory, connector="kafka")
+def play_of(room: Room, topic: str, folder: str = "", **more: str) -> Play:
+    return room.build(room.given(topic, format="debezium-json", **more), folder, connector="kafka")
 
 
 @pytest.mark.thorough
-def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one(room: Room, topics: Topics) -> None:
     topic = topics.create()
     send(topics, topic, change("r", None, row(1, "ann"), "last_in_data_collection", db="shop", table="users_1"), 0)
     send(topics, topic, change("r", None, row(2, "bob"), "first_in_data_collection", db="shop", table="users_2"), 0)
-    play = play_of(broker, topic, spark, tmp_path)
+    play = play_of(room, topic)
     play.harness.push("clicks", [{"user_id": 1, "item": 1}])
     for _ in range(2):
         with pytest.raises(SourceError, match=r"several tables, shop\.users_1 and shop\.users_2"):
@@ -52,14 +46,12 @@ def test_a_topic_with_snapshots_of_several_tables_never_flips_by_the_mark_of_one
 
 
 @pytest.mark.parametrize("before", at_length([False, True]))
-def test_a_snapshot_of_another_table_that_comes_later_is_an_error_too(
-    before: bool, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_snapshot_of_another_table_that_comes_later_is_an_error_too(room: Room, before: bool, topics: Topics) -> None:
     """Before the flip, and after it: then rows may have left that would have met it."""
     topic = topics.create()
     first = "first_in_data_collection" if before else "last_in_data_collection"
     send(topics, topic, change("r", None, row(1, "ann"), first, db="shop", table="users_1"), 0)
-    play = play_of(broker, topic, spark, tmp_path)
+    play = play_of(room, topic)
     assert play.advance("users").flipped is not before
     if before:
         send(topics, topic, change("r", None, row(3, "cy"), "last", db="shop", table="users_1"), 0)
@@ -70,12 +62,10 @@ def test_a_snapshot_of_another_table_that_comes_later_is_an_error_too(
         assert ("flipped at the end of the first" in refused.value.state) is not before
 
 
-def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     send(topics, topic, change("r", None, row(1, "ann"), "first"), 0)
-    play = play_of(broker, topic, spark, tmp_path)
+    play = play_of(room, topic)
     play.harness.push("clicks", [{"user_id": 1, "item": 1}, {"user_id": 2, "item": 2}])
     first = play.advance("users")
     assert [(epoch.rows, epoch.phase, epoch.flipped) for epoch in first.epochs] == [(1, "bounded", False)]
@@ -100,31 +90,27 @@ def test_it_flips_past_the_ends_as_of_the_snapshots_last_row(
 
 
 @pytest.mark.thorough
-def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_rows_of_other_partitions_that_were_there_at_the_mark_are_waited_for(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
     for number in range(2, 6):
         send(topics, topic, change("c", None, row(number, "x")), 1)
-    play = play_of(broker, topic, spark, tmp_path, scan__max_rows_per_epoch="2")
+    play = play_of(room, topic, scan__max_rows_per_epoch="2")
     done = play.advance("users")
     assert [epoch.flipped for epoch in done.epochs][-1]
     assert not any(epoch.flipped for epoch in done.epochs[:-1])
     assert sum(epoch.rows for epoch in done.epochs) == 5
 
 
-def test_the_mark_of_a_topic_that_was_deleted_is_not_that_of_its_namesake(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_mark_of_a_topic_that_was_deleted_is_not_that_of_its_namesake(room: Room, topics: Topics) -> None:
     """Another table's snapshot may come in the new topic, and it is waited for."""
     one, two = "twice-a", "twice-b"
     topics.create(one)
     topics.create(two)
     send(topics, one, change("r", None, row(1, "ann"), "last_in_data_collection", db="shop", table="users_1"), 0)
     send(topics, two, change("r", None, row(11, "bob"), "first", db="shop", table="users_2"), 0)
-    options = given(broker.bootstrap, topic_pattern="twice-.*", format="debezium-json")
-    play = Play.build(options, spark, tmp_path, connector="kafka")
+    options = room.given(topic_pattern="twice-.*", format="debezium-json")
+    play = room.build(options, connector="kafka")
     assert not play.advance("users").flipped
     topics.delete(one)
     send(topics, two, change("r", None, row(12, "bea"), "true", db="shop", table="users_2"), 0)
@@ -140,12 +126,10 @@ def test_the_mark_of_a_topic_that_was_deleted_is_not_that_of_its_namesake(
 
 
 @pytest.mark.parametrize("point", at_length(["source.appended", "source.landed"]))
-def test_the_mark_is_found_again_after_an_abort(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
-) -> None:
+def test_the_mark_is_found_again_after_an_abort(room: Room, topics: Topics, point: str) -> None:
     topic = topics.create()
     send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
-    play = play_of(broker, topic, spark, tmp_path)
+    play = play_of(room, topic)
 
     with dying(point):
         play.advance("users")
@@ -154,42 +138,36 @@ def test_the_mark_is_found_again_after_an_abort(
     assert [found["name"] for found in play.landed("users")] == ["ann"]
 
 
-def test_a_mark_in_a_message_that_is_passed_over_counts(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_mark_in_a_message_that_is_passed_over_counts(room: Room, topics: Topics) -> None:
     topic = topics.create()
     send(topics, topic, change("r", None, row(1, "ann")), 0)
     topics.send(topic, change("r", None, {"id": "two", "name": "bob"}, "last"))
-    play = play_of(broker, topic, spark, tmp_path, **{"debezium_json__ignore_parse_errors": "true"})
+    play = play_of(room, topic, **{"debezium_json__ignore_parse_errors": "true"})
     done = play.advance("users")
     assert (done.rows, done.flipped) == (1, True)
     assert "marked" not in play.log("users")[-1].position
 
 
-def test_a_table_that_was_empty_flips_by_offsets(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_table_that_was_empty_flips_by_offsets(room: Room, topics: Topics) -> None:
     topic = topics.create()
-    waits = play_of(broker, topic, spark, tmp_path / "marker")
+    waits = play_of(room, topic, "marker")
     assert not waits.advance("users").flipped
     assert waits.log("users")[-1].position == (
         f"{topic}-0:0; no message of {topic} has marked the end of a snapshot ('scan.snapshot.end')"
     )
-    flips = play_of(broker, topic, spark, tmp_path / "offsets", scan__snapshot__end="offsets")
+    flips = play_of(room, topic, "offsets", scan__snapshot__end="offsets")
     assert flips.advance("users").flipped
 
 
-def test_the_databases_own_order_holds_over_partitions(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_databases_own_order_holds_over_partitions(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     send(topics, topic, change("r", None, row(1, "ann"), "last", file="binlog.000009", pos=700), 1)
     send(topics, topic, change("u", row(1, "ann"), row(1, "anna"), file="binlog.000010", pos=4, row=1), 1)
     send(topics, topic, change("u", row(1, "ann"), row(1, "anne"), file="binlog.000010", pos=4, row=0), 0)
-    by_offset = play_of(broker, topic, spark, tmp_path / "offset")
+    by_offset = play_of(room, topic, "offset")
     with pytest.raises(SourceError, match="came in"):
         by_offset.advance("users")
-    play = play_of(broker, topic, spark, tmp_path / "source", scan__changes__order="source")
+    play = play_of(room, topic, "source", scan__changes__order="source")
     play.harness.push("clicks", [{"user_id": 1, "item": 1}])
     assert [found["name"] for found in play.harness.advance()] == ["anna"]
     assert [(found["name"], *found["_seq"].values()) for found in play.landed("users")] == [
@@ -208,9 +186,7 @@ def test_the_databases_own_order_holds_over_partitions(
         play.advance("users")
 
 
-def test_the_log_of_another_server_is_refused_and_both_ways_out_work(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_log_of_another_server_is_refused_and_both_ways_out_work(room: Room, topics: Topics) -> None:
     """After a failover places begin anew below the old ones, and every old row would win."""
     topic = topics.create()
     old = {"server_id": 1, "file": "binlog.000012"}
@@ -219,7 +195,7 @@ def test_the_log_of_another_server_is_refused_and_both_ways_out_work(
     send(topics, topic, change("r", None, row(2, "bob"), "last", **old, pos=400), 0)
     for _ in range(2):  # the connector starts again, and writes its last message once more
         send(topics, topic, change("u", row(1, "ann"), row(1, "old"), **old, pos=900, row=0), 0)
-    play = play_of(broker, topic, spark, tmp_path / "source", scan__changes__order="source")
+    play = play_of(room, topic, "source", scan__changes__order="source")
     assert play.joined(1, 2)[1] == [(1, "old"), (2, "bob")]
     send(topics, topic, change("u", row(1, "old"), row(1, "NEW"), **new, pos=700, row=0), 0)
     send(topics, topic, change("d", row(2, "bob"), None, **new, pos=900, row=0), 0)
@@ -230,7 +206,7 @@ def test_the_log_of_another_server_is_refused_and_both_ways_out_work(
     assert f"delete the topic {topic}, make it again" in way
     assert "--resnapshot users" in way
 
-    by_offset = play_of(broker, topic, spark, tmp_path / "offset")
+    by_offset = play_of(room, topic, "offset")
     _, published, quarantined = by_offset.joined(1, 2)
     assert (published, quarantined) == ([(1, "NEW")], ["unmatched:deleted@u"])
 
@@ -243,20 +219,16 @@ def test_the_log_of_another_server_is_refused_and_both_ways_out_work(
     assert [found["name"] for found in play.harness.advance()] == ["NEWEST"]
 
 
-def test_a_truncate_among_partitions_is_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_truncate_among_partitions_is_an_error(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     send(topics, topic, change("r", None, row(1, "ann"), "last"), 0)
     topics.send(topic, change("t", None, None), partition=1)
-    play = play_of(broker, topic, spark, tmp_path)
+    play = play_of(room, topic)
     with pytest.raises(SourceError, match=f"{topic}-1 holds a truncate"):
         play.advance("users")
 
 
-def test_a_probe_with_updates_keeps_its_order(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_probe_with_updates_keeps_its_order(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, change("c", None, row(1, "a")), change("u", row(1, "a"), row(1, "b")))
     text = """
@@ -269,7 +241,7 @@ WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers'
 CREATE TABLE joined (id BIGINT, name STRING) WITH ('connector' = 'scripted');
 INSERT INTO joined SELECT e.id, e.name FROM events AS e LEFT JOIN users FOR SYSTEM_TIME AS OF e.at AS u ON e.id = u.id;
 """
-    play = Play(text.format(topic=topic, servers=broker.bootstrap), spark, tmp_path)
+    play = room.play(text.format(topic=topic, servers=room.bootstrap))
     play.advance("events")
     assert [(found["_op"], found["name"], found["_offset"]) for found in play.landed()] == [
         ("+I", "a", 0),
@@ -278,9 +250,7 @@ INSERT INTO joined SELECT e.id, e.name FROM events AS e LEFT JOIN users FOR SYST
     ]
 
 
-def test_what_a_message_says_beside_its_row(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_what_a_message_says_beside_its_row(room: Room, topics: Topics) -> None:
     """With the format's own option name, and with the value's; beside a column of Kafka's own."""
     columns = (
         "id BIGINT, name STRING, place BIGINT METADATA FROM 'offset', origin STRING METADATA FROM 'value.source.table',"
@@ -289,8 +259,8 @@ def test_what_a_message_says_beside_its_row(
     topic = topics.create()
     topics.send(topic, change("c", None, row(1, "ann"), table="users"))
     for number, option in enumerate(("format", "value.format")):
-        options = {**given(broker.bootstrap, topic), option: "debezium-json"}
-        play = Play.build(options, spark, tmp_path / str(number), columns, connector="kafka")
+        options = {**room.given(topic), option: "debezium-json"}
+        play = room.build(options, str(number), columns=columns, connector="kafka")
         play.advance("users")
         (landed,) = play.landed("users")
         assert (landed["id"], landed["place"], landed["origin"]) == (1, 0, "users")

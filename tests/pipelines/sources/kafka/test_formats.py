@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.pipelines.sources.formats.format_tables import written
-from tests.pipelines.sources.kafka.play import Play, given, options_sql
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Room, options_sql
 from tests.pipelines.sources.kafka.topics import Topics
 
 KEY = ["long"]
@@ -40,9 +37,7 @@ def value(name: str | None, at: datetime.datetime | None = AT, amount: Decimal |
     return written(VALUE, (name, at and at.replace(tzinfo=datetime.UTC), amount))
 
 
-def test_keys_values_times_and_what_is_broken(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_keys_values_times_and_what_is_broken(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, value("ann", amount=Decimal("-1.50")), key=written(KEY, (1,)), at=1_700_000_000_000)
     whole = value("bob")
@@ -51,11 +46,10 @@ def test_keys_values_times_and_what_is_broken(
     topics.send(topic, None, key=written(KEY, (3,)))
     topics.send(topic, value(None, AT + datetime.timedelta(seconds=5)), key=written(KEY, (4,)))
     topics.send(topic, whole, key=b"\2\2")
-    options = given(
-        broker.bootstrap, topic, key__format="avro", key__fields="id", value__format="avro",
+    options = room.given(topic, key__format="avro", key__fields="id", value__format="avro",
         value__fields_include="EXCEPT_KEY", format__on_error="quarantine",
     )  # fmt: skip
-    play = Play(EVENTS.format(options=options_sql(options)), spark, tmp_path)
+    play = room.play(EVENTS.format(options=options_sql(options)))
     play.harness.advance()
     first, last = play.landed()
     assert (first["id"], first["name"], first["at"], first["amount"]) == (1, "ann", AT, Decimal("-1.50"))
@@ -79,16 +73,14 @@ def test_keys_values_times_and_what_is_broken(
 
 
 @pytest.mark.thorough
-def test_updates_and_tombstones_of_a_build_side(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_updates_and_tombstones_of_a_build_side(room: Room, topics: Topics) -> None:
     """The key's columns are NOT NULL in the value too, as Flink has it for a PRIMARY KEY."""
     topic = topics.create(cleanup_policy="compact")
     user = ["long", ["null", "string"]]
     for number, name in ((1, "ann"), (1, "anne"), (2, "bob"), (3, None)):
         topics.send(topic, written(user, (number, name)), key=written(KEY, (number,)))
     topics.send(topic, None, key=written(KEY, (2,)))
-    play = Play.build(given(broker.bootstrap, topic, key__format="avro", value__format="avro"), spark, tmp_path)
+    play = room.build(room.given(topic, key__format="avro", value__format="avro"))
     landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
@@ -101,12 +93,12 @@ def test_updates_and_tombstones_of_a_build_side(
     assert quarantined == ["unmatched:deleted@u"]
 
 
-def test_csv(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_csv(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, '1;"ann; or so"', "2;NULL", "three;cleo", "4;dora")
     more = {"csv.field-delimiter": ";", "csv.null-literal": "NULL", "format.on-error": "quarantine"}
-    options = {**given(broker.bootstrap, topic, format="csv"), **more}
-    play = Play.probe(options, spark, tmp_path, "id BIGINT,\nname STRING")
+    options = {**room.given(topic, format="csv"), **more}
+    play = room.probe(options, columns="id BIGINT,\nname STRING")
     play.advance()
     assert [(row["_offset"], row["id"], row["name"]) for row in play.landed()] == [
         (0, 1, "ann; or so"),
@@ -116,15 +108,15 @@ def test_csv(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_pat
     assert [row["_offset"] for row in play.rejected()] == [2]
 
 
-def test_raw(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_raw(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, b"\x00\xff", b"")
-    play = Play.probe(given(broker.bootstrap, topic, format="raw"), spark, tmp_path, "body BYTES")
+    play = room.probe(room.given(topic, format="raw"), columns="body BYTES")
     play.advance()
     assert [(row["_offset"], row["body"]) for row in play.landed()] == [(0, b"\x00\xff"), (1, b"")]
 
 
-def test_canal_json_as_a_build(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_canal_json_as_a_build(room: Room, topics: Topics) -> None:
     topic = topics.create()
     common = {"database": "shop", "table": "users", "isDdl": False, "es": 1_700_000_000_000, "ts": 1_700_000_000_500}
     topics.send(
@@ -133,7 +125,7 @@ def test_canal_json_as_a_build(spark: SparkSession, broker: EmbeddedKafka, topic
         {**common, "type": "UPDATE", "data": [{"id": "1", "name": "anne"}], "old": [{"name": "ann"}]},
         {**common, "type": "DELETE", "data": [{"id": "2", "name": "bob"}], "old": None},
     )
-    play = Play.build(given(broker.bootstrap, topic, format="canal-json"), spark, tmp_path, connector="kafka")
+    play = room.build(room.given(topic, format="canal-json"), connector="kafka")
     landed, published, reasons = play.joined(1, 2, 3)
     assert sorted({key for _, key, _ in landed}) == [1, 2]
     assert published == [(1, "anne")]

@@ -17,8 +17,8 @@ from tidegate.pipelines.sources.kafka.places import check_places
 from tidegate.pipelines.sources.kafka.steps import Followed, KafkaStep, Span
 
 BITS = 20
-COLUMN = SimpleNamespace(name="id", metadata=None), SimpleNamespace(name="name", metadata=None)
-TABLE: Any = SimpleNamespace(name="users", primary_key=("id",), physical_columns=COLUMN)
+COLUMNS = SimpleNamespace(name="id"), SimpleNamespace(name="name")
+TABLE: Any = SimpleNamespace(name="users", primary_key=("id",), message_columns=COLUMNS)
 STEP = KafkaStep({"t": Followed("", 0)}, {Partition("t", number): Span(0, 9) for number in range(2)})
 SCHEMA = (
     "id BIGINT, name STRING, _op STRING, _rowtime TIMESTAMP, _split STRING, _offset BIGINT, "

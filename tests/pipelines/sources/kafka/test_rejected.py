@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.sources.kafka.play import Play, given
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.assets.metadata import of_advance
 from tidegate.orchestration.console.lake_state import lake_state
@@ -20,13 +16,11 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.status import status
 
 
-def test_fail_names_the_message_and_commits_nothing(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_fail_names_the_message_and_commits_nothing(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     topics.send(topic, {"id": 1}, partition=0)
     topics.send(topic, {"id": 2}, '{"id": "}{ \\"no\\" number"}', partition=1)
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
     for _ in range(2):
         with pytest.raises(SourceError) as failed:
             play.advance()
@@ -36,15 +30,13 @@ def test_fail_names_the_message_and_commits_nothing(
     assert play.log() == []
 
 
-def test_quarantine_keeps_message_and_reason_and_counts(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_quarantine_keeps_message_and_reason_and_counts(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1})
     topics.send(topic, "not json", key="k", at=1_700_000_000_000, headers=[("trace", b"42")])
     topics.send(topic, {"id": 2}, {"id": "x"})
-    options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
-    play = Play.probe(options, spark, tmp_path)
+    options = room.given(topic, format="json", format__on_error="quarantine")
+    play = room.probe(options)
     done = play.advance()
     shown = of_advance(play.lake, play.harness.pipeline.table("events"), done)
     assert shown["details"].value["rejected messages"] == 2
@@ -68,14 +60,12 @@ def test_quarantine_keeps_message_and_reason_and_counts(
 
 
 @pytest.mark.parametrize("point", at_length([point for point in faults.POINTS if point.startswith("source.")]))
-def test_an_abort_loses_no_message_and_repeats_none(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, point: str
-) -> None:
+def test_an_abort_loses_no_message_and_repeats_none(room: Room, topics: Topics, point: str) -> None:
     topic = topics.create(partitions=2)
     topics.send(topic, {"id": 1}, "broken", partition=0)
     topics.send(topic, {"id": 2}, "broken too", partition=1)
-    options = given(broker.bootstrap, topic, format="json", format__on_error="quarantine")
-    play = Play.probe(options, spark, tmp_path)
+    options = room.given(topic, format="json", format__on_error="quarantine")
+    play = room.probe(options)
 
     with dying(point):
         play.advance()
@@ -97,21 +87,17 @@ POISON = (
 
 
 @pytest.mark.parametrize("connector", at_length(["kafka", "upsert-kafka"]))
-def test_poison_is_kept_apart_byte_for_byte_and_the_rest_lands(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, connector: str
-) -> None:
+def test_poison_is_kept_apart_byte_for_byte_and_the_rest_lands(room: Room, topics: Topics, connector: str) -> None:
     topic = topics.create()
     for number, poison in enumerate(POISON):
         topics.send(topic, {"id": number}, poison, key={"id": number})
     if connector == "kafka":
-        play = Play.probe(given(broker.bootstrap, topic, format="json", format__on_error="quarantine"), spark, tmp_path)
+        play = room.probe(room.given(topic, format="json", format__on_error="quarantine"))
         table = "events"
     else:
-        options = given(
-            broker.bootstrap, topic, key__format="json", value__format="json", format__on_error="quarantine"
-        )
+        options = room.given(topic, key__format="json", value__format="json", format__on_error="quarantine")
         topics.send(topic, {"id": 1, "name": "x"}, None, key="no key")
-        play, table = Play.build(options, spark, tmp_path), "users"
+        play, table = room.build(options), "users"
     play.advance(table)
     assert play.values(table=table) == list(range(len(POISON)))
     kept = [bytes(row["_value"]) for row in play.rejected(table) if row["_value"] and row["_key"] != b"no key"]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.pipelines.sources.kafka.play import Play, given
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import RetainedUntil
@@ -60,16 +56,14 @@ def test_a_topic_that_does_not_delete_says_nothing() -> None:
     assert message_retention(Made({A0: [1]}, {}), {A0: 0}, {A0: 1}, NOW) is None  # type: ignore[arg-type]
 
 
-def test_it_is_in_the_log_of_what_landed(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_it_is_in_the_log_of_what_landed(room: Room, topics: Topics) -> None:
     topic = topics.create(retention_ms=str(KEPT))
     compacted = topics.create(cleanup_policy="compact", retention_ms=str(KEPT))
     now = system_clock()
     for at in (now - 500_000, now - 100_000):
         topics.send(topic, {"id": 1}, at=at)
-    options = given(broker.bootstrap, topic, format="json", scan__max_rows_per_epoch="1")
-    play = Play.probe(options, spark, tmp_path / "deleted")
+    options = room.given(topic, format="json", scan__max_rows_per_epoch="1")
+    play = room.probe(options, "deleted")
     play.now = now
     play.advance(max_epochs=1)
     kept = play.log()[-1].kept
@@ -78,7 +72,7 @@ def test_it_is_in_the_log_of_what_landed(
     play.advance()
     assert play.log()[-1].kept == vars(RetainedUntil(now + KEPT, KEPT))
     topics.send(compacted, {"id": 1}, key={"id": 1}, at=now)
-    play = Play.probe({**options, "topic": compacted}, spark, tmp_path / "compacted")
+    play = room.probe({**options, "topic": compacted}, "compacted")
     play.advance()
     assert play.log()[-1].kept is None
 

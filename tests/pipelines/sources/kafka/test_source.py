@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import meanwhile
-from tests.pipelines.sources.kafka.play import Play, given
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import PlanningError, SourceError
@@ -20,13 +18,11 @@ from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.kafka.steps import LAST_ORDINAL
 
 
-def test_what_is_there_lands_once_then_what_comes(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_what_is_there_lands_once_then_what_comes(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     topics.send(topic, {"id": 1}, {"id": 2}, partition=0)
     topics.send(topic, {"id": 3}, partition=1)
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
 
     first = play.advance()
     assert (first.rows, first.flipped) == (3, True)
@@ -44,8 +40,8 @@ def test_what_is_there_lands_once_then_what_comes(
     assert play.log()[-1].position == f"{topic}-0:2, {topic}-1:2"
 
 
-def test_a_topic_that_is_not_there_is_named(spark: SparkSession, broker: EmbeddedKafka, tmp_path: Path) -> None:
-    play = Play.probe(given(broker.bootstrap, "nowhere", format="json"), spark, tmp_path)
+def test_a_topic_that_is_not_there_is_named(room: Room) -> None:
+    play = room.probe(room.given("nowhere", format="json"))
     with pytest.raises(SourceError, match="there is no topic nowhere"):
         play.advance()
 
@@ -53,7 +49,7 @@ def test_a_topic_that_is_not_there_is_named(spark: SparkSession, broker: Embedde
 # --- where reading begins --------------------------------------------------------------------------------------------
 
 
-def test_every_startup_mode(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_every_startup_mode(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     for number in range(4):
         topics.send(topic, {"id": number}, partition=0, at=1_000 + number)
@@ -92,7 +88,7 @@ def test_every_startup_mode(spark: SparkSession, broker: EmbeddedKafka, topics: 
     }
     plays = {}
     for name, (mode, expected) in modes.items():
-        plays[name] = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / name)
+        plays[name] = room.probe(room.given(topic, format="json", **mode), name)
         plays[name].advance()
         assert (name, sorted(plays[name].values())) == (name, expected)
     topics.send(topic, {"id": 99}, partition=0)
@@ -100,9 +96,7 @@ def test_every_startup_mode(spark: SparkSession, broker: EmbeddedKafka, topics: 
     assert plays["latest"].values() == [99]
 
 
-def test_an_offset_that_is_not_there_is_refused(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_an_offset_that_is_not_there_is_refused(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1})
     wrong = {
@@ -111,11 +105,11 @@ def test_an_offset_that_is_not_there_is_refused(
     }
     for number, (offsets, said) in enumerate(wrong.items()):
         mode = {"scan__startup__mode": "specific-offsets", "scan__startup__specific_offsets": offsets}
-        play = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / str(number))
+        play = room.probe(room.given(topic, format="json", **mode), str(number))
         with pytest.raises(SourceError, match=said):
             play.advance()
     mode = {"scan__startup__mode": "group-offsets", "properties__group__id": "nobody"}
-    play = Play.probe(given(broker.bootstrap, topic, format="json", **mode), spark, tmp_path / "group")
+    play = room.probe(room.given(topic, format="json", **mode), "group")
     with pytest.raises(SourceError, match="the consumer group nobody has committed no offset"):
         play.advance()
 
@@ -123,13 +117,11 @@ def test_an_offset_that_is_not_there_is_refused(
 # --- topics that change ----------------------------------------------------------------------------------------------
 
 
-def test_partitions_and_topics_that_come_later_are_read_from_their_first_message(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_partitions_and_topics_that_come_later_are_read_from_their_first_message(room: Room, topics: Topics) -> None:
     topics.create("grows-a")
     topics.send("grows-a", {"id": 1})
-    options = given(broker.bootstrap, topic_pattern="grows-.*", format="json", scan__startup__mode="latest-offset")
-    play = Play.probe(options, spark, tmp_path)
+    options = room.given(topic_pattern="grows-.*", format="json", scan__startup__mode="latest-offset")
+    play = room.probe(options)
     play.advance()
     assert play.values() == []
     topics.grow("grows-a", 2)
@@ -143,14 +135,12 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_first_message
     ]
 
 
-def test_a_topic_that_is_gone_is_named_and_a_lake_s_table_keeps_its_topics(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_topic_that_is_gone_is_named_and_a_lake_s_table_keeps_its_topics(room: Room, topics: Topics) -> None:
     one, two = topics.create(), topics.create()
     topics.send(one, {"id": 1})
     topics.send(two, {"id": 2})
-    both = given(broker.bootstrap, f"{one};{two}", format="json")
-    play = Play.probe(both, spark, tmp_path)
+    both = room.given(f"{one};{two}", format="json")
+    play = room.probe(both)
     play.advance()
     topics.delete(two)
     with pytest.raises(SourceError, match=f"the topic {two} is gone") as refused:
@@ -158,32 +148,30 @@ def test_a_topic_that_is_gone_is_named_and_a_lake_s_table_keeps_its_topics(
     assert "on another lake" in refused.value.next_command
     topics.send(one, {"id": 3})
     play.harness.runner.close()
-    fewer = given(broker.bootstrap, one, format="json")
-    play = Play.probe(fewer, spark, tmp_path)
+    fewer = room.given(one, format="json")
+    play = room.probe(fewer)
     with pytest.raises(PlanningError, match="the script defines table"):
         play.advance()
     play.harness.runner.close()
-    play = Play.probe(fewer, spark, tmp_path / "another")
+    play = room.probe(fewer, "another")
     play.advance()
     assert sorted(play.values()) == [1, 3]
 
 
-def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(room: Room, topics: Topics) -> None:
     topics.create("daily-1")
     topics.create("daily-2")
     topics.send("daily-1", {"id": 1})
     topics.send("daily-2", {"id": 2}, {"id": 3})
-    options = given(broker.bootstrap, topic_pattern="daily-.*", format="json", scan__max_rows_per_epoch="2")
-    play = Play.probe(options, spark, tmp_path)
+    options = room.given(topic_pattern="daily-.*", format="json", scan__max_rows_per_epoch="2")
+    play = room.probe(options)
     play.advance(max_epochs=1)
     topics.delete("daily-1")
     with pytest.raises(SourceError, match="the topic daily-1 is gone, and it may have had messages"):
         play.advance()
     topics.delete("daily-2")
     topics.create("daily-1")
-    play = Play.probe(options, spark, tmp_path / "again")
+    play = room.probe(options, "again")
     topics.send("daily-1", {"id": 4})
     play.advance()
     topics.delete("daily-1")
@@ -195,7 +183,7 @@ def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(
 
 @pytest.mark.parametrize("partitions", at_length([2, 1]))
 def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
-    partitions: int, spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
+    room: Room, partitions: int, topics: Topics
 ) -> None:
     """The order over topics never goes back to a place that was given, whichever partition a key comes in now."""
     one, two = f"again{partitions}-a", f"again{partitions}-b"
@@ -203,8 +191,8 @@ def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
     topics.create(two)
     topics.send(one, {"id": 100, "name": "x"})
     topics.send(two, *[{"id": number, "name": "old"} for number in range(5)])
-    options = given(broker.bootstrap, topic_pattern=f"again{partitions}-.*", format="json")
-    play = Play.build(options, spark, tmp_path, connector="kafka")
+    options = room.given(topic_pattern=f"again{partitions}-.*", format="json")
+    play = room.build(options, connector="kafka")
     play.advance("users")
     topics.delete(two)
     topics.send(one, {"id": 101, "name": "y"})
@@ -218,16 +206,14 @@ def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
     topics.delete(two)
 
 
-def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(room: Room, topics: Topics) -> None:
     """Also where the other is the only partition that is left, and had its place before."""
     topics.create("moves-a")
     topics.create("moves-b")
     topics.send("moves-a", {"id": 100, "name": "x"})
     topics.send("moves-b", {"id": 4, "name": "old"})
-    options = given(broker.bootstrap, topic_pattern="moves-.*", format="json")
-    play = Play.build(options, spark, tmp_path, connector="kafka")
+    options = room.given(topic_pattern="moves-.*", format="json")
+    play = room.build(options, connector="kafka")
     play.advance("users")
     topics.delete("moves-b")
     topics.send("moves-a", {"id": 101, "name": "y"})
@@ -241,14 +227,14 @@ def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(
 
 
 def test_a_lake_of_before_the_greatest_place_was_stored_does_not_give_one_twice(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    room: Room, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.create("older-a")
     topics.create("older-b")
     topics.send("older-a", {"id": 100, "name": "x"})
     topics.send("older-b", {"id": 4, "name": "old"}, {"id": 4, "name": "old"})
-    options = given(broker.bootstrap, topic_pattern="older-.*", format="json")
-    play = Play.build(options, spark, tmp_path, connector="kafka")
+    options = room.given(topic_pattern="older-.*", format="json")
+    play = room.build(options, connector="kafka")
     as_it_was = planning.ranges
 
     def without(*args: Any, **own: Any) -> Json:
@@ -268,12 +254,10 @@ def test_a_lake_of_before_the_greatest_place_was_stored_does_not_give_one_twice(
     topics.delete("older-b")
 
 
-def test_a_topic_that_is_gone_or_was_made_again_is_refused(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_topic_that_is_gone_or_was_made_again_is_refused(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1})
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
     play.advance()
     topics.delete(topic)
     with pytest.raises(SourceError, match=f"the topic {topic} is gone"):
@@ -287,12 +271,10 @@ def test_a_topic_that_is_gone_or_was_made_again_is_refused(
     assert play.values() == [1, 2, 3]
 
 
-def test_messages_that_retention_took_before_they_were_read_are_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_messages_that_retention_took_before_they_were_read_are_an_error(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1}, {"id": 2})
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
     play.advance()
     topics.truncate(topic, 2)
     topics.send(topic, {"id": 3}, {"id": 4}, {"id": 5})
@@ -306,12 +288,10 @@ def test_messages_that_retention_took_before_they_were_read_are_an_error(
     assert play.values() == [1, 2, 3, 4, 5]
 
 
-def test_a_plan_whose_messages_are_gone_is_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_plan_whose_messages_are_gone_is_an_error(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"id": 1}, {"id": 2})
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
 
     gone = pytest.raises(SourceError, match=f"1 offsets of {topic}-0 are gone")
     with meanwhile(lambda: topics.truncate(topic, 1), "source.planned"), gone:
@@ -324,29 +304,25 @@ def test_a_plan_whose_messages_are_gone_is_an_error(
 # --- what is a message -----------------------------------------------------------------------------------------------
 
 
-def test_aborted_and_open_transactions_are_no_rows(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_aborted_and_open_transactions_are_no_rows(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.transaction(topic, {"id": 1}, {"id": 2})
     topics.transaction(topic, {"id": 3}, commit=False)
     topics.send(topic, {"id": 4})
     topics.transaction(topic, {"id": 5}, commit=False)
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path)
+    play = room.probe(room.given(topic, format="json"))
     play.advance()
     assert play.values() == [1, 2, 4]
     topics.transaction(topic, {"id": 6})
     play.advance()
     assert play.values() == [1, 2, 4, 6]
-    options = given(broker.bootstrap, topic, format="json", properties__isolation__level="read_uncommitted")
-    all_of_them = Play.probe(options, spark, tmp_path / "all")
+    options = room.given(topic, format="json", properties__isolation__level="read_uncommitted")
+    all_of_them = room.probe(options, "all")
     all_of_them.advance()
     assert all_of_them.values() == [1, 2, 3, 4, 5, 6]
 
 
-def test_metadata_columns_and_the_record_time(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_metadata_columns_and_the_record_time(room: Room, spark: SparkSession, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     columns = """id BIGINT,
     sent TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
@@ -365,7 +341,7 @@ def test_metadata_columns_and_the_record_time(
         topic, {"id": 1}, partition=1, at=1_700_000_000_123, key="k", headers=[("a", b"1"), ("b", b"2"), ("a", b"3")]
     )
     topics.send(topic, {"id": 2}, partition=1, at=1_700_000_000_124)
-    play = Play.probe(given(broker.bootstrap, topic, format="json"), spark, tmp_path, columns)
+    play = room.probe(room.given(topic, format="json"), columns=columns)
     play.advance()
     rows = spark.read.format("delta").load(str(play.lake.table_path("events"))).orderBy("place")
     found = rows.selectExpr("*", "unix_millis(sent) AS ms", "unix_millis(_rowtime) AS row_ms").collect()
@@ -382,12 +358,11 @@ def test_metadata_columns_and_the_record_time(
     assert dict(rows.dtypes)["stamped"] == "timestamp_ntz"
 
 
-def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path) -> None:
+def test_key_fields(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"name": "ann"}, key={"id": 1, "city": "oslo"})
     topics.send(topic, {"name": "bob"})
-    options = given(
-        broker.bootstrap,
+    options = room.given(
         topic,
         key__format="json",
         key__fields="k_id;k_city",
@@ -395,7 +370,7 @@ def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, 
         value__format="json",
         value__fields_include="EXCEPT_KEY",
     )
-    play = Play.probe(options, spark, tmp_path, "k_id BIGINT,\nk_city STRING,\nname STRING")
+    play = room.probe(options, columns="k_id BIGINT,\nk_city STRING,\nname STRING")
     play.advance()
     assert [(row["k_id"], row["k_city"], row["name"]) for row in play.landed()] == [
         (1, "oslo", "ann"),
@@ -403,14 +378,12 @@ def test_key_fields(spark: SparkSession, broker: EmbeddedKafka, topics: Topics, 
     ]
 
 
-def test_a_step_takes_its_share_of_every_partition(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_step_takes_its_share_of_every_partition(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     topics.send(topic, *[{"id": number} for number in range(8)], partition=0)
     topics.send(topic, *[{"id": 100 + number} for number in range(4)], partition=1)
-    options = given(broker.bootstrap, topic, format="json", scan__max_rows_per_epoch="6")
-    play = Play.probe(options, spark, tmp_path)
+    options = room.given(topic, format="json", scan__max_rows_per_epoch="6")
+    play = room.probe(options)
     done = play.advance()
     assert [(epoch.rows, epoch.flipped) for epoch in done.epochs] == [(6, False), (6, True)]
     assert sorted(play.values()) == [*range(8), *range(100, 104)]

@@ -9,16 +9,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.oracle.event_time import Build, Join, Probe
-from tests.pipelines.sources.kafka.play import Play, given, options_sql
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Play, Room, options_sql
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.connectors.protocol import PlanRequest, SourceContext, Step, StoredStep
 from tidegate.pipelines.connectors.registry import connector
@@ -41,14 +38,12 @@ INSERT INTO kept SELECT id, at FROM events;
 """
 
 
-def test_the_slowest_partition_holds_until_it_is_idle(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_slowest_partition_holds_until_it_is_idle(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=3)
     topics.send(topic, {"id": 1}, partition=0, at=100_000)
     topics.send(topic, {"id": 2}, partition=1, at=50_000)
-    options = given(broker.bootstrap, topic, format="json", scan__watermark__idle_timeout="10 s")
-    play = Play(script(options), spark, tmp_path)
+    options = room.given(topic, format="json", scan__watermark__idle_timeout="10 s")
+    play = room.play(script(options))
     play.advance()
     assert play.log()[-1].timestamp < 0
     play.now += 11_000
@@ -67,14 +62,12 @@ def test_the_slowest_partition_holds_until_it_is_idle(
     }
 
 
-def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_topic_s_own_watermark_is_behind_the_greatest_record_of_each_partition(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     for partition, at in ((0, 100_000), (0, 90_000), (1, 50_000)):
         topics.send(topic, {"id": at}, partition=partition, at=at)
-    text = script(given(broker.bootstrap, topic, format="json")).replace(" - INTERVAL '1' SECOND", "")
-    play = Play(text, spark, tmp_path)
+    text = script(room.given(topic, format="json")).replace(" - INTERVAL '1' SECOND", "")
+    play = room.play(text)
     play.advance()
     row = play.log()[-1]
     assert {split["split"]: split["timestamp"] for split in row.splits} == {f"{topic}-0": 99_999, f"{topic}-1": 49_999}
@@ -87,9 +80,7 @@ def at_limit(play: Play) -> dict[str, list[tuple[str, int | None]]]:
     return {source.table: [(item.split, item.next_rowtime) for item in source.blocked] for source in found}
 
 
-def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(room: Room, topics: Topics) -> None:
     slow, fast = topics.create(), topics.create()
     topics.send(slow, {"id": 1}, at=1_000)
     for number in range(6):
@@ -100,10 +91,10 @@ def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(
         "format": "json",
     }
     text = "".join(
-        script(given(broker.bootstrap, topic) | aligned).replace("events", name).replace("kept", f"kept_{name}")
+        script(room.given(topic) | aligned).replace("events", name).replace("kept", f"kept_{name}")
         for name, topic in (("slow", slow), ("fast", fast))
     )
-    play = Play(text, spark, tmp_path)
+    play = room.play(text)
     found = play.harness.runner.advance_all(["slow", "fast"])
     assert play.values(table="fast") == [0, 1, 2], "its next is past the limit, and it is not the one that all wait for"
     assert [[item.split for item in advance.blocked] for advance in found] == [[], [f"{fast}-0"]]
@@ -143,7 +134,7 @@ BASE = 1_700_000_000_000
 class Topical:
     """The three topics of JOINED, of two partitions each, and the oracle that hears of every message."""
 
-    def __init__(self, broker: EmbeddedKafka, topics: Topics) -> None:
+    def __init__(self, room: Room, topics: Topics) -> None:
         self.topics, self.random, self.items = topics, Random(22), 0
         self.clicks, self.users, self.cities = (topics.create(partitions=2, retention_ms="-1") for _ in range(3))
         self.names: dict[int, str] = {}
@@ -153,9 +144,9 @@ class Topical:
         self.join = Join(self.probe, {"users": self.users_build, "cities": self.cities_build})
         upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
         tables = {
-            "clicks": given(broker.bootstrap, self.clicks, connector="kafka", format="json"),
-            "users": given(broker.bootstrap, self.users, connector="kafka", format="debezium-json"),
-            "cities": given(broker.bootstrap, self.cities) | upsert,
+            "clicks": room.given(self.clicks, connector="kafka", format="json"),
+            "users": room.given(self.users, connector="kafka", format="debezium-json"),
+            "cities": room.given(self.cities) | upsert,
         }
         self.script = JOINED.format(**{name: options_sql(options) for name, options in tables.items()})
 
@@ -200,12 +191,10 @@ class Topical:
 
 
 @pytest.mark.thorough
-def test_rows_meet_the_versions_of_their_own_time_over_epochs_and_a_restart(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_rows_meet_the_versions_of_their_own_time_over_epochs_and_a_restart(room: Room, topics: Topics) -> None:
     """A topic probes by its records' times a debezium-json and an upsert-kafka table."""
-    topical = Topical(broker, topics)
-    play = Play(topical.script, spark, tmp_path)
+    topical = Topical(room, topics)
+    play = room.play(topical.script)
 
     def released() -> list[tuple[Any, ...]]:
         return sorted((row["item"], row["name"], row["mayor"]) for row in play.harness.advance())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.sources.kafka.play import Play, given
-from tests.pipelines.sources.kafka.server import EmbeddedKafka
+from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime.indexes import INDEXES
@@ -18,14 +15,12 @@ from tidegate.pipelines.runtime.indexes import INDEXES
 JSON = {"key__format": "json", "value__format": "json"}
 
 
-def test_updates_and_tombstones_join_as_they_stand(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -> None:
     topic = topics.create(cleanup_policy="compact")
     topics.send(topic, {"id": 1, "name": "ann"}, {"id": 1, "name": "anne"}, key={"id": 1})
     topics.send(topic, {"id": 2, "name": "bob"}, None, key={"id": 2})
     topics.send(topic, {"id": 3, "name": "cy"}, key={"id": 3})
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, **JSON))
     landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
@@ -42,13 +37,11 @@ def test_updates_and_tombstones_join_as_they_stand(
     assert [row["name"] for row in play.harness.advance()] == ["annie"]
 
 
-def test_it_flips_past_its_ends_as_of_the_first_plan(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_it_flips_past_its_ends_as_of_the_first_plan(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     for number in range(4):
         topics.send(topic, {"id": number, "name": "a"}, key={"id": number}, partition=number % 2)
-    play = Play.build(given(broker.bootstrap, topic, scan__max_rows_per_epoch="2", **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, scan__max_rows_per_epoch="2", **JSON))
     first = play.advance("users", max_epochs=1)
     assert (first.rows, first.flipped) == (2, False)
     topics.send(topic, {"id": 9, "name": "late"}, key={"id": 9}, partition=0)
@@ -58,11 +51,9 @@ def test_it_flips_past_its_ends_as_of_the_first_plan(
     assert play.log("users")[-1].flip_epoch == 2
 
 
-def test_an_empty_topic_has_flipped_when_that_is_known(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_an_empty_topic_has_flipped_when_that_is_known(room: Room, topics: Topics) -> None:
     topic = topics.create()
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, **JSON))
     done = play.advance("users")
     assert (done.rows, done.flipped) == (0, True)
 
@@ -70,12 +61,10 @@ def test_an_empty_topic_has_flipped_when_that_is_known(
 DAY = 24 * 60 * 60 * 1000
 
 
-def test_deletes_that_compaction_may_have_removed_are_not_read_past(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_deletes_that_compaction_may_have_removed_are_not_read_past(room: Room, topics: Topics) -> None:
     topic = topics.create(cleanup_policy="compact")
     topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1})
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, **JSON))
     began = play.now
     play.advance("users")
     assert play.log("users")[-1].kept == {"until": began + DAY, "for_ms": DAY}
@@ -108,12 +97,10 @@ def test_deletes_that_compaction_may_have_removed_are_not_read_past(
     assert play.advance("users", resnapshot=True).rows > 0
 
 
-def test_a_stored_plan_is_held_against_the_time_it_is_read_at(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_stored_plan_is_held_against_the_time_it_is_read_at(room: Room, topics: Topics) -> None:
     topic = topics.create(cleanup_policy="compact")
     topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1})
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, **JSON))
     play.advance("users")
     topics.transaction(topic, {"id": 3, "name": "cy"}, key={"id": 3}, commit=False)
     topics.send(topic, {"id": 5, "name": "eve"}, key={"id": 5})
@@ -125,38 +112,30 @@ def test_a_stored_plan_is_held_against_the_time_it_is_read_at(
         play.advance("users")
 
 
-def test_the_key_decides_and_may_be_its_own_column_only(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_key_decides_and_may_be_its_own_column_only(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, {"name": "ann"}, key=(7).to_bytes(8, "little"))
-    options = given(
-        broker.bootstrap, topic, key__format="raw", value__format="json", value__fields_include="EXCEPT_KEY"
-    )
-    play = Play.build({**options, "key.raw.endianness": "little-endian"}, spark, tmp_path)
+    options = room.given(topic, key__format="raw", value__format="json", value__fields_include="EXCEPT_KEY")
+    play = room.build({**options, "key.raw.endianness": "little-endian"})
     play.advance("users")
     assert [(row["id"], row["name"]) for row in play.landed("users")] == [(7, "ann")]
 
 
 @pytest.mark.parametrize("value", [{"id": 1, "name": "ann"}, None], ids=["row", "tombstone"])
-def test_a_message_without_a_key_is_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path, value: object
-) -> None:
+def test_a_message_without_a_key_is_an_error(room: Room, topics: Topics, value: object) -> None:
     topic = topics.create()
     topics.send(topic, value)
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path)
+    play = room.build(room.given(topic, **JSON))
     with pytest.raises(SourceError, match=f"{topic}-0, offset 0: the message has no key"):
         play.advance("users")
     assert play.landed("users") == []
 
 
-def test_a_key_in_two_partitions_is_an_error(
-    spark: SparkSession, broker: EmbeddedKafka, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_key_in_two_partitions_is_an_error(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=3)
     topics.send(topic, {"id": 1, "name": "ann"}, key={"id": 1}, partition=0)
     topics.send(topic, {"id": 2, "name": "bob"}, key={"id": 2}, partition=1)
-    play = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path / "checked")
+    play = room.build(room.given(topic, **JSON), "checked")
     play.advance("users")
     topics.send(topic, {"id": 3, "name": "cy"}, {"id": 3, "name": "cyd"}, key={"id": 3}, partition=1)
     topics.send(topic, None, key={"id": 1}, partition=0)
@@ -169,9 +148,9 @@ def test_a_key_in_two_partitions_is_an_error(
         assert play.log("users")[-1].epoch == 2
         shutil.rmtree(play.harness.lake.scratch(INDEXES))  # it may go at any time
 
-    within = Play.build(given(broker.bootstrap, topic, **JSON), spark, tmp_path / "within")
+    within = room.build(room.given(topic, **JSON), "within")
     with pytest.raises(SourceError, match="came in"):
         within.advance("users")
-    options = given(broker.bootstrap, topic, scan__key_partitions__check="false", **JSON)
-    trusted = Play.build(options, spark, tmp_path / "trusted")
+    options = room.given(topic, scan__key_partitions__check="false", **JSON)
+    trusted = room.build(options, "trusted")
     assert trusted.advance("users").rows == 6

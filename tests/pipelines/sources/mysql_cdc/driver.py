@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.conftest import Database
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.protocol import (
     Json,
@@ -72,6 +73,32 @@ class MemorySplits:
                 self._rows[name]["cut"] = dict(cut)
 
 
+def context_of(table: Table, folder: Path | str = "") -> SourceContext:
+    """What the runtime hands to a new source of `table`, of which nothing is stored yet."""
+    return SourceContext(
+        table=table,
+        options=table.options.resolve({}),
+        generation=1,
+        splits=MemorySplits(),
+        scratch=str(folder),
+        clock=system_clock,
+    )
+
+
+CHUNK = "scan.incremental.snapshot.chunk.size"
+
+
+def small(database: Database, rows: int = 40, name: str = "user_info", **more: str) -> Table:
+    """`t` with `rows` rows, declared as `name` in chunks of 10. `more`: options, with `_` for `-`."""
+    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
+    return declare(database.options("t", **{CHUNK: "10"}, **more), {"k": "INT", "v": "INT"}, ["k"], name=name)
+
+
+def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
+    """The rows of `t` by key."""
+    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
+
+
 class Crash(Exception):
     """The driver stops here."""
 
@@ -128,11 +155,8 @@ class Driver:
         return SourcePosition(previous=last, first=first, flipped=flipped)
 
     def request(self, ends: Json, instant: int) -> PlanRequest:
-        at = self.position
         return PlanRequest(
-            previous=at.previous,
-            first=at.first,
-            flipped=at.flipped,
+            **vars(self.position),
             ends=ends,
             instant=instant,
             max_rows=self.max_rows,

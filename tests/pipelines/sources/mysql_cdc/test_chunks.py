@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog.recording import server_of
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.cdc.chunks import Chunk, after, at_or_after, before, plan_bounds
 from tidegate.pipelines.sources.mysql_cdc.catalog import KeyColumn, SourceTable, read_table
-from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions, Session
+from tidegate.pipelines.sources.mysql_cdc.connection import Session
 
 
 @contextmanager
 def reading(database: Database) -> Iterator[Cursor]:
     """A cursor of the connector's own session, as the connector's user."""
-    server = ServerOptions(database.server.host, database.server.port, database.user, database.password)
-    session = Session(server, "test")
+    session = Session(server_of(database), "test")
     with session.cursor() as cursor:
         cursor.execute(f"USE `{database.name}`")
         yield cursor
@@ -156,7 +156,7 @@ def test_trailing_spaces_do_not_part_what_the_server_holds_equal(database: Datab
     assert planned.counts.count(0) == 0
 
 
-def test_rows_of_one_value_stay_together_where_the_rest_of_the_key_can_not_be_compared(database: Database) -> None:
+def test_rows_of_one_value_stay_together_where_the_rest_of_the_key_cannot_be_compared(database: Database) -> None:
     database.execute(
         "CREATE TABLE t (k VARCHAR(9) COLLATE utf8mb4_general_ci, e ENUM('z','y','x','w'), PRIMARY KEY (k, e))",
         "INSERT INTO t SELECT IF(seq % 2, CONCAT('k', seq DIV 8), CONCAT('K', seq DIV 8)), 1 + (seq DIV 2) % 4"

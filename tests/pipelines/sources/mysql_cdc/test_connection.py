@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymysql.cursors import Cursor
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database, own_server
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.connectors.protocol import LogRetention
 from tidegate.pipelines.errors import SourceError
@@ -143,49 +143,37 @@ KEPT = 864_000
 @pytest.fixture
 def kept(database: Database) -> Iterator[None]:
     """The server keeps its binlog for ten days."""
-    before = database.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")[0][0]
-    database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {KEPT}")
-    yield
-    database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")
+    with database.settings(binlog_expire_logs_seconds=KEPT):
+        yield
 
 
-def end(cursor: Cursor) -> BinlogPosition:
-    cursor.execute("SHOW MASTER STATUS")
-    found = cursor.fetchone()
-    assert found is not None
-    return BinlogPosition(found[0], int(found[1]))
-
-
-def asked(database: Database, position: BinlogPosition | None = None, now: float | None = None) -> LogRetention:
+def asked(database: Database, at: BinlogPosition, now: float | None = None) -> LogRetention:
     options = parse(database.options("any"))
     with closing(database.connect()) as connection, connection.cursor() as cursor:
-        at = position or end(cursor)
         when = round((time.time() if now is None else now) * 1000)
         return retention(cursor, read_server(cursor), options.server, at, when)
 
 
 def test_nothing_of_the_newest_file_goes_by_age(database: Database, kept: None):
-    assert asked(database).left_s is None
+    assert asked(database, position(database)).left_s is None
 
 
 def test_a_closed_file_goes_once_its_days_are_over(database: Database, kept: None):
-    with closing(database.connect()) as connection, connection.cursor() as cursor:
-        position = end(cursor)
+    at = position(database)
     database.execute("FLUSH BINARY LOGS")
-    found = asked(database, position)
+    found = asked(database, at)
     assert found.kept_s == KEPT
     assert found.left_s is not None
     assert KEPT - 3600 < found.left_s <= KEPT
-    assert found.position == str(position)
-    assert asked(database, position, time.time() + KEPT - 60).left_s == pytest.approx(60, abs=30)
-    assert asked(database, position, time.time() + KEPT + 60).left_s == 0
+    assert found.position == str(at)
+    assert asked(database, at, time.time() + KEPT - 60).left_s == pytest.approx(60, abs=30)
+    assert asked(database, at, time.time() + KEPT + 60).left_s == 0
 
 
 def test_a_server_that_keeps_all_lets_nothing_go(database: Database):
-    with closing(database.connect()) as connection, connection.cursor() as cursor:
-        position = end(cursor)
+    at = position(database)
     database.execute("FLUSH BINARY LOGS")
-    found = asked(database, position)
+    found = asked(database, at)
     assert (found.left_s, found.kept_s) == (None, None)
 
 

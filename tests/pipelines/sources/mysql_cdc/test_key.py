@@ -12,9 +12,8 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, read, wanted
-from tests.pipelines.sources.mysql_cdc.driver import MemorySplits, declare
-from tidegate.pipelines.clock import system_clock
-from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
+from tests.pipelines.sources.mysql_cdc.driver import context_of, declare
+from tidegate.pipelines.connectors.protocol import SourcePosition
 from tidegate.pipelines.sources.cdc import errors as snapshot
 from tidegate.pipelines.sources.cdc.chunks import WHOLE
 from tidegate.pipelines.sources.mysql_cdc import errors as binlog
@@ -36,11 +35,7 @@ def by_snapshot(database: Database, kind: str, folder: Path, other: str = "TIMES
     """What a task of Spark reads of the table."""
     types = {"TIMESTAMP(3)": "TIMESTAMP_NTZ", "TIMESTAMP_LTZ(3)": "TIMESTAMP"}
     table = declare(database.options("t"), {"k": kind, "other": other}, ["k"], types=types)
-    context = SourceContext(
-        table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch=str(folder),
-        clock=system_clock,
-    )  # fmt: skip
-    with closing(MysqlCdcSource(context)) as source:
+    with closing(MysqlCdcSource(context_of(table, folder))) as source:
         compared = source.comparison(SourcePosition())
         return pa.Table.from_batches(compared.reader([WHOLE], "TRUE").read(0))
 
@@ -183,11 +178,7 @@ def test_what_the_server_takes_for_one_key_is_named(kind: str, collation: str | 
 def test_a_warning_is_logged_once(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     database.execute("CREATE TABLE t (k VARCHAR(9) PRIMARY KEY)")
     table = declare(database.options("t"), {"k": "STRING"}, ["k"], name=f"warned_{database.name}")
-    context = SourceContext(
-        table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch=str(tmp_path),
-        clock=system_clock,
-    )  # fmt: skip
-    with closing(MysqlCdcSource(context)) as source, caplog.at_level(logging.WARNING):
+    with closing(MysqlCdcSource(context_of(table, tmp_path))) as source, caplog.at_level(logging.WARNING):
         source.preflight(SourcePosition())
         source.preflight(SourcePosition())
     assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == [

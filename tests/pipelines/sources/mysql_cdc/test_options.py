@@ -80,7 +80,7 @@ def test_everything_said() -> None:
         ({"jdbc.properties.proxy": "http://p"}, "'jdbc.properties.proxy' cannot be followed"),
     ],
 )
-def test_what_can_not_be_right(given: dict[str, str], says: str) -> None:
+def test_what_cannot_be_right(given: dict[str, str], says: str) -> None:
     with pytest.raises(PlanningError, match="nothing was run") as refused:
         parse(GOOD | given)
     assert says in refused.value.what
@@ -114,7 +114,7 @@ def test_a_probe_and_an_unknown_metadata_column_are_refused() -> None:
     assert "no metadata column 'rank'; it has database_name, op_ts, table_name" in CONNECTOR.spec.check(odd)[0]
 
 
-def test_session_variables_of_the_script_can_not_undo_what_exactness_needs() -> None:
+def test_session_variables_of_the_script_cannot_undo_what_exactness_needs() -> None:
     options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1,tx_isolation='READ-COMMITTED'"})
     reader = Reader(options.snapshot_server, "tx_isolation", options.session_variables)
     settings = reader.settings

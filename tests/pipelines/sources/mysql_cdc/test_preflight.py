@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,11 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database, own_server
-from tests.pipelines.sources.mysql_cdc.driver import Driver, MemorySplits, declare
-from tidegate.pipelines.connectors.protocol import SourceContext, SourcePosition
+from tests.pipelines.sources.mysql_cdc.driver import Driver, context_of, declare
+from tidegate.pipelines.connectors.protocol import SourcePosition
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
 from tidegate.pipelines.sources.mysql_cdc.catalog import Server
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
@@ -22,15 +22,8 @@ from tidegate.pipelines.syntax.dialect import parse_type
 
 
 def preflight(table: Table) -> None:
-    context = SourceContext(
-        table=table, options=table.options.resolve({}), generation=1, splits=MemorySplits(), scratch="",
-        clock=lambda: 0, progress=SilentProgress(),
-    )  # fmt: skip
-    source = CONNECTOR.source(context)
-    try:
+    with closing(CONNECTOR.source(context_of(table))) as source:
         source.preflight(SourcePosition())
-    finally:
-        source.close()
 
 
 def refusal(table: Table) -> SourceError:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, MemorySplits, declare
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position
+from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Crash, Driver, declare, on_server, small
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
-from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import (
-    Comparable,
     KnowsItsEnd,
-    SourceContext,
-    SourcePosition,
     StoredStep,
     Unread,
 )
@@ -30,25 +24,8 @@ from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.cdc import snapshot
-from tidegate.pipelines.sources.cdc.chunks import WHOLE
-from tidegate.pipelines.sources.cdc.snapshot import TableComparison
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
-from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.syntax.types import quoted_string
-
-CHUNK = "scan.incremental.snapshot.chunk.size"
-
-
-def small(database: Database, rows: int = 100, mode: str = "initial") -> Table:
-    """`t` with `rows` rows, declared in chunks of 10."""
-    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
-    return declare(database.options("t") | {CHUNK: "10", "scan.startup.mode": mode}, {"k": "INT", "v": "INT"}, ["k"])
-
-
-def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
-    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
 
 
 def summaries(driver: Driver) -> list[tuple[str, str, bool]]:
@@ -82,7 +59,7 @@ def test_beside_writers_the_flip_is_exact_and_the_end_is_the_servers_table(
 
 
 def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    driver = Driver(spark, tmp_path, small(database))
+    driver = Driver(spark, tmp_path, small(database, 100))
     driver.run()
     assert summaries(driver) == [("bounded", "chunks", False), ("unbounded", "binlog", True)]
     assert driver.rows().where("_op <> 'r'").isEmpty()
@@ -95,12 +72,12 @@ def test_a_quiet_table_flips_by_a_step_without_rows(spark: SparkSession, databas
     assert driver.state() == on_server(database)
 
 
-def test_a_step_that_does_not_reach_the_servers_end_tells_how_far_it_has_got(
+def test_a_step_that_does_not_reach_the_servers_end_reports_how_far_it_has_got(
     spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "STEP_BYTES", 1)
     now, ahead = time.time(), 0
-    driver = Driver(spark, tmp_path, small(database), clock=lambda: round(1000 * time.time()) + ahead)
+    driver = Driver(spark, tmp_path, small(database, 100), clock=lambda: round(1000 * time.time()) + ahead)
     driver.run()
     for value in (1, 2):
         database.execute(f"UPDATE t SET v = {value} WHERE k = 3", "FLUSH BINARY LOGS")
@@ -229,7 +206,7 @@ def test_after_a_crash_the_stored_step_is_run_again(
 
 
 def test_snapshot_mode_ends_at_its_flip(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    driver = Driver(spark, tmp_path, small(database, mode="snapshot"))
+    driver = Driver(spark, tmp_path, small(database, 100, **{"scan.startup.mode": "snapshot"}))
 
     def change(point: str, step: StoredStep) -> bool:
         if point == "planned" and step.epoch == 1:
@@ -247,7 +224,7 @@ def test_snapshot_mode_ends_at_its_flip(spark: SparkSession, database: Database,
 def test_latest_offset_flips_at_once_and_reads_what_comes(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
-    driver = Driver(spark, tmp_path, small(database, mode="latest-offset"))
+    driver = Driver(spark, tmp_path, small(database, 100, **{"scan.startup.mode": "latest-offset"}))
     driver.run()
     assert summaries(driver) == [("unbounded", "binlog", True)]
     database.execute("UPDATE t SET v = 9 WHERE k = 1")
@@ -257,13 +234,14 @@ def test_latest_offset_flips_at_once_and_reads_what_comes(
 
 
 def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    table = small(database)
-    file, position = database.execute("SHOW MASTER STATUS")[0][:2]
+    table = small(database, 100)
+    start = position(database)
+    inside = replace(start, position=start.position + 1)
     database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS", "UPDATE t SET v = 1 WHERE k = 2")
     mode = {
         "scan.startup.mode": "specific-offset",
-        "scan.startup.specific-offset.file": file,
-        "scan.startup.specific-offset.pos": str(position),
+        "scan.startup.specific-offset.file": start.file,
+        "scan.startup.specific-offset.pos": str(start.position),
     }
     driver = Driver(spark, tmp_path, with_options(table, mode))
     driver.run()
@@ -271,7 +249,7 @@ def test_specific_offset(spark: SparkSession, database: Database, tmp_path: Path
     assert driver.state() == {(1,): (1, 1), (2,): (2, 1)}
     for wrong, says in (
         ({"scan.startup.specific-offset.file": "binlog.999999"}, "the server has no binlog binlog.999999"),
-        ({"scan.startup.specific-offset.pos": str(position + 1)}, f"no transaction begins at {file}:{position + 1}"),
+        ({"scan.startup.specific-offset.pos": str(inside.position)}, f"no transaction begins at {inside}"),
         ({"scan.startup.specific-offset.pos": str(2**31)}, "is after its end"),
     ):
         with pytest.raises(SourceError) as refused:
@@ -285,7 +263,7 @@ def with_options(table: Table, more: dict[str, str]) -> Table:
 
 def test_timestamp(spark: SparkSession, lone: Database, tmp_path: Path) -> None:
     database = lone
-    table = small(database)
+    table = small(database, 100)
     database.execute("UPDATE t SET v = 1 WHERE k = 1", "FLUSH BINARY LOGS")
     # The server's log knows whole seconds only.
     while (second := int(time.time())) <= database.execute("SELECT UNIX_TIMESTAMP()")[0][0] - 1:
@@ -388,7 +366,7 @@ def test_under_alignment_a_piece_ends_at_the_commit_time_that_the_group_allows(
     assert drivers[0].run() == []
     drivers[1].limit = 1000 * first
     drivers[1].run()
-    assert {row[1] for row in drivers[1].state().values()} == {4}, "what the log tells is not this table's rowtime"
+    assert {row[1] for row in drivers[1].state().values()} == {4}, "the commit time is not this table's rowtime"
 
 
 def test_a_piece_has_about_as_many_rows_as_an_epoch_may_have(
@@ -451,11 +429,7 @@ FIRST = 2_000_000_000
 
 
 def script(database: Database, *names: str) -> str:
-    clause = {
-        name: ", ".join(f"'{key}' = {quoted_string(value)}" for key, value in database.options(name).items())
-        for name in names
-    }
-    return "".join(SCRIPT.format(name=name, options=clause[name]) for name in names)
+    return "".join(SCRIPT.format(name=name, options=database.clause(name)) for name in names)
 
 
 def change(database: Database, name: str, seconds: range) -> None:
@@ -488,80 +462,3 @@ def test_a_quiet_table_beside_a_busy_one_comes_to_its_ends(
         epochs = {name: len(lake.watermarks.rows(name)) - before[name] for name in before}
         assert epochs["quiet"] <= 3
         assert [row.rows for row in lake.watermarks.rows("busy")][-2:] == [6, 35]
-
-
-KEYS = {
-    "a number": ("id INT PRIMARY KEY, v INT", ("id",), "(1, 1), (2, 2)", {"id": 2}, "`id` IN (2)"),
-    "a text": (
-        "k VARCHAR(9) PRIMARY KEY, v INT",
-        ("k",),
-        "('ä', 1), ('Z''z', 2)",
-        {"k": "Z'z"},
-        "`k` IN (_utf8mb4 X'5a277a')",
-    ),
-    "bytes": ("k VARBINARY(8) PRIMARY KEY, v INT", ("k",), "(X'FF', 1), (X'00', 2)", {"k": b"\xff"}, "`k` IN (X'ff')"),
-    "two columns": (
-        "a INT, id INT, v INT, PRIMARY KEY (a, id)",
-        ("a", "id"),
-        "(1, 1, 1), (1, 2, 2), (2, 2, 3)",
-        {"a": 1, "id": 2},
-        "(`a` = 1 AND `id` = 2)",
-    ),
-}
-TYPES = {"a": "INT", "id": "INT", "v": "INT"}
-
-
-def opened(
-    database: Database, key: Sequence[str], columns: Mapping[str, str], folder: Path, **more: str
-) -> MysqlCdcSource:
-    table = declare(database.options("item", **more), columns, key)
-    return MysqlCdcSource(
-        SourceContext(
-            table=table,
-            options=table.options.resolve({}),
-            generation=1,
-            splits=MemorySplits(),
-            scratch=str(folder),
-            clock=system_clock,
-        )
-    )
-
-
-def rows_of(comparison: TableComparison[BinlogPosition], condition: str) -> pa.Table:
-    """What a task of Spark would read."""
-    return pa.Table.from_batches(comparison.reader([WHOLE], condition).read(0))
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_rows_of_some_keys_are_read_in_one_view_that_tells_its_place(name: str, database: Database, tmp_path: Path):
-    there, key, values, wanted, condition = KEYS[name]
-    database.execute(f"CREATE TABLE item ({there})", f"INSERT INTO item VALUES {values}")
-    kind = "BYTES" if isinstance(wanted.get("k"), bytes) else "STRING"
-    columns = {column: TYPES.get(column, kind) for column in (*key, "v")}
-    with closing(opened(database, key, columns, tmp_path)) as source:
-        assert isinstance(source, Comparable)
-        comparison = source.comparison(SourcePosition())
-        assert comparison.exact
-        assert comparison.columns == [*key, "v"]
-        assert comparison.condition([wanted]) == condition
-        low, found, high = comparison.low(), rows_of(comparison, condition), comparison.high()
-        assert found.select(list(key)).to_pylist() == [wanted]
-        # Rows carry the number of the log's file, places its name.
-        assert low.text == high.text
-        seq = found["_seq"][0].as_py()
-        assert low.text.endswith(f".{seq['file']:06}:{seq['position']}")
-        assert len(rows_of(comparison, "TRUE")) == len(values.split("), ("))
-
-
-def test_keys_that_can_not_be_written_ask_for_all_rows(database: Database, tmp_path: Path):
-    database.execute("CREATE TABLE item (at DATETIME PRIMARY KEY)")
-    with closing(opened(database, ("at",), {"at": "TIMESTAMP(3)"}, tmp_path)) as source:
-        assert source.comparison(SourcePosition()).condition([{"at": "2020-01-01"}]) == "TRUE"
-
-
-def test_a_changelog_without_the_whole_table_is_refused(database: Database, tmp_path: Path):
-    database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
-    more = {"scan.startup.mode": "latest-offset"}
-    with closing(opened(database, ("id",), {"id": "INT"}, tmp_path, **more)) as source:  # noqa: SIM117
-        with pytest.raises(SourceError, match="is no image of the table"):
-            source.comparison(SourcePosition())

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.conftest import Database, own_server
-from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare
+from tests.pipelines.sources.mysql_cdc.driver import Crash, Driver, declare, on_server, small
 from tidegate.pipelines.connectors.protocol import ExplainsFailures
-from tidegate.pipelines.connectors.table import Options, Table
+from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc import snapshot
 from tidegate.pipelines.sources.cdc.database import SnapshotStep
@@ -31,17 +31,6 @@ from tidegate.pipelines.sources.mysql_cdc.plan import step_of
 from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import select
 from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
-
-CHUNK = "scan.incremental.snapshot.chunk.size"
-
-
-def small(database: Database, rows: int = 40) -> Table:
-    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT)", f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{rows}")
-    return declare(database.options("t") | {CHUNK: "10"}, {"k": "INT", "v": "INT"}, ["k"], name="user_info")
-
-
-def on_server(database: Database) -> dict[tuple[int], tuple[int, int]]:
-    return {(row[0],): (row[0], row[1]) for row in database.execute("SELECT k, v FROM t")}
 
 
 def explained(driver: Driver, error: BaseException) -> SourceError:

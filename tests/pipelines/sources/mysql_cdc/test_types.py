@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
     types = {name: FLINK_TYPES.get(kind, kind) for name, kind in spark_types.items()}
     drivers = {}
     # Connections take the zone that the server has when they come about; the values are given in UTC.
-    with time_zone(database, "+05:30"):
+    with database.settings(time_zone="+05:30"):
         assert database.execute("SELECT @@SESSION.time_zone") == (("+05:30",),)
         latest = {"scan.startup.mode": "latest-offset"}
         for name, more in (("snapshot", {}), ("files", {}), ("binlog", latest)):
@@ -66,17 +64,6 @@ def test_a_row_is_the_same_by_snapshot_and_by_binlog_whatever_the_servers_time_z
         None,
         None,
     ]
-
-
-@contextmanager
-def time_zone(database: Database, zone: str) -> Iterator[None]:
-    """The zone of sessions that begin now and name none."""
-    before = database.execute("SELECT @@GLOBAL.time_zone")[0][0]
-    database.execute(f"SET GLOBAL time_zone = '{zone}'")
-    try:
-        yield
-    finally:
-        database.execute(f"SET GLOBAL time_zone = '{before}'")
 
 
 def column(data_type: str, column_type: str = "", **more: Any) -> SourceColumn:

@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import EventLog, Rows
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
-from tidegate.pipelines.testing.played import played
+from tidegate.pipelines.testing.harness import played
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, ProcessingTimeBehind, ProcessingTimeRevoked, Watermark
 
 COLUMNS = {"user_id": "INT", "price": "DECIMAL(38, 18)", "at": "TIMESTAMP(3)"}
@@ -84,7 +84,7 @@ def test_a_target_takes_no_rows(tmp_path):
         ScriptedInput(tmp_path, table(COLUMNS, "scripted", role="sink")).rows([{"user_id": 1}])
 
 
-def test_watermarks_pass_the_guard_whatever_object_tells_them(tmp_path):
+def test_watermarks_pass_the_guard_whatever_object_emits_them(tmp_path):
     for timestamp in (5, 5, 3, 9):
         ScriptedInput(tmp_path, TABLE).watermark(timestamp)
     ScriptedInput(tmp_path, TABLE).watermark(MIN_TIMESTAMP, use_processing_time=True)
@@ -195,7 +195,7 @@ def test_an_example_is_what_it_was_but_for_where_its_rows_come_from(path: Path) 
     assert replace(whole, tables=pipeline.tables) == pipeline
 
 
-def test_a_test_tells_what_the_connectors_would_have(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_test_sets_what_the_connectors_would_have(spark: SparkSession, tmp_path: Path) -> None:
     given = {"RETENTION": "1 d"}
     harness = Harness(SCRIPT, spark, tmp_path, scripted=True, environment=given)
     changed, at = dt.datetime(2026, 1, 1, 12), dt.datetime(2026, 1, 2, 12)

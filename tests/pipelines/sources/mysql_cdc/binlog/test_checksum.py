@@ -61,6 +61,6 @@ def test_two_events_that_changed_places_and_two_wrongs_that_are_alike() -> None:
 
 
 @pytest.mark.parametrize("gaps", [[3, 4], [9, 9], [-1, -1]], ids=["uneven", "wide", "overlapping"])
-def test_it_says_when_it_can_not_tell(gaps: list[int]) -> None:
+def test_it_says_when_it_cannot_judge(gaps: list[int]) -> None:
     starts = np.array([0, 20 + gaps[0], 40 + sum(gaps)])
     assert all_match(bytes(100), starts, starts + 20) is None

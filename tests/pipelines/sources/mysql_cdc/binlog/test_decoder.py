@@ -249,7 +249,7 @@ def test_a_key_column_that_is_gone_is_an_error() -> None:
         (lambda log: (log.rows(1), log.query("ALTER TABLE t MODIFY id BIGINT")), SchemaChanged, "MODIFY"),
     ],
 )
-def test_what_can_not_be_read_says_why_and_where(spoil: Any, kind: type[BinlogError], message: str) -> None:
+def test_what_cannot_be_read_says_why_and_where(spoil: Any, kind: type[BinlogError], message: str) -> None:
     log = Log()
     log.gtid()
     log.table_map()

@@ -51,17 +51,17 @@ def own(own_server: EmbeddedMariaDb) -> Iterator[Database]:
     own_server.execute("DROP DATABASE own")
 
 
-def people(database: Database) -> WantedTable:
+def people(database: Database) -> tuple[WantedTable, BinlogPosition]:
+    """A new table, and the end of the log that its changes follow."""
     database.execute("CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(50), score DOUBLE)")
-    return wanted(database, "people")
+    return wanted(database, "people"), position(database)
 
 
 # --- right rows ------------------------------------------------------------------------------------------------------
 
 
 def test_changes_come_in_order(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     database.execute(
         "INSERT INTO people VALUES (1, 'a', 1), (2, 'b', NULL)",
         "UPDATE people SET name = 'c' WHERE id = 1",
@@ -89,8 +89,7 @@ def test_changes_come_in_order(database: Database) -> None:
 
 def test_positions_are_those_of_the_file(database: Database) -> None:
     """ANNOTATE_ROWS events are in the file, so they must count, though they are passed over."""
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO people VALUES (1, 'a', 1)")
         cursor.execute("INSERT INTO people VALUES (2, 'b', 2)")
@@ -102,8 +101,7 @@ def test_positions_are_those_of_the_file(database: Database) -> None:
 
 
 def test_rows_carry_the_time_of_their_commit(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute("SET timestamp = 1700000000")
         cursor.execute("INSERT INTO people VALUES (1, 'a', 1)")
@@ -115,8 +113,7 @@ def test_rows_carry_the_time_of_their_commit(database: Database) -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 700, 1 << 20])
 def test_rows_do_not_depend_on_the_size_of_chunks(database: Database, chunk_bytes: int) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     values = ", ".join(f"({number}, 'name {number}', {number})" for number in range(2_000))
     database.execute(f"INSERT INTO people VALUES {values}", "UPDATE people SET score = score + 1 WHERE id % 3 = 0")
     rows = read(database, table, start, chunk_bytes=chunk_bytes)
@@ -125,8 +122,7 @@ def test_rows_do_not_depend_on_the_size_of_chunks(database: Database, chunk_byte
 
 
 def test_a_long_transaction_comes_in_small_batches(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     database.execute("INSERT INTO people SELECT seq, REPEAT('x', 50), seq FROM seq_1_to_100000")
     span = BinlogRange(start, position(database))
     sizes = [batch.num_rows for batch in read_range(server_of(database), span, table, chunk_bytes=1 << 16)]
@@ -135,8 +131,7 @@ def test_a_long_transaction_comes_in_small_batches(database: Database) -> None:
 
 
 def test_rotation_inside_a_range(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     for number in range(4):
         database.execute(f"INSERT INTO people VALUES ({number}, 'x', 0)", "FLUSH BINARY LOGS")
     database.execute("INSERT INTO people VALUES (4, 'y', 0)")
@@ -152,19 +147,18 @@ def test_rotation_inside_a_range(database: Database) -> None:
 
 
 def test_ranges_that_follow_each_other_give_each_row_once(database: Database) -> None:
-    table = people(database)
-    borders = [position(database)]
+    table, start = people(database)
+    borders = [start]
     for number in range(10):
         database.execute(f"INSERT INTO people VALUES ({number}, 'x', 0), ({number + 100}, 'y', 0)")
         borders.append(position(database))
     parts = [read(database, table, start, end) for start, end in pairwise(borders)]
-    assert pa.concat_tables(parts).equals(read(database, table, borders[0]))
-    assert read(database, table, borders[0], borders[0]).num_rows == 0
+    assert pa.concat_tables(parts).equals(read(database, table, start))
+    assert read(database, table, start, start).num_rows == 0
 
 
 def test_shares_of_a_range_give_each_row_once(database: Database) -> None:
-    table, server = people(database), server_of(database)
-    start = position(database)
+    (table, start), server = people(database), server_of(database)
     for number in range(40):
         database.execute(f"INSERT INTO people SELECT seq + {number * 1000}, 'x', 0 FROM seq_1_to_{10 + number}")
     span = BinlogRange(start, position(database))
@@ -181,8 +175,7 @@ def test_shares_of_a_range_give_each_row_once(database: Database) -> None:
 
 
 def test_a_transaction_longer_than_a_share_is_not_cut(database: Database) -> None:
-    table, server = people(database), server_of(database)
-    start = position(database)
+    (table, start), server = people(database), server_of(database)
     database.execute("INSERT INTO people SELECT seq, 'y', 0 FROM seq_1_to_500", "INSERT INTO people VALUES (0, 'x', 0)")
     ranges = shares(server, BinlogRange(start, position(database)), 4)
     assert [sum(batch.num_rows for batch in read_range(server, each, table)) for each in ranges] == [500, 1]
@@ -228,8 +221,7 @@ def test_generated_and_invisible_columns(database: Database) -> None:
 
 
 def test_only_the_declared_columns_are_read(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     database.execute("INSERT INTO people VALUES (1, 'a', 2.5)")
     some = WantedTable(table.database, table.name, (table.columns[2], table.columns[0]), ("id",))
     assert read(database, some, start).column_names[:2] == ["score", "id"]
@@ -239,8 +231,7 @@ def test_only_the_declared_columns_are_read(database: Database) -> None:
 
 
 def test_against_mysql_replication(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     rng = np.random.default_rng(7)
     statements = [f"INSERT INTO people VALUES ({number}, 'n{number}', {number} / 7)" for number in range(60)]
     for _ in range(200):
@@ -373,10 +364,8 @@ def _canonical(column: SourceColumn, value: Any) -> Any:
 
 
 def test_compressed_events(own: Database) -> None:
-    table = people(own)
-    own.execute("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10")
-    try:
-        start = position(own)
+    with own.settings(log_bin_compress=1, log_bin_compress_min_len=10):
+        table, start = people(own)
         own.execute(
             "INSERT INTO people SELECT seq, REPEAT('z', 50), seq FROM seq_1_to_1000",
             "INSERT INTO people VALUES (0, '', NULL)",
@@ -386,8 +375,6 @@ def test_compressed_events(own: Database) -> None:
             "TRUNCATE TABLE people /* a comment that makes the statement long enough for compression by the server */",
         )
         rows = read(own, table, start)
-    finally:
-        own.execute("SET GLOBAL log_bin_compress = OFF")
     kinds = {kind for *_, kind, _, _, _ in own.execute(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.position}")}
     assert {"Write_rows_compressed_v1", "Query_compressed"} <= kinds
     ops = rows["_op"].to_pylist()
@@ -402,37 +389,27 @@ def test_compressed_events(own: Database) -> None:
 
 
 def test_files_without_checksums_beside_files_with_them(own: Database) -> None:
-    table = people(own)
-    start = position(own)
-    own.execute("INSERT INTO people VALUES (1, 'a', 1)", "SET GLOBAL binlog_checksum = NONE")
-    try:
+    table, start = people(own)
+    own.execute("INSERT INTO people VALUES (1, 'a', 1)")
+    with own.settings(binlog_checksum="NONE"):
         middle = position(own)
         own.execute("INSERT INTO people VALUES (2, 'b', 2)")
         assert read(own, table, middle)["id"].to_pylist() == [2]
-    finally:
-        own.execute("SET GLOBAL binlog_checksum = CRC32")
     own.execute("INSERT INTO people VALUES (3, 'c', 3)")
     assert read(own, table, start)["id"].to_pylist() == [1, 2, 3]
 
 
 def test_without_column_names_the_fix_is_named(own: Database) -> None:
-    table = people(own)
-    own.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
-    try:
-        start = position(own)
+    with own.settings(binlog_row_metadata="MINIMAL"):
+        table, start = people(own)
         own.execute("INSERT INTO people VALUES (1, 'a', 1)")
         with pytest.raises(UnsupportedEvent, match="SET GLOBAL binlog_row_metadata = 'FULL'"):
             read(own, table, start)
-    finally:
-        own.execute("SET GLOBAL binlog_row_metadata = FULL")
 
 
 def test_old_formats_of_time_are_refused_with_the_fix(own: Database) -> None:
-    own.execute("SET GLOBAL mysql56_temporal_format = OFF")
-    try:
+    with own.settings(mysql56_temporal_format=0):
         own.execute("CREATE TABLE old (id INT PRIMARY KEY, at DATETIME(3))")
-    finally:
-        own.execute("SET GLOBAL mysql56_temporal_format = ON")
     table = wanted(own, "old")
     start = position(own)
     own.execute("INSERT INTO old VALUES (1, NOW())")
@@ -449,8 +426,7 @@ def test_old_formats_of_time_are_refused_with_the_fix(own: Database) -> None:
 
 
 def test_columns_that_come_and_go_are_followed_and_noted(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     database.execute(
         "INSERT INTO people VALUES (1, 'a', 1)",
         "ALTER TABLE people ADD COLUMN age INT NOT NULL DEFAULT 3 FIRST",
@@ -495,10 +471,10 @@ def test_columns_that_come_and_go_are_followed_and_noted(database: Database, cap
         ),
     ],
 )
-def test_what_can_not_be_followed_stops_the_reader(
+def test_what_cannot_be_followed_stops_the_reader(
     database: Database, statements: list[str], kind: type[BinlogError] | None, message: str
 ) -> None:
-    table = people(database)
+    table, _ = people(database)
     database.execute("INSERT INTO people VALUES (1, 'a', 1)")
     start = position(database)
     database.execute(*statements)
@@ -513,8 +489,7 @@ def test_what_can_not_be_followed_stops_the_reader(
 
 
 def test_a_range_beyond_the_end_of_the_log(database: Database) -> None:
-    table = people(database)
-    start = position(database)
+    table, start = people(database)
     end = BinlogPosition(start.file, start.position + 10_000)
     with pytest.raises(BinlogEnded, match="before the end of the range"):
         read(database, table, start, end)

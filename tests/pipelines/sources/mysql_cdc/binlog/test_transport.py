@@ -72,7 +72,7 @@ def test_a_wrong_password_is_not_in_the_error(database: Database) -> None:
 
 
 def test_a_user_without_the_grant(database: Database) -> None:
-    database.server.create_user("nobody", "secret", replication=False)
+    database.execute("CREATE OR REPLACE USER 'nobody'@'127.0.0.1' IDENTIFIED BY 'secret'")
     server = replace(server_of(database), username="nobody", password="secret")
     with pytest.raises(BinlogRefused, match="GRANT REPLICATION SLAVE"):
         list(dump(server, position(database)))

@@ -11,12 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tests.pipelines.sources.mysql_cdc.binlog.recording import position
+from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Driver, declare
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.sources.cdc import snapshot
-
-CHUNK = "scan.incremental.snapshot.chunk.size"
 
 ODD_KEYS = {
     "zerofill": ("k INT(8) ZEROFILL", "seq * 7", "BIGINT"),
@@ -70,7 +69,7 @@ def test_a_composite_key_under_a_collation(spark: SparkSession, database: Databa
 
 def test_the_source_columns(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_60")
-    file, position = database.execute("SHOW MASTER STATUS")[0][:2]
+    start = position(database)
     driver = Driver(spark, tmp_path, declare(database.options("t") | {CHUNK: "20"}, {"k": "INT"}, ["k"]))
     began = system_clock() // 1000
     driver.run(max_steps=1)
@@ -79,13 +78,16 @@ def test_the_source_columns(spark: SparkSession, database: Database, tmp_path: P
     times = {row[0] for row in rows.selectExpr("unix_seconds(_rowtime)").collect()}
     assert began <= min(times)
     assert max(times) <= system_clock() // 1000
-    number = int(file.rpartition(".")[2])
-    assert [tuple(row[0]) for row in rows.select("_seq").distinct().collect()] == [(0, 0, number, position, 0)]
+    assert [tuple(row[0]) for row in rows.select("_seq").distinct().collect()] == [
+        (0, 0, start.number, start.position, 0)
+    ]
     per_split = rows.groupBy("_split").agg(F.count("*").alias("n"), F.count_distinct("_offset").alias("offsets"))
     assert {(row["_split"], row["n"], row["offsets"]) for row in per_split.collect()} == {
         (f"chunk-{chunk:07d}", 20, 20) for chunk in range(3)
     }
-    assert {(split["cut"]["file"], split["cut"]["position"]) for split in driver.splits.rows()} == {(file, position)}
+    assert {(split["cut"]["file"], split["cut"]["position"]) for split in driver.splits.rows()} == {
+        (start.file, start.position)
+    }
 
 
 def test_a_row_of_several_packets(spark: SparkSession, database: Database, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def text_of(characters: Bytes2D, shown: NDArray[np.bool_], nulls: Nulls) -> pa.A
 
 
 def merged(nulls: Nulls, also: NDArray[np.bool_]) -> Nulls:
-    """NULL where either says so."""
+    """NULL where either of both is."""
     if not also.any():
         return nulls
     return also if nulls is None else nulls | also

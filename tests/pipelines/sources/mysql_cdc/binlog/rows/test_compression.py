@@ -96,6 +96,6 @@ def test_an_unknown_method_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x91\x04abcd", b"\x81\x04not zlib"])
-def test_rows_that_can_not_be_decompressed_are_an_error(data: bytes) -> None:
+def test_rows_that_cannot_be_decompressed_are_an_error(data: bytes) -> None:
     with pytest.raises((MalformedEvent, UnsupportedEvent)):
         decompress_rows(data)

@@ -236,7 +236,7 @@ def test_a_dropped_column_that_nobody_declared_is_no_news() -> None:
         ("ALTER TABLE t ADD COLUMN x INT /*M!100100 , DROP COLUMN name */", "not understood: ALTER …"),
     ],
 )
-def test_a_change_that_can_not_be_followed(sql: str, reason: str) -> None:
+def test_a_change_that_cannot_be_followed(sql: str, reason: str) -> None:
     with pytest.raises(SchemaChanged) as caught:
         judge(Query(sql, "d"), TABLE, where="binlog.000001:42")
     assert reason in caught.value.what
