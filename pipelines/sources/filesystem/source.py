@@ -186,8 +186,11 @@ class FilesystemSource(Source):
         if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
             path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
             if path.exists():
+                why = "is damaged: its footer can be read, and its rows cannot"
+                if "ArithmeticException" in text:  # what overflows where ms become us
+                    why = "has a time that is beyond what a TIMESTAMP holds"
                 return self._folder.error(
-                    f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
+                    f"{why} ({step.step.summary})",
                     resnapshot(self._table.name, "once the right file is in its place"),
                     name=self._folder.name(path),
                 )

@@ -245,6 +245,19 @@ def test_a_parquet_file_whose_rows_cannot_be_read(spark, files: Files, how: str)
     assert explained.what.startswith(f"t: the file a +é.parquet {'is damaged' if how == 'damaged' else 'changed'}")
 
 
+def test_a_time_of_a_parquet_file_that_no_timestamp_holds(spark, files: Files) -> None:
+    path = files.write("a.parquet", "")
+    pq.write_table(pa.table({"at": pa.array([1, 2**61], pa.timestamp("ms"))}), path)
+    files.touch("a.parquet", LONG_AGO)
+    bench = files.bench(columns={"at": "TIMESTAMP(3)"}, format="parquet")
+    bench.plan()
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        bench.source().read(spark, bench.steps[0]).collect()
+    explained = bench.source().explain(caught.value, bench.steps[0])
+    assert explained is not None
+    assert explained.what.startswith("t: the file a.parquet has a time that is beyond what a TIMESTAMP holds")
+
+
 @pytest.mark.parametrize("kind", at_length(["gz", "bz2", "zst"]))
 def test_an_archive_that_is_cut(spark, files: Files, kind: str) -> None:
     lines_of = "".join(f'{{"id": {number}}}\n' for number in range(100_000)).encode()
