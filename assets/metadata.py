@@ -17,12 +17,12 @@ from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
+from tidegate.pipelines.runtime.ledger import left_waiting
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP

@@ -30,8 +30,8 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
 from tidegate.pipelines.lake.control import BLOCK
-from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
+from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.upkeep import Upkeep

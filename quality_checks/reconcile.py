@@ -2,7 +2,7 @@
 say?
 
 Two counts of the same rows are compared. One is the control tables' (watermark log, plans, staged counts, verdicts; see
-tidegate.pipelines.runtime.accounting, and for processes tidegate.pipelines.runtime.epochs.processed). The other is
+tidegate.pipelines.runtime.ledger, and for processes tidegate.pipelines.runtime.epochs.processed). The other is
 the Delta logs' of the tables themselves. Neither needs Spark.
 """
 
@@ -15,8 +15,8 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.accounting import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
+from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert

@@ -98,7 +98,7 @@ def list_(
     Reads the lake's control tables in well under a second, without Spark or Java.
     """
     from tidegate.orchestration.console.quarantined import listing, of_listing
-    from tidegate.pipelines.runtime.accounting import sums_of
+    from tidegate.pipelines.runtime.ledger import sums_of
     from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch
 
     screen = screen_of(script, lake, as_json, debug)

@@ -26,8 +26,8 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Progress, Task, step
-from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.status import LakeStatus, status

@@ -21,7 +21,7 @@ from rich.markup import escape
 from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, read
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.accounting import WhereRowsAre
+from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.text import counted, moment, seconds, why
 
 NO_USER = 0

@@ -11,8 +11,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.pictures import LAST_OUTCOMES
-from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
+from tidegate.pipelines.runtime.ledger import left_waiting
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
 from tidegate.pipelines.sql.compile import Pipeline

@@ -340,7 +340,7 @@ class VerdictRow(Record):
 
 @dataclass(frozen=True)
 class LedgerRow(Record):
-    """A checkpoint of an INSERT: what its epochs up to this one have done with rows (`runtime/accounting.py`).
+    """A checkpoint of an INSERT: what its epochs up to this one have done with rows (`runtime/ledger.py`).
 
     Written by upkeep. It saves reading them, and nothing else: without it, or with an older one, sums are the same.
 

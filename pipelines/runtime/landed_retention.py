@@ -28,9 +28,9 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import Part, whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location, dataset_of
-from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_plans, target_of
+from tidegate.pipelines.runtime.ledger import all_done
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant

@@ -141,7 +141,7 @@ def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
 
 def quarantined_by_epoch(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[QuarantinedRows]:
     """All that an INSERT has ever quarantined, of every output, one item an epoch and reason; reads every epoch. For
-    sums use `accounting.sums_of`."""
+    sums use `ledger.sums_of`."""
     epochs = history_of(lake, pipeline, insert)
     found = quarantined_in(epochs)
     for output in insert.outputs[1:]:

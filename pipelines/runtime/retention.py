@@ -39,9 +39,9 @@ from tidegate.pipelines.lake.adopt import Epochs, replace, survey, without
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.accounting import all_done
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
+from tidegate.pipelines.runtime.ledger import all_done
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedRows,
     decided,

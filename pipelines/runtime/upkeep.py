@@ -39,10 +39,10 @@ from tidegate.pipelines.lake.upkeep import (
     still_read_of,
 )
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.accounting import checkpoint, looked_back
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import INDEXES, Indexed
+from tidegate.pipelines.runtime.ledger import checkpoint, looked_back
 from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert

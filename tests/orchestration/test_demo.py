@@ -195,7 +195,7 @@ def test_a_verdict_that_does_not_hold_says_so(capsys: pytest.CaptureFixture[str]
     from tidegate.orchestration.console.screen import Screen
     from tidegate.orchestration.demo.proof import Proof
     from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict, shown
-    from tidegate.pipelines.runtime.accounting import WhereRowsAre
+    from tidegate.pipelines.runtime.ledger import WhereRowsAre
 
     good = Verdict(
         clicks=WhereRowsAre("e", "c", 1, landed=3, matched=2, quarantined={"key-null@u": 1}),

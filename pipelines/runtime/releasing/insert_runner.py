@@ -26,7 +26,6 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.accounting import checkpoint
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
@@ -36,6 +35,7 @@ from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, StagedEpoch, ask
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
+from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.lost_commits import (
     lost_part,
     refuse_lost_files,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.orchestration.demo.play import waiting_by_reason
-from tidegate.pipelines.runtime.accounting import WhereRowsAre
+from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.status import Chunks, Flip, InsertStatus, LakeStatus, SourceStatus
 
 LOADING = Chunks(17, 124)

@@ -14,8 +14,8 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms, moment
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.accounting import left_waiting
 from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.ledger import left_waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP

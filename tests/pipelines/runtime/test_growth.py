@@ -29,18 +29,7 @@ from tidegate.pipelines.lake.records import NewerRecord
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
-from tidegate.pipelines.runtime import accounting
-from tidegate.pipelines.runtime.accounting import (
-    CHECKPOINT,
-    Done,
-    all_done,
-    checkpoint,
-    done_by,
-    left_waiting,
-    newest_of,
-    sums_of,
-    where_rows_are,
-)
+from tidegate.pipelines.runtime import ledger
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import (
     NOTHING_RELEASED,
@@ -56,6 +45,17 @@ from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
+from tidegate.pipelines.runtime.ledger import (
+    CHECKPOINT,
+    Done,
+    all_done,
+    checkpoint,
+    done_by,
+    left_waiting,
+    newest_of,
+    sums_of,
+    where_rows_are,
+)
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, removal, removed, summed
@@ -313,7 +313,7 @@ def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(
     assert [(item.state, item.decided[0]) for item in expected] == [
         ("open", 0), ("discarded", CHECKPOINT + 21), ("discarded", CHECKPOINT + 22)
     ]  # fmt: skip
-    monkeypatch.setattr(accounting, "DECISIONS", 1)
+    monkeypatch.setattr(ledger, "DECISIONS", 1)
     done = all_done(made.lake, made.insert.id, made.lake.target_path(made.target))
     assert done.since == CHECKPOINT + 21
     assert [item.decided[0] for item in done.sums] == [0, CHECKPOINT + 22]
@@ -389,7 +389,7 @@ def test_of_a_table_that_a_script_declares_anew_the_sums_say_whether_it_stores_r
 def test_what_retention_took_out_of_the_quarantine_is_in_the_checkpoint_too(
     aged: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decisions: int
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.runtime.accounting.DECISIONS", decisions)
+    monkeypatch.setattr("tidegate.pipelines.runtime.ledger.DECISIONS", decisions)
     seen = []
     for root, epochs in zip(aged, (90, AGED), strict=True):
         made = copied(root, tmp_path / str(epochs))

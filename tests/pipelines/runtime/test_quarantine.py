@@ -17,8 +17,8 @@ from tests.pipelines.runtime.plays import prove as prove_epochs
 from tests.pipelines.runtime.test_backfill import fill
 from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.accounting import WhereRowsAre
 from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.quarantine import quarantined_in
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner

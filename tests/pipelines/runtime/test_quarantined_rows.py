@@ -23,10 +23,10 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import retention
-from tidegate.pipelines.runtime.accounting import where_rows_are
 from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.ledger import where_rows_are
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedRows,
     chosen,

@@ -23,8 +23,8 @@ from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
 from tidegate.pipelines.lake.records import EpochRow
 from tidegate.pipelines.lake.upkeep import REMOVED
-from tidegate.pipelines.runtime.accounting import CHECKPOINT, newest_of, where_rows_are
 from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.ledger import CHECKPOINT, newest_of, where_rows_are
 
 
 def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where the rows are: each landed probe row is in one of four places, counted from control tables alone.
+"""The ledger of rows: each landed probe row is in one of four places, counted from control tables alone.
 
 landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.pipelines.runtime.accounting import WhereRowsAre, left_waiting, where_rows_are
 from tidegate.pipelines.runtime.epochs import (
     EventTimePlan,
     FromQuarantine,
@@ -19,6 +18,7 @@ from tidegate.pipelines.runtime.epochs import (
     TimeSpan,
 )
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.ledger import WhereRowsAre, left_waiting, where_rows_are
 
 
 @pytest.fixture
