@@ -102,7 +102,7 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
     result, metadata = run("discard", epochs=[2], because="again", dry_run=False)
     assert result.success
-    assert metadata["summary"] == "nothing of enriched_click was in quarantine that was asked for"
+    assert metadata["summary"] == "no row of enriched_click that was asked for is in quarantine"
     result, _ = run("release", target="enriched")
     [failed] = [event for event in result.all_events if event.is_step_failure]
     said = failed.step_failure_data.user_failure_data
