@@ -78,7 +78,7 @@ def test_rows_of_which_nothing_is_shown_come_back() -> None:
     ],
 )
 def test_other_rows_than_spark_was_handed_are_refused(rows: list[int]) -> None:
-    with pytest.raises(LakeError, match="Spark has given back other rows"):
+    with pytest.raises(LakeError, match="Spark returned other rows"):
         list(frames_of(_table().take(rows).to_batches()))
 
 
@@ -128,7 +128,7 @@ def test_rows_of_which_nothing_was_counted_are_not_staged(tmp_path: Path, of: in
         counts = json.loads(writer.write([frame]))["counts"]
         assert (counts["rows"], counts["outside-pin@item"], "_counted0" in counts) == (1, 0, False)
     else:
-        with pytest.raises(LakeError, match="Spark has given back other rows"):
+        with pytest.raises(LakeError, match="Spark returned other rows"):
             writer.write([frame])
 
 
