@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.pipelines.commands import remedy
+from tidegate.pipelines.commands import MEND, remedy
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
@@ -18,6 +18,8 @@ ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 """What the engine and the disk raise: no fault of the step's own code."""
 
 AGAIN = "then run the same command again: it goes on at this epoch"
+VALUE = "change the expression that fails (TRY_CAST gives NULL where CAST fails; WHERE leaves a row out)"
+"""What to do where SQL cannot compute with a value (SQLSTATE class 22, data exception)."""
 
 
 class StepFailed(TidegateError):
@@ -69,7 +71,7 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
     try:
         yield
     except ENGINE as error:
-        then = remedy(str(error)) + f", {AGAIN}"
+        then = remedy(str(error), VALUE if "SQLSTATE: 22" in str(error) else MEND) + f", {AGAIN}"
         raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=then) from error
 
 

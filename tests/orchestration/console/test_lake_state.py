@@ -46,6 +46,21 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     assert "nobody for 10 min" in shown(rows, 16 * MINUTE)
 
 
+def test_an_epoch_that_nobody_finishes_is_named(tmp_path: Path) -> None:
+    """A run failed there, or was stopped: nothing else in the lake shows it."""
+    rows = handmade(tmp_path / "lake")
+    rows.planned(1, 0, 1)
+    rows.begun(rows.probe, 4, 0)
+    unfinished = shown(rows, 5 * MINUTE)
+    assert "click_event: epoch 4 is not finished, and nobody works on it. Its run failed, or was stopped." in unfinished
+    assert "enriched_click: epoch 1 is not finished, and nobody works on it." in unfinished
+    assert "  next:  tidegate run clicks.sql --lake /data/lake   (goes on there, or shows why it cannot)" in unfinished
+    with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
+        leases.acquire(rows.probe)
+        leases.acquire(rows.owner)
+        assert "is not finished" not in shown(rows, 7 * MINUTE)
+
+
 def test_how_far_behind_a_source_was_is_reported_with_how_long_ago_that_was(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.begun(rows.probe, 1, 0)
@@ -68,7 +83,7 @@ def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> 
     rows.begun(rows.build, 1, 0)
     stuck = [
         StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored())
-        for name, command in (("clicks", RUN), ("users", ""))
+        for name, command in (("clicks", RUN), (rows.build, ""))
     ]
     found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
     reported = [str(line) for line in lake_state(found, HERE)]
