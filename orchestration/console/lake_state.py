@@ -79,10 +79,9 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
         yield _red(f"\n{item.owner} is stuck since {moment(item.since)} UTC:", f" {item.what}")
         if item.advice:
             yield Line(f"  next:  {commands.shown(item.advice)}")
-    unfinished = dict(found.unfinished)
-    for name, epoch in unfinished.items():
+    for name, epoch in found.unfinished.items():
         yield Line(f"\n{name}: epoch {epoch} is not finished, and nobody works on it. Its run failed, or was stopped.")
-    if unfinished:
+    if found.unfinished:
         again = commands.shown(NextCommand("run", does="goes on there, or shows why it cannot"))
         yield Line(f"  next:  {again}")
     for name, builds in found.holding_back.items():

@@ -3,7 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,20 +163,25 @@ class LakeStatus:
         )
 
     @property
-    def unfinished(self) -> Iterator[tuple[str, int]]:
-        """(table or INSERT, epoch) of each epoch that is planned and neither done nor held, and on which nobody works:
-        its run failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an
-        INSERT waits for."""
-        stuck = {row.owner for row in self.stuck}
-        awaited = {build for insert in self.inserts for build in insert.waits_for}
-        for source in self.sources:
-            if source.planned > source.epochs and not source.holder and source.table not in stuck | awaited:
-                yield source.table, source.planned
-        for insert in self.inserts:
-            # Without its target, a published epoch cannot be distinguished from one that passed.
-            open_ = insert.state in ("planned", "staged") or (insert.state == "passed" and insert.target is not None)
-            if open_ and not insert.holder and insert_owner(insert.insert) not in stuck:
-                yield insert.insert, insert.epoch
+    def unfinished(self) -> dict[str, int]:
+        """Table or INSERT -> its epoch that is planned and neither done nor held, and on which nobody works: its run
+        failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an INSERT
+        waits for."""
+        passed_over = {row.owner for row in self.stuck} | {build for item in self.inserts for build in item.waits_for}
+        sources = {
+            source.table: source.planned
+            for source in self.sources
+            if source.planned > source.epochs and not source.holder and source.table not in passed_over
+        }
+        # Without its target, a published epoch cannot be distinguished from one that passed.
+        inserts = {
+            insert.insert: insert.epoch
+            for insert in self.inserts
+            if (insert.state in ("planned", "staged") or (insert.state == "passed" and insert.target is not None))
+            and not insert.holder
+            and insert_owner(insert.insert) not in passed_over
+        }
+        return sources | inserts
 
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
         """The same as JSON values; next commands are written as `commands` shows them."""
@@ -190,7 +195,7 @@ class LakeStatus:
                 if pin["horizon"] is None:
                     del pin["horizon"]
         imbalanced = [insert.insert for insert in self.imbalanced]
-        return {**found, "held": list(self.held), "imbalanced": imbalanced, "unfinished": dict(self.unfinished)}
+        return {**found, "held": list(self.held), "imbalanced": imbalanced, "unfinished": self.unfinished}
 
 
 def settled_status(lake: Lake, pipeline: Pipeline | None = None) -> LakeStatus:
