@@ -169,6 +169,13 @@ class Lake(Layout):
         """The transaction name (txnAppId) of one kind of commit of one owner."""
         return f"{self.id}/{owner}/{role}/{generation}"
 
+    @staticmethod
+    def application_parts(name: str) -> tuple[str, str, str] | None:
+        """(lake's id, owner, role) of a name that a lake's `application` has made; None for another writer's."""
+        lake, _, rest = name.partition("/")
+        owner, *role_and_generation = rest.rsplit("/", 2)
+        return (lake, owner, role_and_generation[0]) if len(role_and_generation) == 2 else None
+
     @property
     def control_tables(self) -> tuple[ControlTable[Any], ...]:
         """All of them but the leases."""

@@ -24,7 +24,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
@@ -87,7 +87,7 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
             else:
                 others = [other for by, other, role in made if by != own and role == "publish"]
             if others:
-                raise _other_lake(lake, name, path, f"published by {others[0].removeprefix('insert ')}")
+                raise _other_lake(lake, name, path, f"published by {insert_of(others[0])}")
 
 
 def refuse_shared(lake: Lake, insert: Insert, path: Location) -> None:
@@ -97,7 +97,7 @@ def refuse_shared(lake: Lake, insert: Insert, path: Location) -> None:
     made = [(by, owner) for by, owner, role in _applications(path) or () if role == "publish"]
     if made and own not in made:
         raise LakeError(
-            f"{insert.target} holds rows published by {made[0][1].removeprefix('insert ')} meanwhile, and a target is "
+            f"{insert.target} holds rows published by {insert_of(made[0][1])} meanwhile, and a target is "
             "that of one INSERT",
             where=str(path),
             state=f"what is there stays; nothing of {insert.id} was published",
@@ -111,8 +111,7 @@ def _applications(path: Location) -> list[tuple[str, str, str]] | None:
     table = delta_log.opened(path)
     if not isinstance(table, TableState):
         return [] if table is None else None
-    names = [name.split("/", 1) for name in table.applications if name.count("/") >= 3]
-    return [(by, *rest.rsplit("/", 2)[:2]) for by, rest in names]  # type: ignore[misc]
+    return [parts for name in table.applications if (parts := Lake.application_parts(name)) is not None]
 
 
 def _holds_files(path: Location, folder: Location) -> bool:

@@ -500,7 +500,8 @@ class InsertRunner(InsertOnLake, ABC):
         commits = self.commits(plan, staged)
         publishing = self._publishing(commits)
         if position.state != "published":  # before anything of the epoch is committed
-            refuse_shared(self.lake, self.insert, publishing.path)
+            if position.published < 1:
+                refuse_shared(self.lake, self.insert, publishing.path)
             with self._explained(plan, publishing.state):
                 require_whole(publishing.folder, publishing.files, plan.epoch)
         added = quarantined = 0
