@@ -81,7 +81,7 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
         for key in wanted.options
         if key in others and key not in own
     ]
-    fields = misnamed_fields(wanted.columns, by=f"the {option} {name}", by_name=chosen.spec.by_name)
+    fields = misnamed_fields(wanted.columns, by=f"the {option} {name}", by_name=chosen.spec.rows is not None)
     return [*strays, *fields, *chosen.check(wanted)]
 
 

@@ -145,7 +145,6 @@ class AvroFormat:
         "avro",
         (ENCODING, LEGACY, FAST_READ),
         "A message is one record in Avro's binary encoding, without its schema.",
-        by_name=False,
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.formats.format import (
     Wanted,
     ignore_option,
     map_keys,
+    member,
     metadata_column,
     other_columns,
     timestamp_option,
@@ -148,6 +149,11 @@ _FIELDS = "ARRAY<STRUCT<field STRING, fields ARRAY<STRUCT<field STRING, name STR
 _WITH_SCHEMA = f"STRUCT<schema STRUCT<fields {_FIELDS}>, payload {{}}>"
 
 
+def _rows(message: Any) -> list[Any]:
+    envelope = member(message, "payload") or message
+    return [member(envelope, "before"), member(envelope, "after")]
+
+
 class DebeziumFormat:
     """`'format' = 'debezium-json'`."""
 
@@ -156,6 +162,7 @@ class DebeziumFormat:
         (SCHEMA, DECIMALS, ignore_option(IGNORE), STANDARD),
         "A message is a change as Debezium writes it in JSON.",
         changelog=True,
+        rows=_rows,
         metadata={
             # Numbers are put in quotes before they are parsed, whoever reads them (json_text.py).
             "schema": Metadata("STRING", json_text.document(f"get_json_object({json_text.TEXT}, '$.schema')")),
