@@ -106,13 +106,15 @@ class Metadata:
 @dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys."""
+    `metadata`: what a message says beside its rows, by Flink's keys. `by_name`: columns are found by
+    `Column.source_name`, and not by their place."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
+    by_name: bool = True
 
 
 def metadata_column(key: str) -> str:

@@ -194,7 +194,7 @@ def _missing(wanted: Wanted) -> str:
     """SQL of the sentence about a column that the message does not name."""
     if not wanted.flag(MISSING):
         return "NULL"
-    names = ", ".join(spark_string(column.name) for column in wanted.columns)
+    names = ", ".join(spark_string(column.source_name) for column in wanted.columns)
     absent = f"get(array_except(array({names}), json_object_keys({TEXT})), 0)"
     return f"concat('the message has no column ', {absent})"
 

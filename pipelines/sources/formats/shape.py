@@ -155,8 +155,8 @@ def wire_type(of: FlinkType, scalar: Scalar = lambda of: "STRING") -> str:
 
 
 def wire_row(columns: Sequence[Column], scalar: Scalar = lambda of: "STRING") -> str:
-    """Spark's DDL of the wire row of a table."""
-    fields = (f"{quoted(column.name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
+    """Spark's DDL of the wire row of a table, under the names that the source has."""
+    fields = (f"{quoted(column.source_name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
     return f"STRUCT<{', '.join(fields)}>"
 
 
@@ -277,7 +277,7 @@ class Row:
         """The STRUCT of all physical columns; `wire` must not be null."""
         values = [
             f"{spark_string(column.name)}, CAST("
-            f"{value(f'{wire}.{quoted(column.name)}', parse_type(column.type), self.leaf(column))}"
+            f"{value(f'{wire}.{quoted(column.source_name)}', parse_type(column.type), self.leaf(column))}"
             f" AS {column.spark_type})"
             for column in self.columns
         ]
@@ -289,7 +289,7 @@ class Row:
         cases: list[str] = []
         for column in self.columns:
             of = parse_type(column.type)
-            value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
+            value, found = f"{wire}.{quoted(column.source_name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({value})" if of.kind in NESTED else value
             cases.append(_case(misfit(value, found, of), column, self.show(shown, of)))
             if (not column.nullable) if needed is None else (column.name in needed):
