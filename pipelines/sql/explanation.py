@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.pipelines.connectors.options import on_unmatched
+from tidegate.pipelines.connectors.options import on_unmatched, without_effect
+from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.table import Column, Constraint, Table, WatermarkSpec
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
@@ -176,6 +177,9 @@ def _table(table: Table) -> str:
     shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
     if shown:
         lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
+    spec = InstalledConnectors().get(table.connector)
+    for key, why in (without_effect(table, spec) if spec is not None else {}).items():
+        lines.append(f"  {quoted_string(key)} has no effect here. {why}.")
     variables = sorted(table.options.variables())
     if variables:
         lines.append(f"  needs from the environment: {', '.join(variables)}")

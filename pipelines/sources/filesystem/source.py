@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import or_else, resnapshot
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.options import field_option, misnamed_fields, misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     FieldsSeen,
@@ -268,12 +269,6 @@ OPTIONS = (
         doc="A file is read when nothing has been written to it for this long.",
         changes="neither",
     ),
-    OptionSpec(
-        "source.monitor-interval",
-        "duration",
-        doc="Accepted for scripts of Flink, without effect. Every run lists the folder when it begins.",
-        changes="neither",
-    ),
     ERROR_OPTION,
     *format_options(LINES),
 )
@@ -320,6 +315,7 @@ class FilesystemConnector:
         options=OPTIONS,
         partitioned=True,
         by_name=True,
+        foreign=(*flink.CONNECTORS["filesystem"], *flink.of_formats(LINES)),
         system_time=True,
         system_watermark=True,
         metadata=METADATA,
