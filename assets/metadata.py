@@ -22,8 +22,8 @@ from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
-from tidegate.pipelines.runtime.landing.missing_fields import MissingFields
 from tidegate.pipelines.runtime.ledger import left_waiting
+from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP

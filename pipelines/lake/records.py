@@ -245,7 +245,7 @@ class WatermarkRow(Record, _Emitted):
         told: of a process's output, the last value of every watermark that functions declare; None where there is none.
         sums: of this epoch and all before it, of the generation (`pipelines/lake/stream.py`); None in rows of an older
             lake.
-        missing: columns that no record had a field for (`runtime/landing/missing_fields.py`); None for none.
+        missing: columns that no record had a field for (`runtime/missing_fields.py`); None for none.
     """
 
     table: ClassVar[str] = "watermarks"

@@ -15,8 +15,8 @@ from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
-from tidegate.pipelines.runtime.landing.missing_fields import MissingFields
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
+from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 

@@ -15,7 +15,8 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import Files
 from tests.pipelines.sources.formats.format_tables import wanted
 from tidegate.assets.metadata import of_advance
-from tidegate.pipelines.runtime.landing.missing_fields import MissingFields, all_null
+from tidegate.pipelines.errors import DefinitionChanged
+from tidegate.pipelines.runtime.missing_fields import MissingFields, all_null
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sources.formats import FORMATS
 from tidegate.pipelines.sources.formats.fields import fields_of
@@ -124,3 +125,41 @@ def test_it_is_said_once_and_shown_until_a_record_has_it(spark: SparkSession, fi
     harness.advance()
     assert shown()["src"] is None
     assert len(said()) == (1 if crash else 2)
+
+
+MISSPELT = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, {column} STRING) WITH (
+    'connector' = 'filesystem', 'path' = '{root}/users', 'format' = 'json'{more});
+CREATE TABLE p (id INT, names STRING) WITH ('connector' = 'scripted');
+CREATE TABLE clicks (id INT, t AS PROCTIME()) WITH ('connector' = 'scripted');
+INSERT INTO p SELECT c.id, u.{column} FROM clicks AS c LEFT JOIN users FOR SYSTEM_TIME AS OF c.t AS u ON c.id = u.id;
+"""
+
+
+def test_a_correction_is_taken_by_the_command_that_its_refusal_names(spark: SparkSession, files_root: Path) -> None:
+    Files(files_root / "users").write("1.json", [{"id": 1, "name": "ann"}])
+
+    played: list[Harness] = []
+
+    def harness(column: str, more: str = "") -> Harness:
+        for earlier in played:
+            earlier.runner.leases.close()
+        played.append(Harness(MISSPELT.format(root=files_root, column=column, more=more), spark, files_root / "lake"))
+        return played[-1]
+
+    harness("names").run()
+    with pytest.raises(DefinitionChanged) as renamed:
+        harness("name").run()
+    assert "keep names, whose field no record has, with the name of its field" in renamed.value.next_command
+    corrected = harness("names", ", 'fields.names.name' = 'name'")
+    with pytest.raises(DefinitionChanged) as refused:
+        corrected.run()
+    for error in (refused.value, renamed.value):
+        assert "run --resnapshot users" in error.next_command.replace(" SCRIPT", "")
+    corrected.runner.run(resnapshot=["users"])
+    corrected.push("clicks", [{"id": 1}])
+    assert [row["names"] for row in corrected.advance()] == ["ann"]
+    assert status(corrected.lake).sources[0].missing is None
+    assert corrected.runner.notes[0].startswith(
+        "table users changes from epoch 1 on: columns names: STRING -> STRING READ"
+    )
