@@ -145,6 +145,9 @@ def explain(pipeline: Pipeline) -> str:
     if settings := settings_of(pipeline):
         lines = [f"  {quoted_string(key)} = {quoted_string(value)}" for key, value in settings.items()]
         parts.append("\n".join(["settings:", *lines]) + "\n")
+    if pipeline.without_effect:
+        why = pipeline.without_effect.items()
+        parts.append("".join(f"{quoted_string(key)} has no effect here. {reason}.\n" for key, reason in why))
     parts += [_function(function) for function in pipeline.functions.values()]
     parts += [_table(table) for table in pipeline.tables.values()]
     parts += [_insert(pipeline, insert) for insert in pipeline.inserts]

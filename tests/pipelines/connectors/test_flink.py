@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -158,3 +160,34 @@ def test_what_has_no_effect_is_taken_with_a_note_and_is_no_part_of_the_table(
 def test_one_that_has_no_effect_still_has_its_kind() -> None:
     with pytest.raises(SqlError, match="is no duration"):
         compiled("mysql-cdc", **{"heartbeat.interval": "often"})
+
+
+JOB = """SET 'execution.checkpointing.interval' = '3s'; SET 'parallelism.default' = '4';
+SET 'table.local-time-zone' = 'UTC'; SET 'execution.runtime-mode' = 'STREAMING'; SET 'pipeline.name' = 'n';
+SET 'pipeline.auto-watermark-interval' = '0 ms';
+SET 'table.exec.mini-batch.enabled' = 'true'; SET 'table.exec.state.ttl' = '0 ms'; SET 'state.backend.type' = 'rocksdb';
+"""
+
+
+def test_settings_of_a_job_are_taken_with_a_note() -> None:
+    table = SCRIPTS["filesystem"].format(more=", 'format' = 'json'")
+    pipeline = compile_script(JOB + table)
+    assert explain(pipeline).count(" has no effect here. ") == JOB.count("SET") - 1
+    assert pipeline.auto_watermark_interval is not None
+    assert pipeline == replace(compile_script(table), script=pipeline.script, auto_watermark_interval=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "instead"),
+    [
+        ("table.exec.state.ttl", "1 d", "'changelog.retention'"),
+        ("table.exec.source.idle-timeout", "5 s", "'scan.watermark.idle-timeout'"),
+        ("table.local-time-zone", "Europe/Berlin", "in UTC"),
+        ("execution.runtime-mode", "batch", "every run is bounded"),
+        ("table.sql-dialect", "hive", "Flink's SQL"),
+    ],
+)
+def test_settings_that_ask_for_other_rows_are_refused_with_what_to_do(key: str, value: str, instead: str) -> None:
+    with pytest.raises(SqlError, match="asks for what is not done here") as refused:
+        compile_script(f"SET '{key}' = '{value}'; {SCRIPTS['kafka'].format(more='')}")
+    assert instead in (refused.value.hint or "")
