@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.filesystem.folders import Files
 from tests.pipelines.sources.formats.format_tables import wanted
@@ -91,7 +92,7 @@ INSERT INTO p SELECT c.id, u.names FROM clicks AS c LEFT JOIN users FOR SYSTEM_T
 """
 
 
-@pytest.mark.parametrize("crash", [False, True], ids=["as it is", "after a crash"])
+@pytest.mark.parametrize("crash", at_length([False, True]), ids=["as it is", "after a crash"])
 def test_it_is_said_once_and_shown_until_a_record_has_it(spark: SparkSession, files_root: Path, crash: bool) -> None:
     src, old = Files(files_root / "src"), Files(files_root / "old")
     src.write("1.json", [{"id": 1, "qty": 2, "note": None}, {"id": 2, "qty": 3}])
