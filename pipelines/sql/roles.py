@@ -105,13 +105,11 @@ def _places_of_their_own(
             place = os.path.normpath(placed(path, table.home).absolute())
             for other, name in known.items():
                 if os.path.commonpath([place, other]) in (place, other):
-                    what = f"'path' of {table.name} is that of {name}" if place == other else f"{place} and {other}"
-                    what += (
-                        "" if place == other else f", the paths of {table.name} and {name}, lie one inside the other"
-                    )
-                    raise source.error(
-                        statement.target.span, what, "a target is of one INSERT: give one another 'path'"
-                    )
+                    what = f"'path' of {table.name} is that of {name}"
+                    if place != other:
+                        what = f"{place} and {other}, the paths of {table.name} and {name}, lie one inside the other"
+                    hint = "a target is of one INSERT: give one another 'path'"
+                    raise source.error(statement.target.span, what, hint)
             known[place] = table.name
 
 
