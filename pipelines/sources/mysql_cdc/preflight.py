@@ -52,11 +52,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Checked:
-    """What preflight found: the server and the table, both fit to be read; `notes` are for people."""
+    """What preflight found: the server and the table, both fit to be read; `notes` are for people, those `of_keys` once
+    for each lake."""
 
     server: Server
     table: SourceTable
     notes: tuple[str, ...] = ()
+    of_keys: tuple[str, ...] = ()
 
 
 def preflight(
@@ -85,8 +87,8 @@ def preflight(
         refusals += check_key_types(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
-    notes = [*encryption_notes(cursor.connection, options), *collation_notes(table, server, declared)]
-    return Checked(server, table, tuple(notes))
+    notes = encryption_notes(cursor.connection, options)
+    return Checked(server, table, tuple(notes), tuple(collation_notes(table, server, declared)))
 
 
 def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
