@@ -77,12 +77,13 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
         for place, (path, file) in enumerate(zip(chosen.paths(), chosen.files, strict=True))
     ]
     keeps = quarantines(options)
-    read = read_lines(spark, numbered, keeps_broken=keeps)
-    if keeps:
-        read = read.withColumn("_raw", read[VALUE])
+    chosen_format = format_named(options["format"])
     beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
     wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
-    decoded = format_named(options["format"]).decode(read, wants)
+    read = read_lines(spark, numbered, chosen_format.spec.records(wants), keeps_broken=keeps)
+    if keeps:
+        read = read.withColumn("_raw", read[VALUE])
+    decoded = chosen_format.decode(read, wants)
     known = [column for column in decoded.columns if column not in ("_error", "_cut")]
     rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.origin()} AS _origin")
     return _landable(rows, table, "_op", "_time", "the line at byte", keeps_misfits=keeps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, ignore_option, other_columns
+from tidegate.pipelines.sources.formats.records import CsvRecords, Lines, Records
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted, spark_string
@@ -50,6 +51,7 @@ class CsvFormat:
         "csv",
         (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE), ELEMENTS, ESCAPE, NULL),
         "A message is one record of fields, in the order of the table's columns.",
+        records=lambda wanted: _records(wanted),
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
@@ -95,6 +97,19 @@ class CsvFormat:
         valued = read.selectExpr(*others, "_null", "_broken", "_wire", fields)
         error = f"IF(_null, NULL, coalesce(_broken, {row.error('_wire', '_fields')})) AS _error"
         return added(valued.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _records(wanted: Wanted) -> Records:
+    """How records stand in a file."""
+    quote, escape = _quote(wanted), wanted.options.get(ESCAPE.name)
+    if quote is None:
+        return Lines()
+    return CsvRecords(
+        _character(wanted.option(DELIMITER)).encode(),
+        quote.encode(),
+        _character(escape).encode() if escape else None,
+        wanted.flag(COMMENTS.name),
+    )
 
 
 def _meaning_two_things(wanted: Wanted) -> list[str]:
@@ -166,27 +181,44 @@ def _broken(wanted: Wanted) -> str:
     """SQL of the sentence about a line that does not have the shape of the table, or NULL."""
     count = len(wanted.columns)
     cases = ["WHEN _text IS NULL THEN 'the message is no UTF-8 text'"]
-    quote, escape, rest = _quote(wanted), wanted.options.get(ESCAPE.name), "_text"
+    quote, escape = _quote(wanted), wanted.options.get(ESCAPE.name)
     if not quote:
         sentence = "the message holds U+FFFF, which is no character"
         cases.append(f"WHEN contains(_text, {spark_string(NEVER)}) THEN '{sentence}'")
     if quote:
-        mark = _literal(quote)
-        inside = f"[^{mark}]*+"
-        if escape:
-            before = _literal(_character(escape))
-            inside = f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
-        rest = f"regexp_replace(_text, {spark_string(mark + inside + mark)}, '')"
+        fields, doubled = _patterns(quote, escape and _character(escape), _character(wanted.option(DELIMITER)))
+        rest = f"regexp_replace(_text, {spark_string(fields)}, '')"
+        cases.append(f"WHEN startswith({rest}, '\\n') THEN {spark_string(_SEVERAL)}")
+        if doubled:
+            sentence = "a quote inside of quotes is doubled, and not behind an escape"
+            cases.append(f"WHEN {shape.matches(rest, doubled)} THEN '{sentence}'")
         if escape:
             sentence = "an escape stands outside of quotes, or before what is no quote"
             cases.append(f"WHEN contains({rest}, {spark_string(_character(escape))}) THEN '{sentence}'")
-        bare = f"replace({rest}, {spark_string(quote)})"
         sentence = "a quote is opened and not closed: a message is one record"
-        cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{sentence}'")
-    cases.append(f"WHEN contains(_text, '\\n') AND contains({rest}, '\\n') THEN 'the message has several lines'")
+        cases.append(f"WHEN {rest} <> '' THEN '{sentence}'")
+    else:
+        cases.append(f"WHEN contains(_text, '\\n') THEN {spark_string(_SEVERAL)}")
     short = "_parsed._bad IS NOT NULL" if count == 1 else "(_parsed._bad IS NOT NULL OR _text = '')"
     cases.append(f"WHEN {short} THEN 'the message has not {count} field{'s' if count > 1 else ''}'")
     return f"CASE {' '.join(cases)} END"
+
+
+_SEVERAL = "the message has several lines"
+
+
+def _patterns(quote: str, escape: str | None, delimiter: str) -> tuple[str, str]:
+    """Regular expressions of all fields of a text, as far as it has fields: only a field's first character opens
+    quotes. And of a field whose quote is doubled where an `escape` stands before one; empty where none does."""
+    mark, between = _literal(quote), _literal(delimiter)
+    if escape in (None, quote):
+        text, within, doubled = f"[^{between}\\n]*+", f"[^{mark}]*+(?:{mark}{mark}[^{mark}]*+)*+", ""
+    else:
+        before = _literal(escape)
+        text, within = f"[^{between}{before}\\n]*+", f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
+        doubled = f"^{mark}{within}{mark}{mark}"
+    field = f"(?:{mark}{within}{mark}(?!{mark}){text}|(?!{mark}){text})"
+    return f"^{field}(?:{between}{field})*+", doubled
 
 
 def _literal(character: str) -> str:

@@ -17,6 +17,7 @@ from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Role, Table
 from tidegate.pipelines.sources.formats import shape
+from tidegate.pipelines.sources.formats.records import JsonRecords, Records
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
@@ -106,13 +107,15 @@ class Metadata:
 @dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys."""
+    `metadata`: what a message says beside its rows, by Flink's keys. `records`: how its messages stand in a file one
+    after another."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
+    records: Callable[[Wanted], Records] = lambda wanted: JsonRecords()
 
 
 def metadata_column(key: str) -> str:

@@ -66,6 +66,46 @@ def test_lines_of_files_larger_than_a_range_keep_their_places(spark, files: File
     assert rows[500]["_seq"].asDict() == {"phase": 1, "log": 0, "file": 1, "position": 0, "row": 0}
 
 
+def test_a_csv_field_of_several_lines_is_one_row_wherever_a_range_ends(spark, files: Files, monkeypatch) -> None:
+    monkeypatch.setattr(lines.read_lines, "__defaults__", (300,))
+    notes = [f'see list {n}:\r\n7,apples\n"{n}" pears,\n' + "8,x\n" * (n % 150) for n in range(60)]
+    text = "".join(f'{n},"{note.replace(chr(34), chr(34) * 2)}"\n' for n, note in enumerate(notes))
+    files.write("a.csv", text + '60,5" pipe\n')
+    files.write("b.csv", '61,b\n"seven,"x\n7,apples\n"62","\n7,apples\n')
+    bench = files.bench(columns={"id": "INT", "v": "STRING"}, format="csv", **{"format_on-error": "quarantine"})
+    bench.plan()
+    frame = bench.source().read(spark, bench.steps[0])
+    assert frame.rdd.getNumPartitions() > 10
+    rows = sorted(frame.collect(), key=lambda row: row["_offset"])
+    fine = [(row["id"], row["v"]) for row in rows if row[REJECTED] is None]
+    assert fine == [*enumerate(notes), (60, '5" pipe'), (61, "b"), (7, "apples")]
+    (seven, open_) = [row[REJECTED] for row in rows if row[REJECTED]]
+    assert (seven["value"], open_["value"]) == (b'"seven,"x', b'"62","\n7,apples')
+    assert open_["reason"].endswith(
+        "b.csv, the line at byte 24: a quote is opened and not closed: a message is one record"
+    )
+
+
+def test_json_over_several_lines_and_in_an_array(spark, files: Files, monkeypatch) -> None:
+    monkeypatch.setattr(lines.read_lines, "__defaults__", (30,))
+    files.write(
+        "a.json", '{\n  "id": 1,\n  "v":\n  {"id": 7}\n}\n{"id": 2}\n{"id": 3, "v\n{"id": 4}\n{\n"id":\n"x"\n}\n'
+    )
+    files.write("b.json", '[\n  {"id": 5, "v": "],[{"},\n  {"id": "x"},\n  {"id": 6}\n]\n')
+    files.write("c.json", '[{"id": 8}, {"id": 9}')
+    bench = files.bench(columns={"id": "INT", "v": "STRING"}, **{"format_on-error": "quarantine"})
+    bench.plan()
+    rows = sorted(bench.source().read(spark, bench.steps[0]).collect(), key=lambda row: row["_offset"])
+    fine = [(row["id"], row["v"]) for row in rows if row[REJECTED] is None]
+    assert fine == [(1, '{"id":7}'), (2, None), (4, None), (5, "],[{"), (6, None), (8, None)]
+    assert [row[REJECTED]["value"] for row in rows if row[REJECTED]] == [
+        b'{"id": 3, "v',
+        b'{\n"id":\n"x"\n}',
+        b'{"id": "x"}',
+        b' {"id": 9}',
+    ]
+
+
 def test_metadata_and_names_that_have_to_be_quoted(spark, files: Files) -> None:
     path = files.write("sub/a +%41é.csv", "1,x\n\n2,y\n")
     bench = files.bench("build", {"id": "INT", "v": "STRING"}, format="csv")
