@@ -66,7 +66,8 @@ class Complete:
         complete_until: no row up to this time is missing, but for late ones; of a target as of its last published
             epoch. None before the flip, before there is a watermark, and where `complete_until_now` is true.
         complete_until_now: the table has all that its source had when it was last read (FLIP-326's
-            `use_processing_time`).
+            `use_processing_time`); of a target: no landed row waits for its INSERT either, whatever keeps it from
+            being released.
         epoch: the last landed one of a table; the last one of an INSERT, whatever its verdict.
         verdict: of that epoch: `passed` or `held`; None before there is one, and of a table.
         waiting, quarantined: of a target: rows of the INSERT's probe that are not released, and that were quarantined;
@@ -178,7 +179,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
         generation=insert.generation,
         flipped_at=micros(max(flips)) if flips else None,
         complete_until=micros(watermark.timestamp) if timed else None,
-        complete_until_now=watermark.use_processing_time,
+        complete_until_now=watermark.use_processing_time and rows is not None and rows.waiting == 0,
         epoch=insert.epoch,
         verdict={"held": "held", "passed": "passed", "published": "passed"}.get(insert.state or ""),
         waiting=rows.waiting if rows else 0,

@@ -14,7 +14,9 @@ from tests.cases import SEED, at_length
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.plays import clicks
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.completeness import completeness
 from tidegate.pipelines.testing import Harness
 
 pytestmark = pytest.mark.long
@@ -88,10 +90,18 @@ def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path:
     harness.end_of_snapshot("user_info")
     harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
 
+    def claims_no_more_than_is_out(_: str) -> None:
+        lake, pipeline = harness.runner.lake, harness.runner.pipeline
+        (target,) = (row for row in completeness(lake, pipeline, system_clock) if row.insert)
+        if target.complete_until_now:
+            assert len(harness.published("enriched")) + len(harness.quarantined("enriched")) == 2
+
+    disarm = faults.arm(claims_no_more_than_is_out)
     with dying(point, owner=owner):
         harness.run()
     harness.restart()
     harness.advance()
+    disarm()
 
     assert [(row["item_id"], row["gender"]) for row in harness.published("enriched")] == [(7, "f")]
     assert [(row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")] == [

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.cases import searched
 from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.epochs.test_plans import PROCESS
 from tests.pipelines.runtime.grown import upkeep_of
@@ -83,6 +87,60 @@ def test_a_target_is_as_far_as_its_last_published_epoch(made: HandmadeLake) -> N
     publish(made)
     enriched = shown(made.lake)["enriched"]
     assert (enriched["epoch"], enriched["verdict"], enriched["waiting"]) == (2, "held", 7)
+    assert not enriched["complete_until_now"]
+
+
+STOPS = ("none", "planned", "staged", "judged", "held", "not begun")
+"""Where an epoch of an INSERT stops; `not begun`: rows have landed, and a build that cannot be read keeps it back."""
+
+
+@searched(60)
+@given(
+    clicks=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    releases=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(STOPS)), max_size=3),
+)
+def test_wherever_an_insert_stops_nothing_is_complete_while_rows_wait(
+    clicks: list[int], releases: list[tuple[int, str]]
+) -> None:
+    """Epochs of `clicks` rows land; each release takes so many of them, and may stop. Published after each commit."""
+    with TemporaryDirectory() as folder:
+        made = HandmadeLake(Path(folder) / "lake")
+        made.landed("users", 1, 3, flip=1, phase="bounded")
+        for epoch, rows in enumerate(clicks, 1):
+            made.landed("clicks", epoch, rows, flip=1)
+        out = upto = 0
+
+        def claims_no_more_than_is_out() -> None:
+            publish(made)
+            enriched = shown(made.lake)["enriched"]
+            assert enriched["waiting"] == sum(clicks) - out
+            if sum(clicks) > out:
+                assert not enriched["complete_until_now"]
+                assert enriched["complete_until"] is None
+
+        claims_no_more_than_is_out()
+        for number, (many, stop) in enumerate(releases, 1):
+            after, upto = upto, min(upto + many, len(clicks))
+            rows = sum(clicks[after:upto])
+            if stop == "not begun":
+                break
+            plan = made.planned(number, after, upto)
+            claims_no_more_than_is_out()
+            if stop == "planned":
+                break
+            made.staged(plan, matched=rows)
+            claims_no_more_than_is_out()
+            if stop == "staged":
+                break
+            made.judged(plan, *(["too many rows"] if stop == "held" else []))
+            claims_no_more_than_is_out()
+            if stop in ("held", "judged"):
+                break
+            made.published(plan)
+            out += rows
+            claims_no_more_than_is_out()
+        else:
+            assert shown(made.lake)["enriched"]["complete_until_now"] == (bool(releases) and out == sum(clicks))
 
 
 def test_what_has_not_changed_takes_no_commit_and_other_scripts_rows_stay(made: HandmadeLake) -> None:
