@@ -157,11 +157,15 @@ def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec
     )
 
 
-def ignore_option(name: str) -> OptionSpec:
-    """Whether messages that do not fit are ignored."""
-    return OptionSpec(
-        name, "boolean", default="false", doc="Messages that do not fit are skipped as a whole.", changes="rows"
-    )
+def ignore_option(name: str, *, by_column: bool = False) -> OptionSpec:
+    """Whether what does not fit is ignored: messages, or columns of a message (`by_column`)."""
+    doc = "Messages that do not fit are skipped as a whole."
+    if by_column:
+        doc = (
+            "A column that does not fit is NULL, as in Flink. A message is skipped that cannot be read at all, or has "
+            "no value for a column that is NOT NULL."
+        )
+    return OptionSpec(name, "boolean", default="false", doc=doc, changes="rows")
 
 
 def map_keys(columns: Sequence[Column], why: str = "the keys of a JSON object are strings") -> list[str]:

@@ -105,7 +105,7 @@ def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: Spar
     harness.runner.close()
     script = SCRIPT.replace("'scan.max", "'json.ignore-parse-errors' = 'true', 'scan.max")
     harness = Harness(script.format(root=root), spark, root / "lake")
-    assert sorted(row["n"] for row in harness.advance()) == [1, 2]
+    assert Counter(row["n"] for row in harness.advance()) == Counter([1, 2, None])
 
 
 @pytest.mark.thorough
