@@ -22,6 +22,7 @@ from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN
 from tidegate.pipelines.sources.filesystem.listing import SPLIT, File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
 from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
@@ -43,25 +44,28 @@ _METADATA_SQL: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """The files of a step: those with the numbers `first`, `first` + 1, …"""
+    """The files of a step: those with the numbers `first`, `first` + 1, … One that is FORGOTTEN has no rows."""
 
     folder: Folder
     first: int
     files: Sequence[File]
 
-    def paths(self) -> list[str]:
-        return [str(self.folder.full(file.name)) for file in self.files]
+    def numbered(self) -> list[tuple[int, File]]:
+        return [(self.first + place, file) for place, file in enumerate(self.files) if file != FORGOTTEN]
+
+    def path(self, file: File) -> str:
+        return str(self.folder.full(file.name))
 
     def origin(self) -> str:
         """SQL of what is known of the file `_file`: STRUCT<path, size, modified (ms), partitions>."""
         known = [
             {
-                "path": path,
+                "path": self.path(file),
                 "size": file.size,
                 "modified": file.modified // 1_000_000,
-                "partitions": self.folder.values(file.name),
+                "partitions": [] if file == FORGOTTEN else self.folder.values(file.name),
             }
-            for path, file in zip(self.paths(), self.files, strict=True)
+            for file in self.files
         ]
         schema = "ARRAY<STRUCT<path: STRING, size: BIGINT, modified: BIGINT, partitions: ARRAY<STRING>>>"
         place = f"CAST(_file - {given(f'{self.first}L')} AS INT)"
@@ -72,10 +76,7 @@ def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping
     """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
     from tidegate.pipelines.sources.filesystem.lines import read_lines
 
-    numbered = [
-        (chosen.first + place, path, file.size, file.modified)
-        for place, (path, file) in enumerate(zip(chosen.paths(), chosen.files, strict=True))
-    ]
+    numbered = [(number, chosen.path(file), file.size, file.modified) for number, file in chosen.numbered()]
     keeps = quarantines(options)
     chosen_format = format_named(options["format"])
     beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
@@ -96,9 +97,9 @@ def of_parquet(
     others have been compared. A row that the declaration excludes fails the step, or becomes REJECTED."""
     op = "'c'" if table.role == "build" else "'+I'"
     frames = []
-    for place, file in enumerate(chosen.files):
+    for number, file in chosen.numbered():
         if file.name in misfits:
-            line = f"{chosen.first + place}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
+            line = f"{number}L AS _file, 0L AS _position, 0 AS _sub, CAST(NULL AS BINARY) AS _raw"
             empty = ", ".join(f"'{column.name}', CAST(NULL AS {column.spark_type})" for column in table.message_columns)
             whole = spark.range(1).selectExpr(
                 f"IF(id < 0, named_struct({empty}), NULL) AS _fields",
@@ -106,7 +107,7 @@ def of_parquet(
                 f"{spark_string(misfits[file.name])} AS _error",
             )
             frames.append(whole)
-    read = [file for file in chosen.files if file.name not in misfits]
+    read = [file for _, file in chosen.numbered() if file.name not in misfits]
     if read:
         frames.append(_parquet_rows(spark, chosen, read, table))
     rows = reduce(DataFrame.unionByName, frames).selectExpr("*", f"{chosen.origin()} AS _origin")
@@ -122,7 +123,7 @@ def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], ta
     _check_found(rows, chosen.folder, files)
     fields = ", ".join(f"{spark_string(column.name)}, {quoted(column.name)}" for column in columns)
     read = rows.selectExpr(f"named_struct({fields}) AS _fields", path, "_metadata.row_index AS _position", "0 AS _sub")
-    numbers = {path: chosen.first + place for place, path in enumerate(chosen.paths())}
+    numbers = {chosen.path(file): number for number, file in chosen.numbered()}
     known = f"from_json({spark_string(json.dumps(numbers))}, 'MAP<STRING, BIGINT>')"
     numbered = read.selectExpr("*", f"element_at({known}, _path) AS _file")
     error = shape.excluded_error(columns, "_fields")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.commands import or_else, resnapshot
 from tidegate.pipelines.connectors.options import misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     Json,
@@ -32,7 +31,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.filesystem.catalog import Catalog
+from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN, Catalog
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
@@ -75,10 +74,11 @@ class FilesystemSource(Source):
         for these for as long as the settle time."""
         if position.previous is not None:
             self._catalog.same_folder(position.previous.step.ranges.get("folder"))
-        waiting = self._catalog.take_up()
+        landed = position.previous.step.ranges["to"] if position.previous else 0
+        waiting = self._catalog.take_up(landed)
         if waiting and position.first is None:
             self._catalog.wait(waiting)
-            waiting = self._catalog.take_up()
+            waiting = self._catalog.take_up(landed)
         return {"files": len(self._catalog), "waiting": waiting}
 
     def plan(self, request: PlanRequest) -> Planned:
@@ -113,7 +113,7 @@ class FilesystemSource(Source):
     def _rows_of(self, file: File) -> int:
         """About how many rows a file has, by its footer or its first lines."""
         path = self._folder.full(file.name)
-        if not path.exists():
+        if not path.is_file():
             return 0
         if self._format == PARQUET:
             from tidegate.pipelines.sources.filesystem.rows import rows_of
@@ -139,8 +139,8 @@ class FilesystemSource(Source):
         from tidegate.pipelines.sources.filesystem import rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
-        files = self._catalog.checked(start, stop)
-        chosen = rows.Chosen(self._folder, start, files)
+        chosen = rows.Chosen(self._folder, start, self._catalog.as_they_are(start, stop))
+        files = [file for _, file in chosen.numbered()]
         if not files:
             return no_rows(spark, self._table)
         if self._format != PARQUET:
@@ -156,7 +156,7 @@ class FilesystemSource(Source):
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]
         if self._format == PARQUET:  # lines are compared while they are read
-            for file in self._catalog.files[step.step.ranges["from"] : stop]:
+            for file in filter(FORGOTTEN.__ne__, self._catalog.files[step.step.ranges["from"] : stop]):
                 now = self._folder.now(file.name)
                 if now is not None:
                     self._catalog.check(file, now)
@@ -191,7 +191,7 @@ class FilesystemSource(Source):
                     why = "has a time that is beyond what a TIMESTAMP holds"
                 return self._folder.error(
                     f"{why} ({step.step.summary})",
-                    resnapshot(self._table.name, "once the right file is in its place"),
+                    "put the right file in its place, and run again",
                     name=self._folder.name(path),
                 )
             text = f"{CHANGED}{path}"
@@ -199,10 +199,7 @@ class FilesystemSource(Source):
             path = Path(text[text.index(CHANGED) + len(CHANGED) :].splitlines()[0])
             return self._folder.error(
                 "changed, or was taken away, while it was read",
-                or_else(
-                    "put the old file back and write changes into a new one",
-                    resnapshot(self._table.name, "reads all files anew"),
-                ),
+                "run again when it is finished",
                 name=self._folder.name(path),
             )
         return None
