@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
-from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.secrets import is_secret, is_variable, needs_variables
+from tidegate.pipelines.syntax.types import folded
 
 CHANGELOG_RETENTION, LANDED_RETENTION, QUARANTINE_RETENTION = (
     "changelog.retention", "landed.retention", "quarantine.retention",
 )  # fmt: skip
+
+FIELD_NAME = "fields.#.name"
 
 OnUnmatched = Literal["quarantine", "block", "publish"]
 """What becomes of a released probe row without a match."""
@@ -107,6 +110,13 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
 """Options of every table that an INSERT writes to."""
 
 SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec(
+        FIELD_NAME,
+        doc="The name of the column's field in the source (`fields.id.name` for the column `id`), where the column "
+        "cannot have it: `_id`, `a b`, `a.b`. For connectors and formats that find columns by name. Default: the "
+        "column's own name.",
+        changes="rows",
+    ),
     OptionSpec(
         CHANGELOG_RETENTION,
         "duration",
@@ -216,8 +226,8 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
     return names
 
 
-NAMES = ("scan.watermark.alignment.group",)
-"""Options that are names and must not be empty: no table is in a group without a name."""
+NAMES = ("scan.watermark.alignment.group", FIELD_NAME)
+"""Options that are names and must not be empty: no table is in a group without a name, and no field has none."""
 
 AT_LEAST_ONE = ("scan.max-rows-per-epoch", "release.max-rows", "scan.watermark.emit.on-event.gap")
 LONGER_THAN_NOTHING = ("scan.watermark.idle-timeout", "scan.watermark.alignment.update-interval", "gate.timeout")
@@ -258,6 +268,28 @@ def wrong_value(option: OptionSpec, value: str) -> tuple[str, str] | None:
     if option.name == "gate.unmatched-ratio.min-rows" and int(value) < 0:
         return "is less than none", "write '100'"
     return None
+
+
+def field_option(column: str) -> str:
+    """The option that names a column's field in the source."""
+    return FIELD_NAME.replace("#", column)
+
+
+def misnamed_fields(columns: Sequence[Column], *, by: str, by_name: bool = True) -> list[str]:
+    """What is wrong with the fields of `columns`, which are read from one record: two that are of one field, whatever
+    its case (Spark takes them for one); or a name where `by`, a connector or a format, finds columns by their place."""
+    named = [column for column in columns if column.field_name is not None]
+    if named and not by_name:
+        return [f"'{field_option(named[0].name)}' has no meaning: {by} finds no column by its name"]
+    found: dict[str, Column] = {}
+    for column in sorted(columns, key=lambda column: column.field_name is not None):
+        other = found.setdefault(folded(column.source_name), column)
+        if other is not column and column.field_name is not None:
+            return [
+                f"'{field_option(column.name)}' = '{column.field_name}': {other.name} is read from "
+                f"`{other.source_name}`, and a field is read into one column"
+            ]
+    return []
 
 
 def flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:

@@ -70,6 +70,8 @@ class ConnectorSpec:
         parts: the options that name other tables of the script, which are read in its place; they are its
             `Table.parts`.
         partitioned: it takes PARTITIONED BY (`Table.partition_columns`).
+        by_name: it finds columns by `Column.source_name`, which 'fields.#.name' may set; a format that it reads may
+            still find them by their place.
         metadata: the METADATA keys that it delivers, with their types; `format_metadata`: those that a format adds.
         start_options: its options that say where a table begins, if it can begin at a time (`PlanRequest.start_at`).
         comparable: the source's table can be read again beside its log, to be compared with the changelog
@@ -84,6 +86,7 @@ class ConnectorSpec:
     append_only: bool = True
     needs_primary_key: bool = False
     partitioned: bool = False
+    by_name: bool = False
     start_options: tuple[str, ...] = ()
     system_time: bool = False
     system_watermark: bool = False

@@ -36,6 +36,7 @@ class Column:
             PROCTIME(), which no table stores.
         metadata: the key of a METADATA column; `delivered` is the type of the connector's value, in Flink's spelling,
             None where that is `type`; else `conversion` is Spark SQL that makes the declared value of it.
+        field_name: the name that the source has for it ('fields.#.name'), where that is another one.
 
     Two columns that differ only in where they were written are equal.
     """
@@ -53,6 +54,12 @@ class Column:
     # Pipeline.digest is of the repr: stored plans keep theirs.
     delivered: str | None = field(default=None, repr=False)
     conversion: str | None = field(default=None, repr=False, compare=False)
+    field_name: str | None = field(default=None, repr=False)
+
+    @property
+    def source_name(self) -> str:
+        """The name by which a connector finds the column in what it reads."""
+        return self.name if self.field_name is None else self.field_name
 
     @property
     def physical(self) -> bool:
@@ -239,6 +246,26 @@ class Table:
         """The physical columns that are in the messages, files or rows themselves."""
         beside = self.partition_columns
         return tuple(c for c in self.physical_columns if c.metadata is None and c.name not in beside)
+
+    @property
+    def as_in_source(self) -> Table:
+        """This table with its columns under the names that the source has for them, for a reader that goes by these
+        from end to end. Columns that are not in the source get names that none there can have."""
+        if all(column.field_name is None for column in self.columns):
+            return self
+        beside = {column.name for column in self.columns} - {column.name for column in self.message_columns}
+        names = {c.name: f"{c.name} " if c.name in beside else c.source_name for c in self.columns}
+        watermark = self.watermark
+        if watermark is not None:
+            path = ".".join((names[watermark.path[0]], *watermark.path[1:]))
+            watermark = replace(watermark, column=path)
+        return replace(
+            self,
+            columns=tuple(replace(column, name=names[column.name], field_name=None) for column in self.columns),
+            primary_key=tuple(names[name] for name in self.primary_key),
+            partition_columns=tuple(names[name] for name in self.partition_columns),
+            watermark=watermark,
+        )
 
     @property
     def stored_columns(self) -> tuple[Column, ...]:

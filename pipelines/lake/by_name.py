@@ -28,9 +28,9 @@ MOST = 1_000
 """The most commits that are read by name, one after another. A log that has more since its checkpoint was written by
 someone else, and is left to delta-rs."""
 
-READER_FEATURES = frozenset({"timestampNtz"})
+READER_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
 """Reader features that a table may require, beside the two reader versions that require none: tables of Tidegate
-require it."""
+require the first, and the second is about VACUUM alone."""
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 

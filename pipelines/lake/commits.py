@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
 from tidegate.pipelines.location import Address, Location
 
@@ -33,8 +34,18 @@ T = TypeVar("T")
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Only upkeep cleans a log: cleaning at a commit would list all of it to find what is old."""
 
-WRITER_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
-"""What a table may ask of its writers: tables of Tidegate ask for the first, and version 2 means the other two."""
+WRITER_FEATURES = frozenset(
+    {"timestampNtz", "appendOnly", "invariants", "clustering", "domainMetadata", "vacuumProtocolCheck"}
+)
+"""What a table may ask of its writers: tables of Tidegate ask for the first, and version 2 means the next two. A file
+that is not clustered may be added to a clustered table (the next OPTIMIZE clusters it), and VACUUM is not done here."""
+
+OF_DELTA_RS = frozenset({"changeDataFeed", "deletionVectors", "v2Checkpoint", "columnMapping"}) | {
+    "checkConstraints",
+    "generatedColumns",
+}
+"""Further writer features whose tables delta-rs adds files to. Tables that use one of the last three are refused:
+delta-rs looks at no row of the files."""
 
 CHECKPOINT_EVERY = "100"
 """Commits from one checkpoint to the next, where the table does not say otherwise; as in delta-rs."""
@@ -65,7 +76,17 @@ def commit(
     already, OSError and DeltaError where it cannot be written.
 
     The paths of what is added are not encoded; `marks` are transaction versions (application -> version).
+    Raises LakeError where the table asks for what is not done here (`require_writable`).
     """
+    require_writable(table, root)
+    if appends_only(table) and any(isinstance(action, Removal) and action.news for action in actions):
+        raise LakeError(
+            "rows would leave a table that is only appended to ('delta.appendOnly')",
+            where=str(root),
+            state="nothing was changed",
+            next_command=f"in Spark: ALTER TABLE delta.`{root}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'), "
+            "then run the same command again",
+        )
     if not isinstance(table, TableState) or not _writable(table):
         return _by_delta_rs(table, root, actions, marks or {}, note)
     version, lines = table.at + 1, _lines(table, actions, marks or {}, note)
@@ -129,14 +150,41 @@ def _since_checkpoint(folder: Location, version: int) -> list[Location] | None:
 
 
 def _writable(table: TableState) -> bool:
-    versions, configuration = table.versions, table.described.configuration
-    known = versions.min_writer_version <= 2 or (
+    versions = table.versions
+    return versions.min_writer_version <= 2 or (
         versions.min_writer_version == 7 and set(versions.writer_features or ()) <= WRITER_FEATURES
     )
-    demands = (
-        configuration.get("delta.appendOnly", "false").lower() == "true" or "delta.invariants" in table.described.schema
-    )
-    return known and not demands
+
+
+def appends_only(table: TableState | DeltaTable) -> bool:
+    """Whether no row may leave the table (the property `delta.appendOnly`)."""
+    return table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true"
+
+
+def require_writable(table: TableState | DeltaTable, root: Address) -> None:
+    """Raise LakeError, which names the features, where files of rows that were written before must not be added to a
+    table: writers of Delta's protocol would have to do more for it."""
+    if asked := _asked_of_writers(table):
+        raise LakeError(
+            f"the table asks its writers for what Tidegate does not do: {', '.join(asked)}",
+            where=str(root),
+            state="nothing was changed",
+            next_command="give the script's table a new name or 'path', so that Tidegate makes it without them",
+        )
+
+
+def _asked_of_writers(table: TableState | DeltaTable) -> list[str]:
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    asked = sorted(set(protocol.writer_features or ()) - WRITER_FEATURES - OF_DELTA_RS)
+    asked += sorted(name for name in configuration if name.startswith("delta.constraints."))
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        asked.append("columnMapping")
+    if protocol.min_writer_version >= 2:
+        text = table.described.schema if isinstance(table, TableState) else table.schema().to_json()
+        marks = {"delta.invariants": "invariants", "delta.generationExpression": "generatedColumns"}
+        marks["delta.identity.start"] = "identityColumns"
+        asked += [name for mark, name in marks.items() if f'"{mark}"' in text and name not in asked]
+    return asked
 
 
 def _lines(

@@ -26,6 +26,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.commits import require_writable
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.syntax.types import quoted
 
@@ -66,7 +67,9 @@ def ensure_table(
         there = {field.name: field.type for field in table.schema().fields}
         if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
             DeltaTable(str(path)).alter.add_columns(later)
-        _compare(delta_log.opened(path) or table, wanted, path, name, whole, added)
+        table = delta_log.opened(path) or table
+        require_writable(table, path)
+        _compare(table, wanted, path, name, whole, added)
         return
     configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
     if whole:

@@ -8,6 +8,7 @@ line and valid from the next epoch on, or refused with both versions; a refused 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,7 +45,7 @@ from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.runtime.stored_definitions import as_given, compiled, covered, from_variables, stored_table
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.canonical import digest_of, insert_form, statement_of, statements_of, table_form
+from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
@@ -116,8 +117,8 @@ class Definitions:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
             goes_on = (new_column or item.what == "order of columns") and empty
-            if untouched and item.of_column:  # an expression that fails at the first row
-                stored_as = [column.partition(" AS ")[0] for column in (item.lake, item.script)]
+            if untouched and item.of_column:  # an expression that fails at the first row, a field of another name
+                stored_as = [re.split(f" AS |{READ_FROM}", column)[0] for column in (item.lake, item.script)]
                 goes_on = goes_on or stored_as[0] == stored_as[1]
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
             yield replace(item, refused=not (goes_on or item.changeable))

@@ -15,6 +15,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_of
+from tidegate.pipelines.sql.canonical import READ_FROM
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType, Kind
@@ -107,7 +108,7 @@ def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a table's form that decide the values which are stored for the same input."""
     parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
     types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
-    longest = {name: str(_unlimited(of)) for name, of in types.items() if of is not None}
+    longest = {name: f"{_unlimited(of)}{field}" for name, (of, field) in types.items() if of is not None}
     return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
 
 
@@ -161,8 +162,8 @@ def _grown(one: FlinkType, other: FlinkType) -> bool:
 def holds_more(item: Difference, table: Table) -> bool:
     """Whether a column of a source is declared longer, or with more digits of a second, than in the lake: what is
     stored stays as it is. More digits are another value for a computed column."""
-    lake, script = _plain_type(item.lake), _plain_type(item.script)
-    if not item.of_column or lake is None or script is None or _unlimited(lake) != _unlimited(script):
+    (lake, field), (script, other) = _plain_type(item.lake), _plain_type(item.script)
+    if not item.of_column or lake is None or script is None or _unlimited(lake) != _unlimited(script) or field != other:
         return False
     if lake.kind in TIMESTAMPS and any(column.expression and not column.proctime for column in table.columns):
         return False
@@ -170,12 +171,14 @@ def holds_more(item: Difference, table: Table) -> bool:
     return least < most
 
 
-def _plain_type(text: str) -> FlinkType | None:
-    """The type of a column that is one of the source, as a form has it; None for any other."""
+def _plain_type(text: str) -> tuple[FlinkType | None, str]:
+    """The type of a column that is one of the source, as a form has it, None for any other; and what names its
+    field."""
+    written, named, field = text.partition(READ_FROM)
     try:
-        return parse_type(text)
+        return parse_type(written), named + field
     except SqlError:
-        return None
+        return None, ""
 
 
 def _unlimited(of: FlinkType) -> FlinkType:

@@ -278,8 +278,14 @@ def _anew(table: str) -> NextCommand:
 
 def _lost(path: Address, what: str, known: str, or_else: NextCommand | None = None) -> LakeError:
     restored = f"bring {path}/_delta_log back from a backup"
+    table = delta_log.opened(path)
+    cause = (
+        "the last commit of a table is gone (a power cut can take it)"
+        if table is None or delta_log.plain(table)
+        else "another writer has deleted or changed rows of a table (it has deletion vectors or column mapping)"
+    )
     return LakeError(
-        f"the lake has lost {what}, though {known}: the last commit of a table is gone (a power cut can take it)",
+        f"the lake has lost {what}, though {known}: {cause}",
         where=str(path),
         state="nothing was planned or released; what is published stays",
         next_command=restored if or_else is None else either(restored, or_else),

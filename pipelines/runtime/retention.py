@@ -65,7 +65,7 @@ WORTH_IT = 0.2
 """The changelog is rewritten when at least this share of the rows considered may go."""
 
 
-NOT_PLAIN = "its files are not plain Parquet any more"
+NOT_PLAIN = "its files are not plain Parquet any more (deletion vectors or column mapping)"
 
 
 def few(rows: int, examined: int) -> str:

@@ -15,7 +15,13 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal
 
-from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS, WATERMARK_PREFIX, find_option
+from tidegate.pipelines.connectors.options import (
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    WATERMARK_PREFIX,
+    field_option,
+    find_option,
+)
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
 from tidegate.pipelines.connectors.table import Options, Table
@@ -29,12 +35,15 @@ from tidegate.pipelines.sql.explanation import show_create_function, show_create
 from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
 from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import quoted, quoted_string
 
 Form = dict[str, Any]
 
 TRANSLATOR = 1
 """The version of what expressions mean. It is raised only when an expression gives another result than before."""
+
+READ_FROM = " READ FROM "
+"""In the form of a column: before the name of its field in the source."""
 
 _POSITIONAL = ("csv", "avro", "debezium-avro-confluent")
 """Formats whose columns are found by position."""
@@ -130,6 +139,8 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
     del form["source"]["connector"]
     given = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
     form["watermark options"] = {name: form["options"].pop(name) for name in given}
+    for column in columns:  # of which they are a part, so that one that is left undeclared keeps it
+        form["options"].pop(field_option(column), None)
     given = [name for name in form["options"] if name.endswith(_OF_WHAT_DOES_NOT_FIT)]
     form["policy"] = {name: form["options"].pop(name) for name in given}
     if spec := table.watermark:
@@ -148,6 +159,8 @@ def _column(column: Any) -> str:
         words.append(f"AS {column.expression}")
     if column.metadata is not None:
         words.append(f"METADATA FROM '{column.metadata}'" + (f" ({column.delivered})" if column.delivered else ""))
+    if column.field_name is not None:
+        return f"{' '.join(words)}{READ_FROM}{quoted_string(column.field_name)}"
     return " ".join(words)
 
 

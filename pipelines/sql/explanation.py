@@ -114,6 +114,8 @@ def _described(table: Table, column: Column) -> tuple[str, str, str, str, str]:
         extras.append(f"computed: {column.sql}")
     if column.metadata is not None:
         extras.append(f"metadata '{column.metadata}'")
+    if column.field_name is not None:
+        extras.append(f"field '{column.field_name}'")
     if column.comment is not None:
         extras.append(column.comment)
     if column.name in table.partition_columns:

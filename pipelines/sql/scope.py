@@ -3,10 +3,12 @@ columns of Delta tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Column, Table
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import STORED_ONLY
@@ -17,7 +19,7 @@ from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import did_you_mean, suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Name
-from tidegate.pipelines.syntax.types import FlinkType, quoted
+from tidegate.pipelines.syntax.types import FlinkType, quoted, quoted_string
 
 
 class Scope(Protocol):
@@ -195,19 +197,27 @@ def check_plain_name(source: Source, name: Name, of: str) -> None:
         raise source.error(name.span, f"`{name.text}` is no name for a {of}", "use letters, digits, `_` and `-`")
 
 
-def check_column_name(source: Source, name: Name) -> None:
-    """Raises SqlError for a name that the lake cannot have."""
-    if name.text.startswith(RESERVED_PREFIX):
-        raise source.error(
-            name.span,
-            f"column `{name.text}` begins with `_`",
-            f"columns that begin with `_` are the lake's own: call it `{name.text.lstrip('_') or 'value'}`",
-        )
+def check_column_name(
+    source: Source, name: Name, *, taken: Collection[str] = (), by_name: bool = False, sink: bool = False
+) -> None:
+    """Raises SqlError for a name that the lake cannot have. `taken`: the names of the table's other columns,
+    casefolded. `by_name`: whether a connector finds the column by its name, so that another name would be another
+    field's; `sink`: whether the table may be a target, too."""
+    reserved = name.text.startswith(RESERVED_PREFIX)
     wrong = [character for character in name.text if character in FORBIDDEN]
-    if wrong:
-        raise source.error(
-            name.span, f"column `{name.text}` holds {wrong[0]!r}", "Delta Lake does not take it in a name"
-        )
+    if not reserved and not wrong:
+        return
+    other = re.sub("_+", "_", "".join("_" if character in FORBIDDEN else character for character in name.text))
+    other = unused(other.strip("_") or "value", taken)
+    why = "names that begin with `_` are the lake's own" if reserved else "Delta Lake does not take it in a name"
+    write = f"call it `{other}`"
+    if by_name:
+        option = f"{quoted_string(field_option(other))} = {quoted_string(name.text)}"
+        write += f", and name its field in WITH: {option}"
+        if sink:
+            write += " (a target needs the first alone)"
+    what = "begins with `_`" if reserved else f"holds {wrong[0]!r}"
+    raise source.error(name.span, f"column `{name.text}` {what}", f"{why}: {write}")
 
 
 def unused(name: str, taken: Collection[str]) -> str:

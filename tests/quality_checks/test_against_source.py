@@ -168,16 +168,19 @@ def test_keys_of_every_kind_can_be_asked_for(name: str, database: Database, spar
     assert [(item.kind, item.columns) for item in again.shown] == [("changed", ("v",))]
 
 
-def test_a_key_of_two_columns(database: Database, spark: SparkSession, tmp_path: Path):
+def test_a_key_of_two_columns_that_name_their_fields(database: Database, spark: SparkSession, tmp_path: Path):
     database.execute(
-        "CREATE TABLE item (a INT, id INT, v INT, PRIMARY KEY (a, id))",
+        "CREATE TABLE item (`_a` INT, id INT, `a.v` INT, PRIMARY KEY (`_a`, id))",
         "INSERT INTO item SELECT seq % 3, seq, seq FROM seq_1_to_100",
     )
-    text = script(database, "a INT, id INT, v INT, PRIMARY KEY (a, id) NOT ENFORCED")
+    columns = "a INT, id INT, v INT, PRIMARY KEY (a, id) NOT ENFORCED"
+    text = script(database, columns, **{"fields.a.name": "_a", "fields.v.name": "a.v"})
     text = text.replace("visit.id = item.id", "visit.id = item.id AND visit.id = item.a")
     with running(text, spark, tmp_path / "lake") as found:
         found.advance("item")
-        database.execute(UNLOGGED, "UPDATE item SET v = -1 WHERE id = 50")
+        database.execute("UPDATE item SET `a.v` = -2 WHERE id = 60")
+        assert reconcile_source(found, "item").passed
+        database.execute(UNLOGGED, "UPDATE item SET `a.v` = -1 WHERE id = 50")
         again = reconcile_source(found, "item")
     assert [(item.key, item.columns) for item in again.shown] == [({"a": 2, "id": 50}, ("v",))]
 

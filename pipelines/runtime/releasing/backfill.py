@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.commits import appends_only
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, ReleasePlan, RequeuePlan, Span, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
@@ -112,6 +113,14 @@ class BackfillPlanner(EventTimePlanner):
         """Raise PlanningError if rows cannot be taken out of a table, before anything is planned."""
         for path in (self.on_lake.target_path, self.on_lake.quarantine_path) if replaced else ():
             table = delta_log.opened(path)
+            if table is not None and appends_only(table):
+                raise PlanningError(
+                    "no row may leave the table ('delta.appendOnly'), so its epochs cannot be replaced",
+                    where=str(path),
+                    state="nothing was released; what is published stays",
+                    next_command=f"in Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES "
+                    "('delta.appendOnly' = 'false'), then run the same command again",
+                )
             if table is not None and not delta_log.plain(table):
                 raise PlanningError(
                     "the table has deletion vectors or column mapping, so its epochs cannot be replaced",

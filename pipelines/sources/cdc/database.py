@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -198,13 +198,16 @@ L = TypeVar("L", bound=LogStep)
 class Database(ABC, Generic[P, S, L]):
     """One table of one kind of database. P: a position in its log; S, L: its steps of the snapshot and of the log.
 
-    `log_split`: what `_split` holds of the log's rows. Opens its connection when it is first needed.
+    `context.table` has its columns under the names of the source, in which everything up to the log's rows goes on;
+    `declared` is the table as the script declares it. `log_split`: what `_split` holds of the log's rows. Opens its
+    connection when it is first needed.
     """
 
     log_split: ClassVar[str]
 
     def __init__(self, context: SourceContext, settings: Settings, session: Session) -> None:
-        self.context = context
+        self.declared = context.table
+        self.context = replace(context, table=context.table.as_in_source)
         self.settings = settings
         self.session = session
 

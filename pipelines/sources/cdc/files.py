@@ -67,14 +67,15 @@ def _file_column(column: DeclaredColumn, source: Mapping[str, Column], names: Ma
         if column.metadata == "op_ts" and column.spark_type == "TIMESTAMP":
             return FileColumn(column.name, SOURCE_TYPES["_rowtime"])
         return None
-    have = source[column.name].canonical
+    name = column.source_name
+    have = source[name].canonical
     if cast_to_declared("", have, column.spark_type) == "":
-        return FileColumn(column.name, have.arrow, column.name)
+        return FileColumn(column.name, have.arrow, name)
     wider = _WIDER.get(column.spark_type)
     if wider is not None and pa.types.is_integer(have.arrow):
-        return FileColumn(column.name, wider, column.name)
+        return FileColumn(column.name, wider, name)
     if column.spark_type == "BOOLEAN" and have.arrow == pa.int8():  # what the servers make of BOOLEAN
-        return FileColumn(column.name, pa.bool_(), column.name)
+        return FileColumn(column.name, pa.bool_(), name)
     return None
 
 

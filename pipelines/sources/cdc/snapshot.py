@@ -47,8 +47,8 @@ def read_chunks(spark: SparkSession, reader: ChunkReader) -> DataFrame:
 
 
 def declared_rows(rows: DataFrame, table: Table, columns: Sequence[Column], settings: Settings) -> DataFrame:
-    """`rows` with the declared columns of `table` in their declared types and order. `columns` describe what `rows`
-    has."""
+    """`rows` with the declared columns of `table` under their declared names, in their types and order. `columns`
+    describe what `rows` has, under the names of the source."""
     source = {column.name: column for column in columns}
     values = [_value(column, source, settings) for column in table.physical_columns]
     return rows.select(*SOURCE_COLUMNS, *values)
@@ -61,8 +61,9 @@ def _value(column: DeclaredColumn, source: dict[str, Column], settings: Settings
     elif column.metadata == "op_ts":
         value = F.when(F.col("_op") != "r", F.col("_rowtime"))
     else:
-        have = source[column.name].canonical
-        value = F.expr(cast_to_declared(quoted(column.name), have, column.spark_type, settings.time_zone))
+        name = column.source_name
+        have = source[name].canonical
+        value = F.expr(cast_to_declared(quoted(name), have, column.spark_type, settings.time_zone))
     return value.cast(column.spark_type).alias(column.name)
 
 
@@ -73,7 +74,7 @@ STEP_CHUNKS = 64
 
 
 def declared_columns(found: SourceTable, table: Table) -> tuple[Any, ...]:
-    """The declared columns as the server describes them, under the names of the script."""
+    """The columns of `table` (`Table.as_in_source`) as the server describes them, under the names of the table."""
     described = [(column.name, found.column(column.name)) for column in table.message_columns]
     return tuple(replace(column, name=name) for name, column in described if column is not None)
 
@@ -124,7 +125,7 @@ class TableComparison(Generic[P]):
 
     def __init__(self, source: Database[P, Any, Any], found: SourceTable) -> None:
         self._source, self._found = source, found
-        self._settings, self._table = source.settings, source.context.table
+        self._settings, self._table, self._declared_table = source.settings, source.context.table, source.declared
         if self._settings.mode != "initial":
             raise SourceError(
                 f"the changelog of {self._table.name} is no image of the table: 'scan.startup.mode' is "
@@ -136,8 +137,9 @@ class TableComparison(Generic[P]):
         self._rule = source.cut_rule()
         self.exact = self._rule.exact
         self._described: Sequence[Column] = declared_columns(found, self._table)
-        self.columns = [column.name for column in self._table.message_columns]
-        gone = sorted({*self.columns} - {column.name for column in self._described})
+        self.columns = [column.name for column in self._declared_table.message_columns]
+        there = {column.name for column in self._described}
+        gone = sorted(column.name for column in self._table.message_columns if column.name not in there)
         if gone:
             raise SourceError(
                 f"the table has no column {', '.join(gone)} any more, and the changelog says what was in it",
@@ -179,13 +181,16 @@ class TableComparison(Generic[P]):
         return self._source.chunk_reader(self._described, self._found.snapshot_key, chunks, condition=condition)
 
     def _declared(self, rows: DataFrame) -> DataFrame:
-        declared = declared_rows(rows, self._table, self._described, self._settings)
+        declared = declared_rows(rows, self._declared_table, self._described, self._settings)
         return declared.select("_seq", *[quoted(name) for name in self.columns])
 
     def condition(self, keys: Sequence[Mapping[str, Any]]) -> str:
         """The server's SQL that holds for the rows with these keys; for all rows where keys cannot be written."""
         names, quote = list(self._table.primary_key), self._source.quote
-        literals = [{name: self._source.literal(self._found, name, key[name]) for name in names} for key in keys]
+        declared = dict(zip(names, self._declared_table.primary_key, strict=True))
+        literals = [
+            {name: self._source.literal(self._found, name, key[declared[name]]) for name in names} for key in keys
+        ]
         if any(literal is None for key in literals for literal in key.values()):
             return "TRUE"
         if len(names) == 1:

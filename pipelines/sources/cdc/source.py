@@ -130,8 +130,8 @@ class CdcSource(Database[P, S, L]):
         else:
             rows = None if ranges.empty else self.read_log(spark, ranges, step)
         if rows is None:
-            return no_rows(spark, self.context.table)
-        return declared_rows(rows, self.context.table, ranges.columns, self.settings)
+            return no_rows(spark, self.declared)
+        return declared_rows(rows, self.declared, ranges.columns, self.settings)
 
     def write(self, spark: SparkSession, step: StoredStep, folder: str) -> Sequence[str] | None:
         """`protocol.WritesFiles`: chunks, where the script declares what the server has; and nothing of an empty step,
@@ -140,7 +140,7 @@ class CdcSource(Database[P, S, L]):
         if not isinstance(ranges, SnapshotStep):
             self.check_log(ranges)
             return [] if ranges.empty else None
-        columns = file_columns(self.context.table, ranges.columns, self.settings.place)
+        columns = file_columns(self.declared, ranges.columns, self.settings.place)
         if columns is None:
             return None
         self._read_at = time.monotonic()

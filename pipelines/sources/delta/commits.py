@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.pipelines.commands import resnapshot
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.rows import NOTHING_AFTER
+from tidegate.pipelines.syntax.types import quoted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -204,12 +205,17 @@ def _bare_type(kind: Any) -> bool:
     return all(_bare_type(kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind)
 
 
+def path_part(name: str) -> str:
+    """A name in a path of names; quoted where it holds the dot that is between them."""
+    return quoted(name) if "." in name else name
+
+
 def identities(schema: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """The identities of a schema's columns, by their paths: the physical name, which column mapping keeps when a column
     is renamed and never reuses; without column mapping the name."""
     found: dict[str, str] = {}
     for field in schema["fields"]:
-        path = prefix + field["name"]
+        path = prefix + path_part(field["name"])
         found[path] = field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"])
         inside = field["type"]
         while isinstance(inside, dict) and inside["type"] in ("array", "map"):

@@ -177,7 +177,7 @@ def _row(rows: DataFrame, table: Table) -> str:
     got later."""
     there = set(rows.columns)
     values = {
-        column.name: quoted(column.name) if column.name in there else f"CAST(NULL AS {column.spark_type})"
+        column.name: quoted(column.source_name) if column.source_name in there else f"CAST(NULL AS {column.spark_type})"
         for column in table.physical_columns
     }
     fields = (f"{spark_string(name)}, {value}" for name, value in values.items())

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import Advised, resnapshot, then
+from tidegate.pipelines.connectors.options import misnamed_fields
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -35,7 +36,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities, path_part
 from tidegate.pipelines.sources.rows import NOTHING_AFTER, misfit, misfit_error, quarantines
 
 if TYPE_CHECKING:
@@ -89,15 +90,15 @@ class DeltaSource(Source):
 
         found = {field.name: field.dataType.simpleString() for field in StructType.fromJson(dict(schema))}
         for column in self._table.physical_columns:
-            if column.name not in found:
+            name = column.source_name
+            if name not in found:
                 raise self._error(
-                    f"the Delta table has no column {column.name}{since}",
+                    f"the Delta table has no column {name}{since}",
                     next_command=f"take {column.name} out of the script; the table has {', '.join(found)}",
                 )
-            if not _same_type(column, found[column.name]):
+            if not _same_type(column, found[name]):
                 raise self._error(
-                    f"column {column.name} is {found[column.name]} in the Delta table{since}, {column.type} in the "
-                    "script",
+                    f"column {name} is {found[name]} in the Delta table{since}, {column.type} in the script",
                     next_command="write the table's type into the script, and cast in the SELECT",
                 )
 
@@ -150,8 +151,10 @@ class DeltaSource(Source):
 
     def _columns(self, schema: Mapping[str, Any]) -> dict[str, str]:
         """The identities of the script's columns, by their paths."""
-        wanted = {column.name for column in self._table.physical_columns}
-        return {path: identity for path, identity in identities(schema).items() if path.split(".")[0] in wanted}
+        wanted = tuple(path_part(column.source_name) for column in self._table.physical_columns)
+        inside = tuple(f"{name}." for name in wanted)
+        found = identities(schema).items()
+        return {path: identity for path, identity in found if path in wanted or path.startswith(inside)}
 
     def _same_columns(self, before: Json, version: int) -> dict[str, str]:
         """The identities of the script's columns from `version` on. Raises SourceError if one of them is not the column
@@ -300,7 +303,7 @@ def check(table: Table) -> Sequence[str]:
         return [f"'{ERROR_OPTION.name}' has no meaning: {table.name} is a target"]
     if table.role in ("build", "probe") and not table.options.get("path"):
         return [f"'path' is missing: where is the Delta table that {table.name} reads?"]
-    return []
+    return misnamed_fields(table.physical_columns, by=table.connector)
 
 
 class DeltaConnector:
@@ -320,6 +323,7 @@ class DeltaConnector:
         ),
         source=True,
         sink=True,
+        by_name=True,
         system_time=True,
         system_watermark=True,
         phases=lambda options: True,

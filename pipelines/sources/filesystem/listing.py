@@ -57,7 +57,7 @@ class Partitions:
     def owns(self, folder: str) -> bool:
         """Whether a folder's name is that of a partition, whatever its value begins or ends with."""
         name, sign, _ = folder.partition("=")
-        return bool(sign) and unquote(name) in {column.name for column in self.columns}
+        return bool(sign) and unquote(name) in {column.source_name for column in self.columns}
 
     def values(self, name: str) -> tuple[str | None, ...]:
         """The values of the file `name` (its path below the table's folder), by column: texts that cast to the types
@@ -68,7 +68,7 @@ class Partitions:
         return tuple(self._value(column, folder) for column, folder in zip(self.columns, folders, strict=False))
 
     def _layout(self) -> str:
-        return "/".join(f"{column.name}=…" for column in self.columns)
+        return "/".join(f"{column.source_name}=…" for column in self.columns)
 
     def _value(self, column: Column, folder: str) -> str | None:
         written, sign, text = folder.partition("=")
@@ -76,7 +76,7 @@ class Partitions:
             found, text = unquote(written, errors="strict"), unquote(text, errors="strict")
         except UnicodeDecodeError as error:
             raise PartitionError(f"lies in {folder}, which is no UTF-8 text once it is decoded") from error
-        if not sign or found != column.name:
+        if not sign or found != column.source_name:
             raise PartitionError(f"lies in {folder}, and the folders are {self._layout()}")
         if text == self.default_name:
             if not column.nullable:

@@ -116,12 +116,12 @@ def of_parquet(
 
 def _parquet_rows(spark: SparkSession, chosen: Chosen, files: Sequence[File], table: Table) -> DataFrame:
     columns = table.message_columns
-    schema = ", ".join(f"{quoted(column.name)} {column.spark_type}" for column in columns)
+    schema = ", ".join(f"{quoted(column.source_name)} {column.spark_type}" for column in columns)
     # Spark names a file by a URI, in which + stands for itself.
     path = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS _path"
     rows = spark.read.schema(schema).parquet(*(_literally(str(chosen.folder.full(file.name))) for file in files))
     _check_found(rows, chosen.folder, files)
-    fields = ", ".join(f"{spark_string(column.name)}, {quoted(column.name)}" for column in columns)
+    fields = ", ".join(f"{spark_string(column.name)}, {quoted(column.source_name)}" for column in columns)
     read = rows.selectExpr(f"named_struct({fields}) AS _fields", path, "_metadata.row_index AS _position", "0 AS _sub")
     numbers = {chosen.path(file): number for number, file in chosen.numbered()}
     known = f"from_json({spark_string(json.dumps(numbers))}, 'MAP<STRING, BIGINT>')"
@@ -224,23 +224,24 @@ def check(folder: Folder, files: Sequence[File], columns: Sequence[Column]) -> N
             ) from error
         names = Counter(name.lower() for name in found.names)
         for column in columns:
-            if names[column.name.lower()] > 1:
-                alike = [name for name in found.names if name.lower() == column.name.lower()]
+            name = column.source_name
+            if names[name.lower()] > 1:
+                alike = [other for other in found.names if other.lower() == name.lower()]
                 raise folder.error(
                     f"has columns that differ in the case of their letters alone: {', '.join(alike)}",
                     or_else(PASS_OVER, resnapshot(folder.table, "once it has other names")),
                     name=file.name,
                 )
-            if column.name not in found.names:
+            if name not in found.names:
                 raise folder.error(
-                    f"has no column {column.name}; it has {', '.join(found.names)}",
+                    f"has no column {name}; it has {', '.join(found.names)}",
                     f"{PASS_OVER}, or take {column.name} out of the script",
                     name=file.name,
                 )
-            of = found.field(column.name).type
+            of = found.field(name).type
             if not fits(of, arrow_type(column.spark_type)):
                 raise folder.error(
-                    f"has column {column.name} as {of}, the script as {column.type}",
+                    f"has column {name} as {of}, the script as {column.type}",
                     f"{PASS_OVER}, or write the file's type into the script, and cast in the SELECT"
                     if _is_declarable(of)
                     else or_else(PASS_OVER, resnapshot(folder.table, "once it is written as a type that a script has")),

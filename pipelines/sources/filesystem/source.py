@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.connectors.options import misspelled_pattern
+from tidegate.pipelines.connectors.options import field_option, misnamed_fields, misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -37,6 +37,7 @@ from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.secrets import needs_variables
+from tidegate.pipelines.syntax.types import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -285,6 +286,9 @@ def check(table: Table) -> Sequence[str]:
     else:
         own = {option.name for option in format_options(LINES)}
         found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if key in own]
+        found += misnamed_fields(table.message_columns, by=PARQUET)
+        hidden = [column for column in table.message_columns if folded(column.source_name) == "_metadata"]
+        found += [f"'{field_option(each.name)}': Spark reads no column `{each.source_name}`" for each in hidden]
     if "partition.default-name" in table.options and not table.partition_columns:
         found.append("'partition.default-name' has no meaning without PARTITIONED BY")
     found += misspelled_pattern(table.options, "source.path.regex-pattern")
@@ -301,6 +305,7 @@ class FilesystemConnector:
         doc="The files of a folder that grows, each read once.",
         options=OPTIONS,
         partitioned=True,
+        by_name=True,
         system_time=True,
         system_watermark=True,
         metadata=METADATA,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from tidegate.pipelines.connectors.options import misnamed_fields
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.formats import avro, canal, changes, csv, debezium, json_text, raw
@@ -80,7 +81,8 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
         for key in wanted.options
         if key in others and key not in own
     ]
-    return [*strays, *chosen.check(wanted)]
+    fields = misnamed_fields(wanted.columns, by=f"the {option} {name}", by_name=chosen.spec.by_name)
+    return [*strays, *fields, *chosen.check(wanted)]
 
 
 def unknown(name: str, names: Sequence[str]) -> str:

@@ -142,7 +142,10 @@ class AvroFormat:
     """`'format' = 'avro'`."""
 
     spec = FormatSpec(
-        "avro", (ENCODING, LEGACY, FAST_READ), "A message is one record in Avro's binary encoding, without its schema."
+        "avro",
+        (ENCODING, LEGACY, FAST_READ),
+        "A message is one record in Avro's binary encoding, without its schema.",
+        by_name=False,
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
@@ -293,7 +296,7 @@ def _bad_keys(columns: Sequence[Column]) -> str:
     cases = [
         f"WHEN {found} THEN {spark_string(f'column {column.name}: a key is no UTF-8 text')}"
         for column in columns
-        if (found := _bad_key(f"_wire.{quoted(column.name)}", parse_type(column.type)))
+        if (found := _bad_key(f"_wire.{quoted(column.source_name)}", parse_type(column.type)))
     ]
     return f"CASE {' '.join(cases)} END" if cases else "NULL"
 

@@ -86,9 +86,9 @@ class CanalFormat:
         )
         # `old` names the columns that changed, also those that were NULL; the others were as they are.
         before = ", ".join(
-            f"{name}, IF(map_contains_key(o, {name}), o[{name}], d.{quoted(column.name)})"
+            f"{name}, IF(map_contains_key(o, {name}), o[{name}], d.{quoted(column.source_name)})"
             for column in wanted.columns
-            for name in [spark_string(column.name)]
+            for name in [spark_string(column.source_name)]
         )
         none = f"CAST(NULL AS {wire})"
         updates = (

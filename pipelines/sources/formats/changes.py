@@ -53,7 +53,7 @@ class Change:
         known = f"_kind = 'u' AND {self.other} IS NOT NULL"
         if not self.wanted.build:
             return known
-        columns = [quoted(name) for name in self.wanted.primary_key]
+        columns = [quoted(each.source_name) for each in self.wanted.columns if each.name in self.wanted.primary_key]
         moved = " OR ".join(f"NOT {self.one}.{name} <=> {self.other}.{name}" for name in columns)
         return f"{known} AND ({moved})" if moved else "false"
 

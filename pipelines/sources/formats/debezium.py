@@ -178,7 +178,7 @@ class DebeziumFormat:
         encoding = Encoding(json_text.leaf(wanted.option(STANDARD)), wanted.option(DECIMALS))
         row = shape.Row(
             wanted.columns,
-            lambda column: encoding.leaf("_schema" if with_schema else None, column.name),
+            lambda column: encoding.leaf("_schema" if with_schema else None, column.source_name),
             json_text.shown,
         )
         parsed = json_text.parsed(messages, _message(wanted.columns, wanted, with_schema=with_schema))

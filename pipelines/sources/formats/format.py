@@ -108,7 +108,7 @@ class Metadata:
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
     `metadata`: what a message says beside its rows, by Flink's keys. `records`: how its messages stand in a file one
-    after another."""
+    after another. `by_name`: columns are found by `Column.source_name`, and not by their place."""
 
     name: str
     options: tuple[OptionSpec, ...]
@@ -116,6 +116,7 @@ class FormatSpec:
     changelog: bool = False
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
     records: Callable[[Wanted], Records] = lambda wanted: JsonRecords()
+    by_name: bool = True
 
 
 def metadata_column(key: str) -> str:

@@ -203,9 +203,9 @@ def quick(wanted: Wanted, leaf: shape.Leaf) -> Quick | None:
     columns, values, fits, names = [], [], [f"{QUICK} IS NOT NULL"], []
     for column, of in zip(wanted.columns, types, strict=True):
         read = _arrow_type(of)
-        columns.append(JsonColumn(column.name, read or pa.string(), column.nullable))
-        names.append(f"{quoted(column.name)}: {of.spark if read else 'STRING'}")
-        value = f"{QUICK}.{quoted(column.name)}"
+        columns.append(JsonColumn(column.source_name, read or pa.string(), column.nullable))
+        names.append(f"{quoted(column.source_name)}: {of.spark if read else 'STRING'}")
+        value = f"{QUICK}.{quoted(column.source_name)}"
         if read is None:
             text, value = value, leaf(value, of)
             fits.append(f"({text} IS NULL OR {value} IS NOT NULL)")

@@ -209,8 +209,11 @@ def _by_column(columns: Sequence[Column]) -> str:
     fields = []
     for column in columns:
         found = parse(shape.wire_row(scalars if column in scalars else [column]))
-        read = f"get({found}.v, 0).{quoted(column.name)}"
-        fields += [spark_string(column.name), read if column in scalars else f"IF({_broken(found)}, NULL, {read})"]
+        read = f"get({found}.v, 0).{quoted(column.source_name)}"
+        fields += [
+            spark_string(column.source_name),
+            read if column in scalars else f"IF({_broken(found)}, NULL, {read})",
+        ]
     return f"named_struct({', '.join(fields)})"
 
 
@@ -218,7 +221,7 @@ def _missing(wanted: Wanted) -> str:
     """SQL of the sentence about a column that the message does not name."""
     if not wanted.flag(MISSING):
         return "NULL"
-    names = ", ".join(spark_string(column.name) for column in wanted.columns)
+    names = ", ".join(spark_string(column.source_name) for column in wanted.columns)
     absent = f"get(array_except(array({names}), json_object_keys({TEXT})), 0)"
     return f"concat('the message has no column ', {absent})"
 

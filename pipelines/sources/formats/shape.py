@@ -155,8 +155,8 @@ def wire_type(of: FlinkType, scalar: Scalar = lambda of: "STRING") -> str:
 
 
 def wire_row(columns: Sequence[Column], scalar: Scalar = lambda of: "STRING") -> str:
-    """Spark's DDL of the wire row of a table."""
-    fields = (f"{quoted(column.name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
+    """Spark's DDL of the wire row of a table, under the names that the source has."""
+    fields = (f"{quoted(column.source_name)}: {wire_type(parse_type(column.type), scalar)}" for column in columns)
     return f"STRUCT<{', '.join(fields)}>"
 
 
@@ -283,7 +283,7 @@ class Row:
         values = []
         for column in self.columns:
             of = parse_type(column.type)
-            sql = f"CAST({value(f'{wire}.{quoted(column.name)}', of, self.leaf(column))} AS {column.spark_type})"
+            sql = f"CAST({value(f'{wire}.{quoted(column.source_name)}', of, self.leaf(column))} AS {column.spark_type})"
             if lenient and of.kind in NESTED and (wrong := excluded(sql, of)):
                 sql = f"IF({wrong}, NULL, {sql})"
             values.append(f"{spark_string(column.name)}, {sql}")
@@ -304,7 +304,7 @@ class Row:
         cases: list[str] = []
         for column in self.columns:
             of = parse_type(column.type)
-            value, found = f"{wire}.{quoted(column.name)}", f"{fields}.{quoted(column.name)}"
+            value, found = f"{wire}.{quoted(column.source_name)}", f"{fields}.{quoted(column.name)}"
             shown = f"to_json({value})" if of.kind in NESTED else value
             cases.append(_case(misfit(value, found, of), column, self.show(shown, of)))
             if (not column.nullable) if needed is None else (column.name in needed):

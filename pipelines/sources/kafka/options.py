@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from tidegate.pipelines.connectors.options import misplaced, misspelled_pattern
+from tidegate.pipelines.connectors.options import field_option, misplaced, misspelled_pattern
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError
@@ -373,7 +373,10 @@ def check_fields(table: Table, kind: Kind) -> Sequence[str]:
     if kind == "kafka" and planned.key is None and key is not None and key not in APPEND_FORMATS:
         wrong.append(f"'key.format': '{key}' is no format of keys; there are {', '.join(APPEND_FORMATS)}")
     if planned.key is not None:
-        wrong += planned.key.problems(APPEND_FORMATS)
+        of_key = planned.key.problems(APPEND_FORMATS)
+        for name, inside in planned.from_key.items():
+            of_key = [problem.replace(f"'{field_option(inside)}'", f"'{field_option(name)}'") for problem in of_key]
+        wrong += of_key
     return wrong
 
 

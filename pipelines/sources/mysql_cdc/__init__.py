@@ -22,6 +22,7 @@ class MysqlCdcConnector:
         options=OPTIONS,
         doc="Changes of a MySQL or MariaDB table: an exact snapshot, then the binlog.",
         append_only=False,
+        by_name=True,
         system_time=True,
         system_watermark=True,
         metadata=METADATA,

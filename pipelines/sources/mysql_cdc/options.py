@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidegate.pipelines.connectors.options import misplaced
-from tidegate.pipelines.connectors.spec import OptionSpec
+from tidegate.pipelines.connectors.options import field_option, misnamed_fields, misplaced
+from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS, OptionSpec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import parse_duration
-from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.syntax.types import folded, quoted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
@@ -218,6 +218,13 @@ def check_table(table: Table) -> Sequence[str]:
         if column.metadata is not None and column.metadata not in METADATA:
             known = ", ".join(sorted(METADATA))
             problems.append(f"mysql-cdc has no metadata column '{column.metadata}'; it has {known}")
+    problems += misnamed_fields(table.message_columns, by=table.connector)
+    for column in table.message_columns:
+        if folded(column.source_name) in SOURCE_COLUMNS:
+            problems.append(
+                f"'{field_option(column.name)}' = '{column.source_name}': rows carry a column of that name of their "
+                "own, so the server's cannot be read: a generated column of another name can"
+            )
     return problems
 
 

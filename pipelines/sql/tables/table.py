@@ -48,18 +48,18 @@ class TableCompiler(TablePart):
     def compile(self) -> tuple[Table, ConnectorSpec]:
         """The table and its connector. Raises SqlError."""
         check_table_name(self.source, self.statement.name)
-        self._column_names()
         options = OptionCompiler(self.source, self.statement)
-        parts = PartsCompiler(self.source, self.statement, options.connector(self.connectors), self.known)
+        parts = PartsCompiler(self.source, self.statement, self._column_names(options), self.known)
         spec, found = parts.compile()
         columns = self._columns(spec)
         keys = KeyCompiler(self.source, self.statement, columns)
         key = keys.primary_key(spec)
         columns = [replace(column, nullable=False) if column.name in key else column for column in columns]
+        given = options.options(spec)
         table = Table(
             name=self.name,
-            columns=tuple(columns),
-            options=options.options(spec),
+            columns=options.with_fields(columns, given),
+            options=given,
             primary_key=key,
             watermark=self._watermark(columns, spec),
             comment=self.statement.comment,
@@ -76,10 +76,14 @@ class TableCompiler(TablePart):
 
     # Columns
 
-    def _column_names(self) -> None:
-        seen: dict[str, str] = {}
+    def _column_names(self, options: OptionCompiler) -> ConnectorSpec:
+        """Checks the names of the columns; returns what the connector is. Raises SqlError."""
+        spec, seen = options.connector(self.connectors), dict[str, str]()
+        taken = [column.name.text.casefold() for column in self.statement.columns]
         for column in self.statement.columns:
-            check_column_name(self.source, column.name)
+            plain = column.computed is None and column.metadata is None
+            named = {"by_name": spec.by_name and plain, "sink": spec.sink}
+            check_column_name(self.source, column.name, taken=taken, **named)
             known = seen.get(folded(column.name.text))
             seen[folded(column.name.text)] = column.name.text
             if known is not None:
@@ -89,6 +93,7 @@ class TableCompiler(TablePart):
                 raise self._error(column.name.span, f"{self.name} has two columns `{column.name.text}`", hint)
         if all(column.computed is not None for column in self.statement.columns):
             raise self._error(self.statement.name.span, f"{self.name} has no column that a connector could deliver")
+        return spec
 
     def _columns(self, spec: ConnectorSpec) -> list[Column]:
         plain = {
@@ -109,7 +114,7 @@ class TableCompiler(TablePart):
 
     def _plain(self, column: ColumnDefinition, spec: ConnectorSpec) -> Column:
         assert column.type is not None
-        self._field_names(column.type, column.type_span)
+        self._field_names(column.type, column.type_span, spec)
         if column.null_written is not None and not column.type.nullable:
             raise self._error(column.null_written, f"column `{column.name.text}` is NULL and NOT NULL")
         metadata = given = conversion = None
@@ -141,16 +146,17 @@ class TableCompiler(TablePart):
             location=self.source.location(column.name.span.start),
         )
 
-    def _field_names(self, of: FlinkType, span: Span) -> None:
+    def _field_names(self, of: FlinkType, span: Span, spec: ConnectorSpec) -> None:
         for field in of.fields:
             wrong = next((character for character in field.name if character in FORBIDDEN), None)
             if wrong is not None or not field.name:
-                raise self._error(
-                    span, f"field `{field.name}` holds {wrong!r}", "Delta Lake does not take it in a name"
-                )
-            self._field_names(field.type, span)
+                hint = "Delta Lake does not take it in a name: leave the field out"
+                if spec.by_name:
+                    hint += ", as another name would be another field; from JSON, declare the column STRING instead"
+                raise self._error(span, f"field `{field.name}` holds {wrong!r}", hint)
+            self._field_names(field.type, span, spec)
         for argument in of.arguments:
-            self._field_names(argument, span)
+            self._field_names(argument, span, spec)
 
     def _computed(self, column: ColumnDefinition, scope: TableScope, spec: ConnectorSpec) -> Column:
         assert column.computed is not None

@@ -16,10 +16,12 @@ from typing import Any
 
 from tidegate.pipelines.connectors.options import (
     CONNECTOR,
+    FIELD_NAME,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     WATERMARK_PREFIX,
     common_options,
+    field_option,
     find_option,
     path_of,
     shown_value,
@@ -81,6 +83,26 @@ class OptionCompiler(TablePart):
         self._go_together(seen)
         return Options({key: option.value.text for key, option in seen.items()})
 
+    def with_fields(self, columns: Sequence[Column], options: Options) -> tuple[Column, ...]:
+        """`columns` with the names of their fields, as `options` have them."""
+        given = {column.name: options.get(field_option(column.name)) for column in columns if column.physical}
+        return tuple(
+            column if given.get(column.name) in (None, column.name) else replace(column, field_name=given[column.name])
+            for column in columns
+        )
+
+    def _field(self, option: Option, column: str, spec: ConnectorSpec) -> None:
+        """Check that `option` may name the field of `column`. Raises SqlError."""
+        key, metadata = option.key, {each.name.text for each in self.statement.columns if each.metadata is not None}
+        if not spec.by_name:
+            what = f"'{key.text}' has no meaning: {spec.name} finds no column by its name"
+            hint = "write it in the tables that are read" if spec.name == "hybrid" else None
+            raise self._error(key.span, what, hint)
+        if column in metadata:
+            raise self._error(key.span, f"'{key.text}': `{column}` is METADATA, and no field", "leave it out")
+        if needs_variables(option.value.text):
+            raise self._error(option.value.span, f"'{key.text}' cannot come from the environment", "write the name")
+
     def _option(self, option: Option, spec: ConnectorSpec, known: Sequence[OptionSpec]) -> None:
         key, value = option.key.text, option.value.text
         found = find_option(key, known)
@@ -96,12 +118,14 @@ class OptionCompiler(TablePart):
                 option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
             )
         path = path_of(key, found)
-        if path is not None and path.split(".")[0] not in self.columns:
+        if path is not None and (path if found.name == FIELD_NAME else path.split(".")[0]) not in self.columns:
             raise self._error(
                 option.key.span,
                 f"unknown column `{path}` of {self.name} in '{key}'",
                 suggest(path, self.columns, "its columns"),
             )
+        if found.name == FIELD_NAME and path is not None:
+            self._field(option, path, spec)
         wrong = None if needs_variables(value) else wrong_value(found, value)
         if wrong is not None:
             raise self._error(option.value.span, f"'{key}' = '{shown_value(key, value)}' {wrong[0]}", wrong[1])

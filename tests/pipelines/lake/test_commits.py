@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
+from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, by_name, commits, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.commits import commit
+from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.upkeep import clean_log
@@ -201,18 +202,59 @@ def test_a_kill_before_the_link_leaves_what_no_reader_sees_and_upkeep_removes(ta
     assert versions(table) == [0]
 
 
-STRANGE: dict[str, Callable[[Path], object]] = {
-    "change data": lambda path: DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"}),
-    "only appended to": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
-    "a constraint": lambda path: DeltaTable(path).alter.add_constraint({"small": "id < 10"}),
+def asks_for(path: Path, *features: str, of_readers: Sequence[str] = ()) -> None:
+    """Another writer has enabled these features on a table of one version."""
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": list(features)}
+    if of_readers:
+        protocol |= {"minReaderVersion": 3, "readerFeatures": list(of_readers)}
+    (path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
+
+
+HARMLESS: dict[str, Callable[[Path], object]] = {
+    "clustering": lambda path: asks_for(path, "clustering", "domainMetadata"),
+    "vacuumProtocolCheck": lambda path: asks_for(path, "vacuumProtocolCheck", of_readers=["vacuumProtocolCheck"]),
+    "appendOnly": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
 }
 
 
-@pytest.mark.parametrize("feature", STRANGE)
-def test_what_a_writer_has_to_know_more_for_is_left_to_delta_rs(
-    table: Path, monkeypatch: pytest.MonkeyPatch, feature: str
-) -> None:
-    STRANGE[feature](table)
+@pytest.mark.parametrize("feature", HARMLESS)
+def test_files_are_added_whatever_else_the_table_is_used_for(table: Path, feature: str) -> None:
+    HARMLESS[feature](table)
+    assert add(table, 1) == 1
+    files = delta_log.all_files(DeltaTable(table))  # whose dataset knows not all of these features
+    assert sorted(pq.read_table(files)["id"].to_pylist()) == [0, 1]
+
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "rowTracking": lambda path: asks_for(path, "rowTracking", "domainMetadata"),
+    "inCommitTimestamp": lambda path: asks_for(path, "inCommitTimestamp"),
+    "typeWidening": lambda path: asks_for(path, "typeWidening", of_readers=["typeWidening"]),
+    "delta.constraints.small": lambda path: DeltaTable(path).alter.add_constraint({"small": "id < 10"}),
+}
+
+
+@pytest.mark.parametrize("feature", REFUSED)
+def test_what_is_not_done_for_a_table_is_named_and_nothing_is_added(table: Path, feature: str) -> None:
+    REFUSED[feature](table)
+    before = versions(table)
+    with pytest.raises(LakeError, match=feature) as refused:
+        add(table, 1)
+    assert "'path'" in refused.value.next_command
+    assert versions(table) == before
+
+
+def test_no_row_leaves_a_table_that_is_only_appended_to(table: Path) -> None:
+    HARMLESS["appendOnly"](table)
+    there = delta_log.opened(table)
+    assert there is not None
+    (old,) = delta_log.files_of(there, "path", "size_bytes")
+    with pytest.raises(LakeError, match="only appended to"):
+        commit(there, table, [Removal(old["path"], old["size_bytes"], {})])
+    commit(there, table, [Removal(old["path"], old["size_bytes"], {}, news=False)])
+
+
+def test_what_a_writer_has_to_know_more_for_is_left_to_delta_rs(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    DeltaTable(table).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     left: list[Path] = []
     by_delta_rs = commits._by_delta_rs
     monkeypatch.setattr(commits, "_by_delta_rs", lambda *args: left.append(args[1]) or by_delta_rs(*args))

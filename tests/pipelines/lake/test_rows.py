@@ -18,7 +18,7 @@ from tidegate.pipelines.location import Location
 COLUMNS = {"id": "INT", "day": "DATE"}
 
 
-def test_a_table_with_partitions_takes_no_epochs(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_with_partitions_or_features_of_its_own_takes_no_epochs(spark: SparkSession, tmp_path: Path) -> None:
     """A file that is adopted would be of no partition, and readers would find its rows in none."""
     schema = Schema.from_json(struct_type(COLUMNS).json())
     DeltaTable.create(str(tmp_path / "divided"), schema=schema, partition_by=["day"])
@@ -27,6 +27,10 @@ def test_a_table_with_partitions_takes_no_epochs(spark: SparkSession, tmp_path: 
         ensure_table(Location(tmp_path) / "divided", COLUMNS, "enriched")
     assert "'path'" in refused.value.next_command
     ensure_table(Location(tmp_path) / "whole", COLUMNS, "enriched")
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/whole` SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
+    with pytest.raises(LakeError, match="inCommitTimestamp") as refused:
+        ensure_table(Location(tmp_path) / "whole", COLUMNS, "enriched")
+    assert "'path'" in refused.value.next_command
 
 
 def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -37,6 +41,25 @@ def test_columns_that_have_other_names_in_the_files_are_for_delta_to_read(spark:
     assert table is not None
     assert table.protocol().min_reader_version == 2
     assert not delta_log.plain(table)
+
+
+def test_a_clustered_table_stays_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Its columns are metadata of a domain, which a checkpoint has to take over."""
+    path = Location(tmp_path) / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (_generation INT, _epoch BIGINT) USING delta CLUSTER BY (_epoch) "
+        "TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    )
+    for epoch in (1, 2, 3):
+        folder = path / str(epoch)
+        spark.sql(f"SELECT 1 AS _generation, {epoch}L AS _epoch").write.parquet(str(folder))
+        assert adopt(path, folder, survey(folder), application="a", epoch=epoch) == 1
+    log = path / "_delta_log"
+    assert by_name.last_checkpoint(log) == 2
+    for version in (0, 1):
+        by_name.file_of(log, version).delete()
+    (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()
+    assert (detail.clusteringColumns, spark.read.format("delta").load(str(path)).count()) == (["_epoch"], 3)
 
 
 def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:

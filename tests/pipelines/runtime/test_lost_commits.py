@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
-from tests.pipelines.runtime.plays import Play, at_ms
+from tests.pipelines.runtime.plays import Play, at_ms, clicks
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
@@ -439,6 +439,22 @@ def test_so_is_one_whose_features_only_delta_rs_knows(spark: SparkSession, tmp_p
     spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     with pytest.raises(LakeError, match="copies holds rows published by copies"):
         Harness(first.pipeline, spark, tmp_path / "second").advance()
+
+
+def test_deletion_vectors_of_a_build_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(clicks(), spark, tmp_path)
+    harness.push("user_info", [{"user_id": 1, "gender": "f"}, {"user_id": 2, "gender": "m"}])
+    harness.end_of_snapshot("user_info")
+    harness.advance()
+    build = harness.lake.table_path("user_info")
+    spark.sql(f"ALTER TABLE delta.`{build}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    harness.push("click_event", [{"user_id": 1, "item_id": 1}])
+    assert [row["gender"] for row in harness.advance()] == ["f"], "the property alone changes no row"
+    spark.sql(f"DELETE FROM delta.`{build}` WHERE user_id = 2")
+    harness.push("click_event", [{"user_id": 2, "item_id": 2}])
+    with pytest.raises(LakeError, match=r"lost 1 row of user_info .* \(it has deletion vectors") as refused:
+        harness.advance()
+    assert refused.value.where == str(build)
 
 
 def test_tables_whose_control_tables_were_removed_are_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.process import EventTimeExtension
+from tidegate.pipelines.runtime.differences import compared, holds_more
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -185,3 +186,31 @@ def test_every_option_says_what_it_changes() -> None:
         "path", "hostname", "database-name", "table-name", "topic", "topic-pattern",
         "properties.bootstrap.servers", "seed", "hybrid.sources",
     }  # fmt: skip
+
+
+FIELDS = "CREATE TABLE t ({columns}) WITH ('connector' = 'filesystem', 'path' = '/in', 'format' = 'json'{fields});"
+
+
+def test_the_name_of_a_column_s_field_is_a_part_of_the_column() -> None:
+    """So a script that leaves the column out leaves the name out, and another name is another column."""
+
+    def form_of(columns: str, fields: str = "") -> dict[str, Any]:
+        pipeline = compile_script(FIELDS.format(columns=columns, fields=fields))
+        return table_form(pipeline, pipeline.table("t"))
+
+    named = form_of("id INT, v INT", ", 'fields.id.name' = '_id'")
+    assert named["columns"] == {"id": "INT READ FROM '_id'", "v": "INT"}
+    assert "fields.id.name" not in named["options"]
+    assert form_of("id INT, v INT", ", 'fields.id.name' = 'id'") == form_of("id INT, v INT")
+    fewer = compared("t", named, form_of("v INT"))
+    assert [(item.what, item.undeclared) for item in fewer] == [("columns id", True)]
+
+
+@pytest.mark.parametrize(("field", "goes_on"), [("_v", True), ("_w", False)])
+def test_a_column_that_names_its_field_may_become_longer(field: str, goes_on: bool) -> None:
+    made = [
+        compile_script(FIELDS.format(columns=f"v VARCHAR({length})", fields=f", 'fields.v.name' = '{name}'"))
+        for length, name in ((9, "_v"), (10, field))
+    ]
+    (item,) = compared("t", *(table_form(pipeline, pipeline.table("t")) for pipeline in made))
+    assert holds_more(item, made[1].table("t")) == goes_on

@@ -146,6 +146,21 @@ def test_parquet_rows_have_their_numbers_and_metadata(spark, files: Files) -> No
         bench.source().landed(bench.steps[0], None)
 
 
+def test_a_parquet_column_and_a_folder_may_have_other_names_than_theirs(spark, files: Files) -> None:
+    names = {"id": "_id", "v": "a b;{}", "w": "a.b", "day": "_day"}
+    made = pa.table({"_id": [1], "a b;{}": ["x"], "a.b": [2.5], "id": [9], "a": [{"b": 1.0}], "day": ["no"]})
+    files.write("_day=7/a.parquet", "")
+    pq.write_table(made, files.path / "_day=7" / "a.parquet")
+    files.touch("_day=7/a.parquet", LONG_AGO)
+    columns = {"id": "BIGINT", "v": "STRING", "w": "DOUBLE", "day": "INT"}
+    bench = files.bench("build", columns, format="parquet")
+    named = tuple(replace(column, field_name=names[column.name]) for column in bench.table.columns)
+    bench.table = replace(bench.table, columns=named, partition_columns=("day",))
+    bench.plan()
+    (row,) = read(spark, bench)
+    assert [row[name] for name in columns] == [1, "x", 2.5, 7]
+
+
 def test_names_are_no_patterns(spark, files: Files) -> None:
     """A file that comes later is read by a step of its own, whatever the names before it match."""
     names = ("q?/a.parquet", "x[1].parquet", "{a,b}.parquet", "s*r.parquet", "back\\slash.parquet", "dt=[z]/1.parquet")

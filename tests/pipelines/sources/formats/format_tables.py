@@ -9,6 +9,7 @@ import datetime
 import io
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,18 @@ def cases(name: str) -> list[dict[str, Any]]:
     return tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]
 
 
-def wanted(columns: str, options: dict[str, str] | None = None, *, role: Any = "probe") -> Wanted:
-    """What a table of these columns wants."""
+def wanted(
+    columns: str,
+    options: dict[str, str] | None = None,
+    *,
+    role: Any = "probe",
+    fields: dict[str, str] | None = None,
+) -> Wanted:
+    """What a table of these columns wants. `fields`: the names that columns have in the messages."""
     pipeline = compile_script(f"CREATE TABLE t ({columns}) WITH ('connector' = 'scripted')")
-    table = pipeline.table("t")
-    return Wanted(table.physical_columns, options or {}, role, table.primary_key)
+    table, named = pipeline.table("t"), fields or {}
+    found = tuple(replace(column, field_name=named.get(column.name)) for column in table.physical_columns)
+    return Wanted(found, options or {}, role, table.primary_key)
 
 
 def pair(message: str | list[str]) -> tuple[str, str]:
@@ -92,7 +100,8 @@ def messages_become_rows_or_errors(
     nothing at all."""
     pairs = [pair(message) for message in case["messages"]]
     messages = [encoded(given) for given, _ in pairs]
-    found = decoded(spark, name, [*messages], wanted(case["columns"], case.get("options")))
+    wants = wanted(case["columns"], case.get("options"), fields=case.get("fields"))
+    found = decoded(spark, name, [*messages], wants)
     for (given, expected), rows in zip(pairs, found, strict=True):
         if not expected.strip():
             assert rows == [], given

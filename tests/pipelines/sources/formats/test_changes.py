@@ -53,7 +53,7 @@ def _cases() -> list[Any]:
 @pytest.mark.parametrize(("case", "role"), _cases(), ids=[f"{c['format']}: {c['name']}: {r}" for c, r in CASES])
 def test_messages_become_changes_or_errors(spark, case: dict[str, Any], role: str) -> None:
     messages = case["message"]
-    wants = wanted(case["columns"], case.get("options"), role=role)
+    wants = wanted(case["columns"], case.get("options"), role=role, fields=case.get("fields"))
     found = decoded(spark, case["format"], [message["value"].encode() for message in messages], wants)
     for message, rows in zip(messages, found, strict=True):
         rows_or_error, given = expected(message, role), message["value"]

@@ -82,8 +82,9 @@ def test_a_delta_table_then_files(spark: SparkSession, files_root: Path) -> None
 def test_files_then_a_database(spark: SparkSession, files_root: Path, database: Database) -> None:
     files = Files(files_root / "history")
     files.write("1.csv", "1,one\n2,two\n")
-    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO users VALUES (2, 'new')")
-    options = database.clause("users")
+    named = "CREATE TABLE users (`_id` INT PRIMARY KEY, `the name` VARCHAR(20))"
+    database.execute(named, "INSERT INTO users VALUES (2, 'new')")
+    options = f"{database.clause('users')}, 'fields.id.name' = '_id', 'fields.name.name' = 'the name'"
     script = SCRIPT.replace(
         "CREATE TABLE live (id INT, name", "CREATE TABLE live (id INT PRIMARY KEY NOT ENFORCED, name"
     )

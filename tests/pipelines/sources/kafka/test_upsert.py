@@ -17,10 +17,11 @@ JSON = {"key__format": "json", "value__format": "json"}
 
 def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -> None:
     topic = topics.create(cleanup_policy="compact")
-    topics.send(topic, {"id": 1, "name": "ann"}, {"id": 1, "name": "anne"}, key={"id": 1})
-    topics.send(topic, {"id": 2, "name": "bob"}, None, key={"id": 2})
-    topics.send(topic, {"id": 3, "name": "cy"}, key={"id": 3})
-    play = room.build(room.given(topic, **JSON))
+    topics.send(topic, {"_id": 1, "a.b": "ann"}, {"_id": 1, "a.b": "anne"}, key={"_id": 1})
+    topics.send(topic, {"_id": 2, "a.b": "bob"}, None, key={"_id": 2})
+    topics.send(topic, {"_id": 3, "a.b": "cy"}, key={"_id": 3})
+    fields = {"fields.id.name": "_id", "fields.name.name": "a.b"}
+    play = room.build({**room.given(topic, **JSON), **fields})
     landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
@@ -32,7 +33,7 @@ def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -
     assert published == [(1, "anne"), (3, "cy")]
     assert quarantined == ["unmatched:deleted@u"]
 
-    topics.send(topic, {"id": 1, "name": "annie"}, key={"id": 1})
+    topics.send(topic, {"_id": 1, "a.b": "annie"}, key={"_id": 1})
     play.harness.push("clicks", [{"user_id": 1, "item": 4}])
     assert [row["name"] for row in play.harness.advance()] == ["annie"]
 
