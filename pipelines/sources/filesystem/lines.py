@@ -100,7 +100,7 @@ def read_range(part: Range, records: Records, *, keeps_broken: bool = False) -> 
     """The records of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned, or
     (BROKEN) when it cannot be unpacked, or is not written as its format is."""
     broken = partial(_broken, part, keeps_broken)
-    with _planned(part) as file:
+    with planned(part) as file:
         codec = _codec(part.path)
         if codec is None:
             if not records.joins or not begins_with_array(_head(file)):
@@ -113,7 +113,7 @@ def read_range(part: Range, records: Records, *, keeps_broken: bool = False) -> 
 
 
 @contextmanager
-def _planned(part: Range) -> Iterator[IO[bytes]]:
+def planned(part: Range) -> Iterator[IO[bytes]]:
     """The file, which is as it was planned before and after. Raises RuntimeError (CHANGED)."""
     try:
         with open(part.path, "rb") as file:
@@ -362,7 +362,7 @@ def ending(part: Range, records: Records) -> tuple[bool, bool]:
     """Whether the line after those that begin in a range begins inside of quotes: if the first of them does not, and if
     it does. Raises RuntimeError (CHANGED)."""
     outside, inside = False, True
-    with _planned(part) as file:
+    with planned(part) as file:
         position, rest = (_first_line(file, part.start), b"") if part.start else _beginning(file)
         file.seek(position + len(rest))
         stop = max(part.stop, position + 1) if not part.start else part.stop
