@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from tidegate.pipelines.connectors.protocol import FieldsSeen
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.frames import given
@@ -17,6 +21,7 @@ from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN
 from tidegate.pipelines.sources.filesystem.listing import SPLIT, File, Folder
 from tidegate.pipelines.sources.filesystem.parquet import read_rows
 from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
+from tidegate.pipelines.sources.formats.fields import RECORDS, fields_of
 from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
@@ -68,19 +73,40 @@ class Chosen:
         return f"get(from_json({spark_string(json.dumps(known))}, '{schema}'), {place})"
 
 
-def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
-    """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
+def _lines(
+    spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str], *, keeps_broken: bool
+) -> DataFrame:
     from tidegate.pipelines.sources.filesystem.lines import read_lines
 
-    numbered = chosen.planned(chosen.numbered())
+    records = format_named(options["format"]).spec.records(wanted(table, options))
+    return read_lines(spark, chosen.planned(chosen.numbered()), records, keeps_broken=keeps_broken)
+
+
+def fields_of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> FieldsSeen:
+    """The fields of the first lines."""
+    lines = _lines(spark, chosen, table, options, keeps_broken=True).select(VALUE).limit(RECORDS).collect()  # few rows
+    return fields_of(format_named(options["format"]), [row[VALUE] for row in lines], wanted(table, options))
+
+
+def fields_of_parquet(chosen: Chosen, columns: Sequence[Column]) -> FieldsSeen:
+    """The columns of all files, those that are no Parquet files apart."""
+    names: dict[str, None] = {}
+    for _, file in chosen.numbered():
+        with suppress(pa.ArrowInvalid, OSError):
+            names |= dict.fromkeys(pq.read_schema(chosen.path(file)).names)
+    carried = frozenset(column.name for column in columns if column.source_name in names)
+    return FieldsSeen(carried, tuple(names))
+
+
+def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
+    """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
     keeps = quarantines(options)
-    chosen_format = format_named(options["format"])
-    beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
-    wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
-    read = read_lines(spark, numbered, chosen_format.spec.records(wants), keeps_broken=keeps)
+    read = _lines(spark, chosen, table, options, keeps_broken=keeps)
     if keeps:
         read = read.withColumn("_raw", read[VALUE])
-    decoded = chosen_format.decode(read, wants)
+    beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]
+    wants = wanted(table, options, metadata=tuple(key for key in beside if key is not None))
+    decoded = format_named(options["format"]).decode(read, wants)
     known = [column for column in decoded.columns if column not in ("_error", "_cut")]
     rows = decoded.selectExpr(*map(quoted, known), "coalesce(_cut, _error) AS _error", f"{chosen.origin()} AS _origin")
     return _landable(rows, table, "_op", "_time", "the line at byte", keeps_misfits=keeps)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines import paths
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.options import misnamed_fields, misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
+    FieldsSeen,
     Json,
     Landed,
     Planned,
@@ -29,7 +31,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.filesystem.catalog import Catalog
+from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN, Catalog
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
@@ -158,6 +160,18 @@ class FilesystemSource(Source):
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
         return Landed(lag_ms=lag, position=f"{stop} file{'' if stop == 1 else 's'}", splits=frozenset({SPLIT}))
 
+    def fields(self, spark: SparkSession, step: StoredStep) -> FieldsSeen:
+        """`protocol.ShowsFields`: of the first lines of the step's files, or by all their footers."""
+        from tidegate.pipelines.sources.filesystem import rows
+
+        start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        # Their rows have landed, so they may be gone.
+        there = [file if self._folder.now(file.name) == file else FORGOTTEN for file in self._catalog.files[start:stop]]
+        chosen = rows.Chosen(self._folder, start, there)
+        if self._format == PARQUET:
+            return rows.fields_of_parquet(chosen, self._table.message_columns)
+        return rows.fields_of_lines(spark, chosen, self._table, self._context.options)
+
     def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: the finished files that are not read. None is taken up."""
         if position.previous is None:
@@ -245,12 +259,6 @@ OPTIONS = (
         doc="A file is read when nothing has been written to it for this long.",
         changes="neither",
     ),
-    OptionSpec(
-        "source.monitor-interval",
-        "duration",
-        doc="Accepted for scripts of Flink, without effect. Every run lists the folder when it begins.",
-        changes="neither",
-    ),
     ERROR_OPTION,
     *format_options(LINES),
 )
@@ -295,6 +303,7 @@ class FilesystemConnector:
         options=OPTIONS,
         partitioned=True,
         by_name=True,
+        foreign=(*flink.CONNECTORS["filesystem"], *flink.of_formats(LINES)),
         system_time=True,
         system_watermark=True,
         metadata=METADATA,

@@ -52,7 +52,6 @@ class CsvFormat:
         (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE, by_column=True), ELEMENTS, ESCAPE, NULL),
         "A message is one record of fields, in the order of the table's columns.",
         records=lambda wanted: _records(wanted),
-        by_name=False,
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
