@@ -164,6 +164,10 @@ class Server:
         return seconds or days * 86400 or None
 
 
+_NO_PAD = re.compile(r"_nopad_|_0900_")
+"""In the names of collations that do not pad: MariaDB's, MySQL's."""
+
+
 @dataclass(frozen=True)
 class SourceTable:
     """A table as the server describes it. `rows` is the engine's estimate; `keys` are the columns of the unique indexes
@@ -183,12 +187,15 @@ class SourceTable:
 
     def key_column(self, name: str) -> KeyColumn | None:
         """The column called `name` as one that can be compared with a literal; None where its order and its literals do
-        not agree (ENUM sorts by number and compares by name, …)."""
+        not agree (ENUM sorts by number and compares by name; an index of CHAR has padded texts, which a collation
+        without PAD compares as they are, so a text with a character below the blank lies elsewhere)."""
         described = self.column(name)
         kind = _KINDS.get(described.data_type) if described else None
         if described is None or kind is None:
             return None
         collation = self.collations.get(described.name)
+        if described.data_type == "char" and _NO_PAD.search(collation or ""):
+            return None
         return KeyColumn(name, kind, described.data_type in INTEGERS, described.charset, collation)
 
     @property
