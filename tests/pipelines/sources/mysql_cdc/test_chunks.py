@@ -153,7 +153,9 @@ def test_no_key_with_a_character_below_the_blank_is_in_no_chunk(database: Databa
     column = kind if kind.startswith("BINARY") else f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"
     keys = key.replace(kind, "k")
     database.execute(f"CREATE TABLE t (k {column}, n INT, PRIMARY KEY ({keys}))")
-    texts = [f"{first}{below}{last}" for first in "abc" for below in ("", "\t", "\0", "!", " x") for last in ("", "\n", "z")]
+    texts = [
+        f"{first}{below}{last}" for first in "abc" for below in ("", "\t", "\0", "!", " x") for last in ("", "\n", "z")
+    ]
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.executemany("INSERT IGNORE INTO t VALUES (%s, %s)", [(text, n % 3) for n, text in enumerate(texts)])
     planned = plan(database, 2)
