@@ -23,6 +23,7 @@ from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import GroupPosition
 from tidegate.pipelines.runtime.ledger import left_waiting
+from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -40,7 +41,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
     known, last, aligned = Stream(lake, table.name).generation(advance.generation).sums(), advance.last, advance.aligned
     if last is None:
         return _no_rows_yet()
-    chunks = _chunks(lake, table, advance.generation)
+    chunks, missing = _chunks(lake, table, advance.generation), MissingFields.of(last)
     news = bool(advance.epochs or advance.blocked)
     return in_short(
         _sentence(table, advance, known.rejected, chunks),
@@ -62,6 +63,7 @@ def of_advance(lake: Lake, table: Table, advance: Advance) -> dict[str, Any]:
             **({} if last.flipped_at is None else {"flipped at": instant(last.flipped_at)}),
             **({} if last.late is None else {"late rows": last.late}),
             **({"rejected messages": known.rejected} if known.rejected else {}),
+            **({"columns without a field": missing.sentence(table.name)} if missing else {}),
             **({"position": last.position} if last.position else {}),
             **(_aligned(aligned) if aligned is not None else {}),
             "epochs": records(

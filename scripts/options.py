@@ -3,7 +3,8 @@
     .venv/bin/python scripts/options.py docs/sources.md docs/mysql-cdc.md
 
 rewrites what stands between `<!-- options: NAME -->` and `<!-- /options -->`; NAME is a connector, `format` and the
-name of a format, `every source` or `every target`. The options of formats stand with the format only.
+name of a format, `every source` or `every target`. The options of formats stand with the format only. `flink` and the
+name of a connector or a format: Flink's options that are none here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import OptionSpec
@@ -32,7 +34,24 @@ def options_table(options: Sequence[OptionSpec]) -> str:
 
 def filled(text: str) -> str:
     """`text` with every block of options as the specs have it now. Raises KeyError for an unknown name."""
-    return _BLOCK.sub(lambda block: f"{block[1]}{options_table(_options(block[2]))}{block[3]}", text)
+    return _BLOCK.sub(lambda block: f"{block[1]}{_table(block[2])}{block[3]}", text)
+
+
+def _table(name: str) -> str:
+    if not name.startswith("flink "):
+        return options_table(_options(name))
+    name = name.removeprefix("flink ")
+    return foreign_table(flink.CONNECTORS[name] if name in flink.CONNECTORS else flink.FORMATS[name])
+
+
+def foreign_table(options: Sequence[OptionSpec]) -> str:
+    """A Markdown table: option, what becomes of it."""
+    rows = ["| option | here |", "| --- | --- |"]
+    for option in options:
+        spares = f", except for {' and '.join(f'`{value}`' for value in option.spares)}" if option.spares else ""
+        what = "no effect" if option.effect == "none" else f"refused{spares}"
+        rows.append(f"| `{option.name}` | {what}. {option.doc} |")
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _options(name: str) -> Sequence[OptionSpec]:

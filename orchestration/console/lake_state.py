@@ -121,6 +121,8 @@ def _time_notes(source: SourceStatus, now: int) -> Iterator[Line | Grid]:
     if source.rejected:
         text = f"{counted(source.rejected, 'message')} did not fit and went to its quarantine"
         yield Line(f"\n{source.table}: {text}, tables/{source.table}/_quarantine in the lake")
+    if source.missing is not None:
+        yield Line(f"\n{source.missing.sentence(source.table)}")
     if source.aligned is not None and source.blocked:
         group, drift = source.aligned.group, seconds(source.aligned.max_drift_ms)
         yield Line(f"\n{source.table} waits for its group {group}, which may drift by {drift}:")

@@ -195,7 +195,24 @@ WATERMARK_PREFIX = "scan.watermark."
 
 def common_options(spec: ConnectorSpec) -> tuple[OptionSpec, ...]:
     """The options that a table of this connector has beside the connector's own."""
-    return (CONNECTOR, *(SOURCE_OPTIONS if spec.source else ()), *(SINK_OPTIONS if spec.sink else ()))
+    own = (*(SOURCE_OPTIONS if spec.source else ()), *(SINK_OPTIONS if spec.sink else ()))
+    return (CONNECTOR, *own, *spec.foreign)
+
+
+def without_effect(table: Table, spec: ConnectorSpec) -> dict[str, str]:
+    """The options of a table that are taken and have no effect, with why."""
+    known = (*spec.options, *common_options(spec))
+    found = {key: find_option(key, known) for key in table.options}
+    return {
+        key: "It asks for what is done anyway" if option.effect == "refused" else option.doc
+        for key, option in found.items()
+        if option is not None and option.effect != "own"
+    }
+
+
+def not_done(option: OptionSpec, value: str) -> bool:
+    """Whether an option asks for something that is not done here."""
+    return option.effect == "refused" and value.casefold() not in option.spares
 
 
 def find_option(key: str, known: Sequence[OptionSpec]) -> OptionSpec | None:
@@ -222,6 +239,8 @@ def spelled(known: Sequence[OptionSpec], columns: Sequence[str]) -> list[str]:
     """The names that keys may have, with every column's name for `#`."""
     names: list[str] = []
     for option in known:
+        if option.effect != "own":
+            continue
         names.extend([option.name.replace("#", column) for column in columns] if "#" in option.name else [option.name])
     return names
 

@@ -285,6 +285,33 @@ class ExplainsFailures(Protocol):
 
 
 @dataclass(frozen=True)
+class FieldsSeen:
+    """The fields of records of a step.
+
+    Attributes:
+        columns: the declared columns that some of these records has a field for, whatever its value.
+        names: of all fields, in the order in which they come.
+        records: how many were looked at; 0 where names are those of all.
+        asked: column -> the field that was looked for, where it is not the column's `source_name`.
+    """
+
+    columns: frozenset[str]
+    names: tuple[str, ...] = ()
+    records: int = 0
+    asked: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class ShowsFields(Protocol):
+    """A source whose records may lack a column, which is NULL then, and that can show which fields they have."""
+
+    def fields(self, spark: SparkSession, step: StoredStep) -> FieldsSeen:
+        """Of the first records of a step that has landed. Called at most once a generation, if a column is NULL in
+        every row."""
+        ...
+
+
+@dataclass(frozen=True)
 class LogRetention:
     """How long the source still keeps what comes after the last landed step.
 

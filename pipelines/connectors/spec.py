@@ -41,6 +41,9 @@ class OptionSpec:
 
     `changes`: what another value would change: which source is read (identity), what its rows are stored as (rows), or
     neither; then it is no part of the table's definition. By default identity.
+
+    `effect`: whether it has a meaning here (own), has none and is taken (none; `doc` says why), or means something that
+    is not done (refused, but for the values `spares`; `doc` says what to do). See `connectors/flink.py`.
     """
 
     name: str
@@ -50,6 +53,8 @@ class OptionSpec:
     choices: tuple[str, ...] = ()
     doc: str = ""
     changes: Literal["identity", "rows", "neither"] = "identity"
+    effect: Literal["own", "none", "refused"] = "own"
+    spares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class ConnectorSpec:
             greatest so far is still to come.
         tells_time: its watermarks are those of `Landed.watermarks`, whatever a table declares. Of other connectors
             these count only where a table declares SYSTEM_WATERMARK().
+        foreign: options of other systems' connectors of that name that have no effect here, or are refused.
         parts: the options that name other tables of the script, which are read in its place; they are its
             `Table.parts`.
         partitioned: it takes PARTITIONED BY (`Table.partition_columns`).
@@ -87,6 +93,7 @@ class ConnectorSpec:
     needs_primary_key: bool = False
     partitioned: bool = False
     by_name: bool = False
+    foreign: tuple[OptionSpec, ...] = ()
     start_options: tuple[str, ...] = ()
     system_time: bool = False
     system_watermark: bool = False

@@ -245,6 +245,7 @@ class WatermarkRow(Record, _Emitted):
         told: of a process's output, the last value of every watermark that functions declare; None where there is none.
         sums: of this epoch and all before it, of the generation (`pipelines/lake/stream.py`); None in rows of an older
             lake.
+        missing: columns that no record had a field for (`runtime/missing_fields.py`); None for none.
     """
 
     table: ClassVar[str] = "watermarks"
@@ -266,6 +267,7 @@ class WatermarkRow(Record, _Emitted):
     kept: Mapping[str, int] | None = _json_field(None)
     told: Mapping[str, int | bool] | None = _json_field(None)
     sums: Mapping[str, int] | None = _json_field(None)
+    missing: Mapping[str, Any] | None = _json_field(None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.commands import STATUS
+from tidegate.pipelines.commands import STATUS, Advised, NextCommand, advice, both
+from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import Table, require_variables
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import DefinitionRow, Lake
@@ -43,6 +44,7 @@ from tidegate.pipelines.runtime.epochs import (
 )
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
+from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.stored_definitions import as_given, compiled, covered, from_variables, stored_table
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
@@ -98,9 +100,34 @@ class Definitions:
         if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
             tables = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
             require_variables(tables, self.environment)  # without their values no table is the lake's
-            raise changed([item for item in found if item.owner in owners], self.lake)
+            raise changed([item for item in found if item.owner in owners], self.lake, self._ways(found, resnapshot))
         refuse_other_lake(self.lake, self.pipeline)
         self._passed = as_of
+
+    def _ways(self, found: Collection[Difference], resnapshot: Collection[str]) -> list[Advised]:
+        """How refused tables of which nothing is released may be read anew, as the script has them now."""
+        owners = {item.owner for item in found if item.refused}
+        released = {name for plan in newest_plans(self.lake) for name in plan.tables}
+        anew = [name for name in self.pipeline.tables if name in owners and name not in {*released, *resnapshot}]
+        if not owners or set(anew) != owners:
+            return []
+        left = [item for item in self.differences([*resnapshot, *anew]) if item.refused]
+        command = NextCommand("run", tuple(word for name in anew for word in ("--resnapshot", name)))
+        if not left:
+            return [advice(f"read {' and '.join(anew)} anew, as the script has it now: ", command)]
+        if all(item.undeclared and self._is_missing(item) for item in left):
+            columns = [item.what.removeprefix("columns ") for item in left]
+            named = " and ".join(f"'{field_option(column)}'" for column in columns)
+            kept = (
+                f"keep {' and '.join(columns)}, whose field no record has, with the name of its field in WITH ({named})"
+            )
+            return [both(kept, command)]
+        return []
+
+    def _is_missing(self, item: Difference) -> bool:
+        """Whether it is a column of which no record had the field, so that it is NULL in every row."""
+        missing = MissingFields.of(Stream(self.lake, item.owner).newest)
+        return item.of_column and missing is not None and item.what.removeprefix("columns ") in missing.columns
 
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
         owner, stored = table.name, self.lake.definitions.last(table.name)
@@ -117,7 +144,9 @@ class Definitions:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
             goes_on = (new_column or item.what == "order of columns") and empty
-            if untouched and item.of_column:  # an expression that fails at the first row, a field of another name
+            if item.of_column and (
+                untouched or (anew and self._is_missing(item))
+            ):  # an expression that fails at the first row, a field of another name
                 stored_as = [re.split(f" AS |{READ_FROM}", column)[0] for column in (item.lake, item.script)]
                 goes_on = goes_on or stored_as[0] == stored_as[1]
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.commands import Advised, NextCommand, advice
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import DefinitionChanged
 from tidegate.pipelines.lake import Lake
@@ -190,8 +190,8 @@ def _unlimited(of: FlinkType) -> FlinkType:
     return replace(of, precision=MAX_FRACTION) if of.kind in TIMESTAMPS else of
 
 
-def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
-    """The error for a script that may not run: both versions side by side, and the ways out."""
+def changed(refused: Collection[Difference], lake: Lake, ways: Sequence[Advised] = ()) -> DefinitionChanged:
+    """The error for a script that may not run: both versions side by side, and the ways out; `ways`: further ones."""
     owners = list(dict.fromkeys(item.owner for item in refused))
     lines = []
     for owner in owners:
@@ -203,7 +203,11 @@ def changed(refused: Collection[Difference], lake: Lake) -> DefinitionChanged:
         f"the script defines {' and '.join(map(named, owners))} differently than the lake {lake.root}",
         where="\n         ".join(lines),
         state="nothing was changed; the script as it was goes on",
-        next_command="put the old declaration back; or leave the old one as it is and write a new INSERT into a new "
-        "target; or give this script another lake: " + NextCommand("run", ("--lake", "DIR")),
+        next_command=advice(
+            "put the old declaration back; or ",
+            *(part for way in ways for part in (way, "; or ")),
+            "leave the old one as it is and write a new INSERT into a new target; or give this script another lake: ",
+            NextCommand("run", ("--lake", "DIR")),
+        ),
         differences=tuple(refused),
     )

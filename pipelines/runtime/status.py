@@ -16,6 +16,7 @@ from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_of, inser
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
+from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -60,6 +61,7 @@ class SourceStatus:
         late: late rows of the generation, without those that landed before Tidegate counted them.
         rejected: what the source could not read as rows, stored in the table's quarantine.
         aligned: its position in its alignment group, with the splits that are blocked, by whom and since when.
+        missing: columns that no record had a field for; None for none.
         removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows
             are there; None where none was removed, and where nothing has landed after what was.
     """
@@ -88,6 +90,7 @@ class SourceStatus:
     worked_on_at: int | None = None
     removed: int = 0
     since: int | None = None
+    missing: MissingFields | None = None
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
@@ -279,6 +282,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         ended_splits=tuple(split.split for split in stored_splits(last) if split.ended),
         late=all_of_it.late,
         rejected=all_of_it.rejected,
+        missing=MissingFields.of(last),
         aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
         removed=removed.rows or 0,

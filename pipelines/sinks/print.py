@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table
@@ -69,6 +70,7 @@ class PrintConnector:
         options=(
             OptionSpec(IDENTIFIER, doc="A word that is printed before every row, as `word> `.", changes="neither"),
         ),
+        foreign=tuple(flink.CONNECTORS["print"]),
         source=False,
         sink=True,
     )

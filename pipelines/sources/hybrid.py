@@ -18,6 +18,7 @@ from tidegate.pipelines.commands import resnapshot, then
 from tidegate.pipelines.connectors.options import resolve_options
 from tidegate.pipelines.connectors.protocol import (
     ExplainsFailures,
+    FieldsSeen,
     Json,
     KeepsALog,
     KnowsItsEnd,
@@ -26,6 +27,7 @@ from tidegate.pipelines.connectors.protocol import (
     Planned,
     PlanRequest,
     ReadsAlone,
+    ShowsFields,
     Source,
     SourceContext,
     SourcePosition,
@@ -304,6 +306,14 @@ class HybridSource(Source):
         # they would let it run ahead of what the last part still has.
         passed_on = landed if part.tells_time else replace(landed, watermarks=None, idle={})
         return replace(passed_on, splits=frozenset(), ended=frozenset())
+
+    def fields(self, spark: SparkSession, step: StoredStep) -> FieldsSeen:
+        """`protocol.ShowsFields`: as the part's own source has it; all columns where it cannot lack one."""
+        part = self._of(step)
+        if isinstance(part.source, ShowsFields):
+            asked = {column.name: column.source_name for column in part.table.columns}
+            return replace(part.source.fields(spark, part.stored(step)), asked=asked)
+        return FieldsSeen(frozenset(column.name for column in part.table.columns))
 
     def retention(self, position: SourcePosition) -> LogRetention | None:
         """`protocol.KeepsALog`: of the part that the next step is of."""

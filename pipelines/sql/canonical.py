@@ -175,7 +175,7 @@ def _options(
     Secret values, and values from a variable that is not set, stay as written.
     """
     spec = InstalledConnectors()[table.connector]
-    known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS) if among is None else among
+    known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS, *spec.foreign) if among is None else among
     shown = table.options.redacted()
     found: dict[str, str] = {}
     for name in sorted(table.options):
@@ -196,7 +196,8 @@ def _options(
 
 def defines(table: Table, name: str) -> bool:
     """Whether an option of a source table is part of its definition."""
-    option = find_option(name, (*InstalledConnectors()[table.connector].options, *SOURCE_OPTIONS))
+    spec = InstalledConnectors()[table.connector]
+    option = find_option(name, (*spec.options, *SOURCE_OPTIONS, *spec.foreign))
     return option is None or option.changes != "neither"
 
 

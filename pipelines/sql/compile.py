@@ -22,7 +22,7 @@ from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import read_script
 from tidegate.pipelines.syntax.errors import SqlError
-from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings
+from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings, without_effect
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto
 from tidegate.pipelines.syntax.types import quoted
@@ -161,6 +161,7 @@ def compile_script(
         functions=functions.declared,
         auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
         not_null_enforcer=given.get(NOT_NULL_ENFORCER),
+        without_effect=without_effect(statements),
     )
 
 

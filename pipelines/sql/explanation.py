@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.pipelines.connectors.options import on_unmatched
+from tidegate.pipelines.connectors.options import on_unmatched, without_effect
+from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.table import Column, Constraint, Table, WatermarkSpec
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
@@ -144,6 +145,9 @@ def explain(pipeline: Pipeline) -> str:
     if settings := settings_of(pipeline):
         lines = [f"  {quoted_string(key)} = {quoted_string(value)}" for key, value in settings.items()]
         parts.append("\n".join(["settings:", *lines]) + "\n")
+    if pipeline.without_effect:
+        why = pipeline.without_effect.items()
+        parts.append("".join(f"{quoted_string(key)} has no effect here. {reason}.\n" for key, reason in why))
     parts += [_function(function) for function in pipeline.functions.values()]
     parts += [_table(table) for table in pipeline.tables.values()]
     parts += [_insert(pipeline, insert) for insert in pipeline.inserts]
@@ -176,6 +180,9 @@ def _table(table: Table) -> str:
     shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
     if shown:
         lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
+    spec = InstalledConnectors().get(table.connector)
+    for key, why in (without_effect(table, spec) if spec is not None else {}).items():
+        lines.append(f"  {quoted_string(key)} has no effect here. {why}.")
     variables = sorted(table.options.variables())
     if variables:
         lines.append(f"  needs from the environment: {', '.join(variables)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
 from tidegate.pipelines.syntax.errors import suggest
+from tidegate.pipelines.syntax.flink_settings import foreign_setting
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import SetOption, Statement
@@ -44,12 +45,18 @@ def settings(source: Source, statements: Sequence[Statement]) -> dict[str, Any]:
             top = False
             continue
         key, value = statement.key.text, statement.value.text
-        if key not in SETTINGS:
+        foreign = None if key in SETTINGS else foreign_setting(key)
+        if foreign is not None and foreign.refuses(value):
+            what = f"'{key}' = '{value}' asks for what is not done here"
+            raise source.error(statement.key.span, what, foreign.instead)
+        if key not in SETTINGS and foreign is None:
             what = f"there is no setting '{key}'"
             raise source.error(statement.key.span, what, suggest(key, SETTINGS, "a script's settings"))
         if not top:
             hint = "put it in front of the first CREATE: it holds for all of the script"
             raise source.error(statement.span, "SET belongs at the top of a script", hint)
+        if foreign is not None:
+            continue
         if key in found:
             raise source.error(statement.key.span, f"'{key}' is set twice")
         if needs_variables(value):
@@ -65,3 +72,9 @@ def settings(source: Source, statements: Sequence[Statement]) -> dict[str, Any]:
             pass
         raise source.error(statement.value.span, f"'{key}' = '{value}' is {wrong}", hint)
     return found
+
+
+def without_effect(statements: Sequence[Statement]) -> dict[str, str]:
+    """The settings of Flink that a script has and that have no effect here, each with why."""
+    keys = [each.key.text for each in statements if isinstance(each, SetOption) and each.key.text not in SETTINGS]
+    return {key: foreign.note for key in keys if (foreign := foreign_setting(key)) is not None}

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS, find_option
+from tidegate.pipelines.connectors.options import FIELD_NAME, SINK_OPTIONS, SOURCE_OPTIONS, find_option
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Options, Table
@@ -258,7 +258,11 @@ def _emits_watermarks(pipeline: Pipeline, table: Table) -> bool:
 
 
 def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Table:
-    options = {name: value for name, value in table.options.items() if find_option(name, kept) is not None}
+    options = {
+        name: value
+        for name, value in table.options.items()
+        if (option := find_option(name, kept)) is not None and option.name != FIELD_NAME
+    }
     if table.role != "sink":
         spec = connector(table.connector).spec
         phases, signals = spec.phases(table.options), spec.signals(table.options)
@@ -275,5 +279,5 @@ def _played(table: Table, kept: tuple[OptionSpec, ...], tells_time: bool) -> Tab
 
 def _delivered(column: Column) -> Column:
     """The column, delivered in its declared type by the test."""
-    column = replace(column, metadata=None, delivered=None)
+    column = replace(column, metadata=None, delivered=None, field_name=None)
     return replace(column, expression=None, sql=None) if column.source_time else column

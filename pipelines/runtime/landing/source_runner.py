@@ -12,12 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
+    ShowsFields,
     Source,
     SourceContext,
     SplitStore,
@@ -30,7 +31,7 @@ from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
@@ -43,10 +44,12 @@ from tidegate.pipelines.runtime.landing.computed import committed_rows, function
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.opening import Mask, context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
-from tidegate.pipelines.runtime.landing.writing import EpochWriter, Writing, Written, together
+from tidegate.pipelines.runtime.landing.writing import Counted, EpochWriter, Writing, Written, together
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
+from tidegate.pipelines.runtime.missing_fields import MissingFields, all_null, missing
 from tidegate.pipelines.runtime.splits import DraftSplits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
+from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import WatermarkStrategy
 
 log = logging.getLogger(__name__)
@@ -237,7 +240,8 @@ class SourceRunner:
         signal = SignalEmit(self.clock, before if time.processing_time else None)
         if stored.step.quiet:
             landed = Landed(position=before.position if before else "")
-            return self._log(stored, watermark_row(time, stored, landed, 0, (), signal, self.clock()))
+            quiet = watermark_row(time, stored, landed, 0, (), signal, self.clock())
+            return self._log(stored, replace(quiet, missing=before.missing if before else None))
         spark = self.spark()
         self._prepare(spark)
         signal.offer(source)
@@ -250,13 +254,40 @@ class SourceRunner:
             landed = time.with_own_watermarks(source.landed(stored, rows() if asks_rows(source) else None))
         faults.point("source.landed", self.table.name)
         with reading(own, self.table, source, stored, time.expression):
+            missing = self._missing(own, source, stored, counted, rows)
             emitted = landed.watermarks is not None
             passes = time.passes(rows, counted.tally, stored, emitted=emitted)
         row = watermark_row(time, stored, landed, counted.rows, passes, signal, self.clock())
-        row = replace(row, rejected=counted.rejected)
+        row = replace(row, rejected=counted.rejected, missing=missing.to_json() if missing else None)
         if counted.tally["truncates"]:
             row = replace(row, truncated=True)
-        return self._log(stored, row)
+        done = self._log(stored, row)
+        if missing is not None and MissingFields.of(before) is None and self.definitions is not None:
+            self.definitions.say(missing.sentence(self.table.name))
+        return done
+
+    def _missing(
+        self,
+        own: Generation,
+        source: Source,
+        stored: StoredStep,
+        counted: Counted,
+        rows: Callable[[], DataFrame | None],
+    ) -> MissingFields | None:
+        """What is missing once the epoch has landed."""
+        before, first = MissingFields.of(own.last), own.sums().rows == 0
+        if not counted.rows or (before is None and not first):
+            return before
+        if first and not isinstance(source, ShowsFields):
+            return None
+        names = list(before.columns) if before else [column.name for column in self.table.message_columns]
+        frame = rows() if counted.files is None else None
+        if counted.files is not None:
+            null = all_null([file.footer() for file in counted.files], names)
+        else:
+            seen = frame.selectExpr(*(f"count({quoted(name)}) AS {quoted(name)}" for name in names)) if frame else None
+            null = {name for name, number in (seen.collect()[0].asDict() if seen else {}).items() if not number}
+        return missing(before, null, self.table, source, self.spark(), stored, first=first)
 
     def _prepare(self, spark: SparkSession) -> None:
         """Make the table, or check that it is as declared; register the functions of its columns in Spark."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any
 
@@ -114,11 +114,12 @@ AT_ONCE = {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.max
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted of an epoch's rows: `tally` by name, with `rows` and `truncates`; and how many were `rejected`,
-    None for none."""
+    """What was counted of an epoch's rows: `tally` by name, with `rows` and `truncates`; how many were `rejected`, None
+    for none; and the `files` that they were written to just now, None where an earlier run has."""
 
     tally: Mapping[str, Any]
     rejected: int | None = None
+    files: Sequence[Location] | None = None
 
     @property
     def rows(self) -> int:
@@ -163,7 +164,7 @@ class EpochWriter:
         faults.point("source.written", self.table.name)
         adopt(self.own.path, written.folder, written.files, application=self._application, epoch=self.stored.epoch)
         faults.point("source.appended", self.table.name)
-        return written.counted
+        return replace(written.counted, files=[written.folder / file.path for file in written.files])
 
     @property
     def alone(self) -> bool:

@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -268,6 +269,7 @@ class DatagenConnector:
         name="datagen",
         doc="Rows made of numbers: the same seed gives the same rows. They become due at a steady rate.",
         options=OPTIONS,
+        foreign=tuple(flink.CONNECTORS["datagen"]),
         system_time=True,
         system_watermark=True,
         check=check,

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from tidegate.pipelines.commands import or_else, resnapshot
+from tidegate.pipelines.connectors.protocol import FieldsSeen
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
@@ -24,6 +26,7 @@ from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sources.filesystem.listing import SPLIT, File, Folder
 from tidegate.pipelines.sources.formats import VALUE, format_named, metadata_column, shape, wanted
+from tidegate.pipelines.sources.formats.fields import RECORDS, fields_of
 from tidegate.pipelines.sources.rows import op_or_poison, quarantines, rejected
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
@@ -68,16 +71,36 @@ class Chosen:
         return f"get(from_json({spark_string(json.dumps(known))}, '{schema}'), {place})"
 
 
-def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
-    """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
+def _lines(spark: SparkSession, chosen: Chosen, *, keeps_broken: bool) -> DataFrame:
     from tidegate.pipelines.sources.filesystem.lines import read_lines
 
     numbered = [
         (chosen.first + place, path, file.size, file.modified)
         for place, (path, file) in enumerate(zip(chosen.paths(), chosen.files, strict=True))
     ]
+    return read_lines(spark, numbered, keeps_broken=keeps_broken)
+
+
+def fields_of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> FieldsSeen:
+    """The fields of the first lines."""
+    lines = _lines(spark, chosen, keeps_broken=True).select(VALUE).limit(RECORDS).collect()  # few rows
+    return fields_of(format_named(options["format"]), [row[VALUE] for row in lines], wanted(table, options))
+
+
+def fields_of_parquet(chosen: Chosen, columns: Sequence[Column]) -> FieldsSeen:
+    """The columns of all files, those that are no Parquet files apart."""
+    names: dict[str, None] = {}
+    for path in chosen.paths():
+        with suppress(pa.ArrowInvalid, OSError):
+            names |= dict.fromkeys(pq.read_schema(path).names)
+    carried = frozenset(column.name for column in columns if column.source_name in names)
+    return FieldsSeen(carried, tuple(names))
+
+
+def of_lines(spark: SparkSession, chosen: Chosen, table: Table, options: Mapping[str, str]) -> DataFrame:
+    """The rows of text files. A line that does not fit fails the step when it is read, or becomes REJECTED."""
     keeps = quarantines(options)
-    read = read_lines(spark, numbered, keeps_broken=keeps)
+    read = _lines(spark, chosen, keeps_broken=keeps)
     if keeps:
         read = read.withColumn("_raw", read[VALUE])
     beside = [column.metadata for column in table.physical_columns if column.metadata not in _METADATA_SQL]

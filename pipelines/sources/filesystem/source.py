@@ -15,8 +15,10 @@ from urllib.parse import unquote
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import or_else, resnapshot
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.options import field_option, misnamed_fields, misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
+    FieldsSeen,
     Json,
     Landed,
     Planned,
@@ -165,6 +167,16 @@ class FilesystemSource(Source):
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
         return Landed(lag_ms=lag, position=f"{stop} file{'' if stop == 1 else 's'}", splits=frozenset({SPLIT}))
 
+    def fields(self, spark: SparkSession, step: StoredStep) -> FieldsSeen:
+        """`protocol.ShowsFields`: of the first lines of the step's files, or by all their footers."""
+        from tidegate.pipelines.sources.filesystem import rows
+
+        start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        chosen = rows.Chosen(self._folder, start, self._catalog.checked(start, stop))
+        if self._format == PARQUET:
+            return rows.fields_of_parquet(chosen, self._table.message_columns)
+        return rows.fields_of_lines(spark, chosen, self._table, self._context.options)
+
     def unread(self, position: SourcePosition) -> Unread | None:
         """`protocol.KnowsItsEnd`: the finished files that are not read. None is taken up."""
         if position.previous is None:
@@ -257,12 +269,6 @@ OPTIONS = (
         doc="A file is read when nothing has been written to it for this long.",
         changes="neither",
     ),
-    OptionSpec(
-        "source.monitor-interval",
-        "duration",
-        doc="Accepted for scripts of Flink, without effect. Every run lists the folder when it begins.",
-        changes="neither",
-    ),
     ERROR_OPTION,
     *format_options(LINES),
 )
@@ -309,6 +315,7 @@ class FilesystemConnector:
         options=OPTIONS,
         partitioned=True,
         by_name=True,
+        foreign=(*flink.CONNECTORS["filesystem"], *flink.of_formats(LINES)),
         system_time=True,
         system_watermark=True,
         metadata=METADATA,

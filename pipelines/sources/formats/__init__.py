@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from tidegate.pipelines.connectors.flink import REFUSED_FORMATS
 from tidegate.pipelines.connectors.options import misnamed_fields
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.errors import PlanningError
@@ -39,13 +40,6 @@ _ALL: Sequence[Format] = (
     json_text.FORMAT, csv.FORMAT, raw.FORMAT, avro.FORMAT, debezium.FORMAT, canal.FORMAT, changes.FORMAT,
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = {made.spec.name: made for made in _ALL}
-
-_REGISTRY = "Its messages name their schema by a number, which only a schema registry knows, and none is asked here"
-REFUSED: Mapping[str, str] = {
-    "avro-confluent": f"{_REGISTRY}: write them as avro (the record alone, by the table's columns) or as json",
-    "debezium-avro-confluent": f"{_REGISTRY}: let Debezium write debezium-json",
-}
-"""Formats of Flink that are not here, and what to do instead."""
 
 
 def format_named(name: str) -> Format:
@@ -81,14 +75,14 @@ def problems(name: str, wanted: Wanted, *, names: Sequence[str], option: str = "
         for key in wanted.options
         if key in others and key not in own
     ]
-    fields = misnamed_fields(wanted.columns, by=f"the {option} {name}", by_name=chosen.spec.by_name)
+    fields = misnamed_fields(wanted.columns, by=f"the {option} {name}", by_name=chosen.spec.rows is not None)
     return [*strays, *fields, *chosen.check(wanted)]
 
 
 def unknown(name: str, names: Sequence[str]) -> str:
     """The error text for a format that is not among `names`."""
-    if name in REFUSED:
-        return f"the format '{name}' cannot be read. {REFUSED[name]}"
+    if name in REFUSED_FORMATS:
+        return f"the format '{name}' cannot be read: {REFUSED_FORMATS[name]}"
     near = get_close_matches(name, names, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
     return f"there is no format '{name}' here: {hint}"

@@ -119,15 +119,6 @@ LEGACY = OptionSpec(
     "false: both have up to 6 digits, as ms up to 3 digits, else as us.",
     changes="rows",
 )
-FAST_READ = OptionSpec(
-    "avro.open.fastread",
-    "boolean",
-    default="false",
-    doc="Accepted for scripts of Flink, without effect. In Flink it changes how fast messages are read, not what is "
-    "read.",
-    changes="neither",
-)
-
 END_MARK = secrets.token_bytes(15).replace(b"\0", b"\1") + b"\0"
 """No beginning of it is also its end, so bytes left over before it make another mark come out. Every process draws its
 own, so no message holds it."""
@@ -143,9 +134,8 @@ class AvroFormat:
 
     spec = FormatSpec(
         "avro",
-        (ENCODING, LEGACY, FAST_READ),
+        (ENCODING, LEGACY),
         "A message is one record in Avro's binary encoding, without its schema.",
-        by_name=False,
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:

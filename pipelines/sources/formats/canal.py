@@ -16,6 +16,7 @@ from tidegate.pipelines.sources.formats.format import (
     Metadata,
     Wanted,
     ignore_option,
+    members,
     metadata_column,
     other_columns,
     timestamp_option,
@@ -60,6 +61,7 @@ class CanalFormat:
         (ignore_option(IGNORE), STANDARD, DATABASE, TABLE),
         "A message is the rows that one statement changed, as Canal writes them in JSON.",
         changelog=True,
+        rows=lambda message: members(message, "data"),
         metadata={
             "database": Metadata("STRING", "_wire.`database`"),
             "table": Metadata("STRING", "_wire.`table`"),

@@ -19,6 +19,7 @@ from tidegate.pipelines.sources.formats.format import (
     fitting,
     ignore_option,
     map_keys,
+    member,
     metadata_column,
     other_columns,
     timestamp_option,
@@ -196,6 +197,7 @@ class ChangelogFormat:
         (ignore_option(IGNORE), STANDARD),
         'A message is a JSON object {"data": row, "op": "+I"}, where op is one of +I -U +U -D.',
         changelog=True,
+        rows=lambda message: [member(message, "data")],
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:

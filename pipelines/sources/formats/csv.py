@@ -50,7 +50,6 @@ class CsvFormat:
         "csv",
         (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE), ELEMENTS, ESCAPE, NULL),
         "A message is one record of fields, in the order of the table's columns.",
-        by_name=False,
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column
@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.formats.format import (
     Wanted,
     ignore_option,
     map_keys,
+    member,
     metadata_column,
     other_columns,
     timestamp_option,
@@ -54,6 +55,8 @@ _DIGITS: Mapping[str, int] = {
     "org.apache.kafka.connect.data.Timestamp": 3,
 }
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
+"""A decimal of a column without a scale: {"scale": 2, "value": the bytes of the unscaled number}."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,10 @@ class Encoding:
 
     def _decimal(self, sql: str, of: FlinkType, field: str | None) -> str:
         if field is not None:
-            scale = f"{field}.parameters['scale']"
-            return f"IF({field}.name <=> '{_DECIMAL}', {unscaled(sql, of, scale)}, {shape.decimal(sql, of)})"
+            fixed = unscaled(sql, of, f"{field}.parameters['scale']")
+            value, scale = (f"get_json_object({sql}, '$.{name}')" for name in ("value", "scale"))
+            cases = f"WHEN '{_DECIMAL}' THEN {fixed} WHEN '{_VARIABLE}' THEN {unscaled(value, of, scale)}"
+            return f"CASE {field}.name {cases} ELSE {shape.decimal(sql, of)} END"
         if self.decimals == "precise":
             return unscaled(sql, of, str(of.scale or 0))
         return shape.decimal(sql, of)
@@ -118,7 +123,8 @@ def unscaled(sql: str, of: FlinkType, scale: str) -> str:
     number = f"try_add(try_multiply({upper}, CAST('{2**64}' AS DECIMAL(20, 0))), {lower})"
     # The sign as text: Spark's unary minus rounds to 34 digits.
     number = f"try_add({number}, CAST(IF({negative}, 1, 0) AS DECIMAL(38, 0)))"
-    written = f"concat(IF({negative}, '-', ''), CAST({number} AS STRING), 'E-', {scale})"
+    exponent = f"CAST(-try_cast({scale} AS INT) AS STRING)"  # a scale may be negative
+    written = f"concat(IF({negative}, '-', ''), CAST({number} AS STRING), 'E', {exponent})"
     return f"IF(length({digits}) BETWEEN 2 AND 32, {shape.decimal(written, of)}, NULL)"
 
 
@@ -148,6 +154,11 @@ _FIELDS = "ARRAY<STRUCT<field STRING, fields ARRAY<STRUCT<field STRING, name STR
 _WITH_SCHEMA = f"STRUCT<schema STRUCT<fields {_FIELDS}>, payload {{}}>"
 
 
+def _rows(message: Any) -> list[Any]:
+    envelope = member(message, "payload") or message
+    return [member(envelope, "before"), member(envelope, "after")]
+
+
 class DebeziumFormat:
     """`'format' = 'debezium-json'`."""
 
@@ -156,6 +167,7 @@ class DebeziumFormat:
         (SCHEMA, DECIMALS, ignore_option(IGNORE), STANDARD),
         "A message is a change as Debezium writes it in JSON.",
         changelog=True,
+        rows=_rows,
         metadata={
             # Numbers are put in quotes before they are parsed, whoever reads them (json_text.py).
             "schema": Metadata("STRING", json_text.document(f"get_json_object({json_text.TEXT}, '$.schema')")),

@@ -9,9 +9,9 @@ with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.spec import OptionSpec
@@ -106,15 +106,16 @@ class Metadata:
 @dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys. `by_name`: columns are found by
-    `Column.source_name`, and not by their place."""
+    `metadata`: what a message says beside its rows, by Flink's keys. `rows`: the rows that a message has, as parsed
+    from JSON (whatever it is), whose members are the columns by `Column.source_name`; None where columns are found by
+    their place."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
-    by_name: bool = True
+    rows: Callable[[Any], Iterable[Any]] | None = None
 
 
 def metadata_column(key: str) -> str:
@@ -141,6 +142,17 @@ class Format(Protocol):
         are no change of a row (heartbeats, schema changes, borders of transactions).
         """
         ...
+
+
+def member(value: Any, name: str) -> Any:
+    """A member of a JSON value; None where it has none."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def members(value: Any, name: str) -> Sequence[Any]:
+    """The elements of a member that is an array; none where it is none."""
+    found = member(value, name)
+    return found if isinstance(found, list) else ()
 
 
 def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec:

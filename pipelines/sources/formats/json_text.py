@@ -161,6 +161,7 @@ class JsonFormat:
             STANDARD,
         ),
         "A message is one JSON object.",
+        rows=lambda message: [message],
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:

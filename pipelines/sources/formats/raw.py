@@ -45,7 +45,7 @@ _BYTES = {
 class RawFormat:
     """`'format' = 'raw'`."""
 
-    spec = FormatSpec("raw", (CHARSET, ENDIANNESS), "A message is the bytes of the table's one column.", by_name=False)
+    spec = FormatSpec("raw", (CHARSET, ENDIANNESS), "A message is the bytes of the table's one column.")
 
     def check(self, wanted: Wanted) -> Sequence[str]:
         if len(wanted.columns) != 1:

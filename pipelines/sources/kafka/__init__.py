@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
@@ -12,7 +13,6 @@ from tidegate.pipelines.sources.formats import format_options, metadata_of
 from tidegate.pipelines.sources.kafka.options import (
     APPEND_FORMATS,
     CONNECTION_OPTIONS,
-    DISCOVERY_OPTION,
     INCLUDE_OPTION,
     KEY_CHECK_OPTION,
     KEY_FIELD_OPTIONS,
@@ -98,7 +98,6 @@ CONNECTOR = KafkaConnector(
             *TOPIC_OPTIONS,
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
-            DISCOVERY_OPTION,
             _FORMAT,
             _VALUE_FORMAT,
             _KEY_FORMAT,
@@ -116,6 +115,12 @@ CONNECTOR = KafkaConnector(
         system_watermark=True,
         start_options=START_OPTIONS,
         by_name=True,
+        foreign=(
+            *flink.CONNECTORS["kafka"],
+            *flink.of_formats(VALUE_FORMATS),
+            *flink.of_formats(VALUE_FORMATS, prefix="value."),
+            *flink.of_formats(APPEND_FORMATS, prefix="key."),
+        ),
         metadata=METADATA,
         format_metadata=lambda options: metadata_of(value_format(options), prefix=METADATA_PREFIX),
         phases=marks_its_snapshot,
@@ -134,7 +139,6 @@ UPSERT_CONNECTOR = KafkaConnector(
             TOPIC_OPTIONS[0],
             *CONNECTION_OPTIONS,
             *STARTUP_OPTIONS,
-            DISCOVERY_OPTION,
             replace(_KEY_FORMAT, required=True),
             OptionSpec(
                 "value.format",
@@ -155,6 +159,12 @@ UPSERT_CONNECTOR = KafkaConnector(
         system_watermark=True,
         start_options=START_OPTIONS,
         by_name=True,
+        foreign=(
+            *flink.CONNECTORS["kafka"],
+            *flink.of_formats(APPEND_FORMATS),
+            *flink.of_formats(APPEND_FORMATS, prefix="value."),
+            *flink.of_formats(APPEND_FORMATS, prefix="key."),
+        ),
         metadata=METADATA,
         check=lambda table: check(table, "upsert-kafka"),
     ),

@@ -99,13 +99,6 @@ STARTUP_OPTIONS = (
         changes="rows",
     ),
 )
-DISCOVERY_OPTION = OptionSpec(
-    "scan.topic-partition-discovery.interval",
-    "duration",
-    default="5 min",
-    doc="Accepted for scripts of Flink, without effect. Every run looks for new partitions and topics.",
-    changes="neither",
-)
 INCLUDE_OPTION = OptionSpec(
     "value.fields-include",
     "choice",

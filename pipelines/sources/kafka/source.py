@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.connectors.protocol import (
+    FieldsSeen,
     Json,
     Landed,
     Planned,
@@ -25,6 +26,8 @@ from tidegate.pipelines.connectors.protocol import (
 from tidegate.pipelines.connectors.spec import REJECTED, REJECTED_TYPE
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
+from tidegate.pipelines.sources.formats import format_named
+from tidegate.pipelines.sources.formats.fields import RECORDS, fields_of, together
 from tidegate.pipelines.sources.kafka.checks import (
     SINCE,
     Since,
@@ -290,6 +293,18 @@ class KafkaSource(Source):
             ended=frozenset(step.step.ranges.get("left", ())),
             kept=self._kept(step, ranges, ends),
         )
+
+    def fields(self, spark: SparkSession, step: StoredStep) -> FieldsSeen:
+        """`protocol.ShowsFields`: of the first messages of the step, of their keys too where columns are in these."""
+        found = self._reader.messages(spark, step_of(step.step.ranges)).select("key", "value").limit(RECORDS)
+        messages, own = found.collect(), self._reader.layout  # few rows
+        parts = [(own.value, "value", {}), *([] if own.key is None else [(own.key, "key", own.from_key)])]
+        seen = []
+        for part, name, declared in parts:
+            fields = fields_of(format_named(part.format), [row[name] for row in messages], part.wanted)
+            names = {inside: column for column, inside in declared.items()}
+            seen.append(replace(fields, columns=frozenset(names.get(each, each) for each in fields.columns)))
+        return together(seen)
 
     def _kept(self, step: StoredStep, ranges: KafkaStep, ends: Mapping[Partition, int]) -> RetainedUntil | None:
         """How long the next messages are there: none deleted by age, and no delete removed by compaction."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.pipelines.connectors import flink
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sources.mysql_cdc.options import METADATA, OPTIONS, SNAPSHOT_MODES, check_table
@@ -23,6 +24,7 @@ class MysqlCdcConnector:
         doc="Changes of a MySQL or MariaDB table: an exact snapshot, then the binlog.",
         append_only=False,
         by_name=True,
+        foreign=tuple(flink.CONNECTORS["mysql-cdc"]),
         system_time=True,
         system_watermark=True,
         metadata=METADATA,

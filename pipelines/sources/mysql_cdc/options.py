@@ -101,14 +101,6 @@ OPTIONS: tuple[OptionSpec, ...] = (
         changes="neither",
     ),
     OptionSpec(
-        "heartbeat.interval",
-        "duration",
-        default="30 s",
-        doc="Accepted for scripts of flink-cdc, without effect. Each read ends at the server's position, so no "
-        "heartbeat is needed.",
-        changes="neither",
-    ),
-    OptionSpec(
         f"{JDBC_PREFIX}*",
         doc="Accepted for scripts of flink-cdc. sslMode and serverSslCert hold for all connections; sessionVariables, "
         "connectTimeout and socketTimeout hold for connections that read a snapshot. See docs/mysql-cdc.md.",
@@ -334,7 +326,6 @@ _RULES = {
     f"{JDBC_PREFIX}connectTimeout": _whole(0, 2**31 - 1),
     f"{JDBC_PREFIX}socketTimeout": _whole(0, 2**31 - 1),
     f"{JDBC_PREFIX}useSSL": _no_tls,
-    "heartbeat.interval": _duration,
 }
 
 _READ = ("sslMode", "serverSslCert", "sessionVariables", "connectTimeout", "socketTimeout")

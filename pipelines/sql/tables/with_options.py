@@ -23,6 +23,7 @@ from tidegate.pipelines.connectors.options import (
     common_options,
     field_option,
     find_option,
+    not_done,
     path_of,
     shown_value,
     spelled,
@@ -117,6 +118,9 @@ class OptionCompiler(TablePart):
             raise self._error(
                 option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
             )
+        if not_done(found, value):
+            shown = f"'{key}' = '{shown_value(key, value)}'" if found.spares else f"'{key}'"
+            raise self._error(option.key.span, f"{shown} asks for what is not done here", found.doc)
         path = path_of(key, found)
         if path is not None and (path if found.name == FIELD_NAME else path.split(".")[0]) not in self.columns:
             raise self._error(

@@ -140,7 +140,7 @@ def test_any_script_compiles_or_is_an_sql_error_that_shows_no_secret(data: st.Da
             return
         # What no longer follows a word for a secret cannot be told apart from any other text.
         shown = next(line for line in str(error).split("\n") if any(piece in line for piece in pieces))
-        assert "assword" not in shown.split("hunter")[0]
+        assert "assword" not in shown.split("hunter")[0].replace("'password' = ***", "")
 
 
 def test_nothing_is_logged() -> None:

@@ -27,7 +27,7 @@ def test_in_quotes_elements_may_stand_apart_as_fields_do() -> None:
     [
         ("a INT", {}, "t", "t lacks the option 'format'"),
         ("a INT", {"format": "jsn"}, "'format'", "there is no format 'jsn' here: did you mean 'json'?"),
-        ("a INT", {"format": "orc"}, "'format'", "there is no format 'orc' here"),
+        ("a INT", {"format": "orc"}, "'format'", "the format 'orc' cannot be read: write the files as parquet"),
         ("a INT", {"format": "raw"}, "'format'", "there is no format 'raw' here"),
         ("a INT", {"format": "avro"}, "'format'", "files of Avro's own kind are not read: write them as parquet"),
         ("a INT", {"format": "debezium-avro-confluent"}, "'format'", "cannot be read"),

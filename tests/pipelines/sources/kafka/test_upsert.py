@@ -21,7 +21,8 @@ def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -
     topics.send(topic, {"_id": 2, "a.b": "bob"}, None, key={"_id": 2})
     topics.send(topic, {"_id": 3, "a.b": "cy"}, key={"_id": 3})
     fields = {"fields.id.name": "_id", "fields.name.name": "a.b"}
-    play = room.build({**room.given(topic, **JSON), **fields})
+    columns = "id BIGINT, name STRING, nick STRING"
+    play = room.build({**room.given(topic, **JSON), **fields}, columns=columns)
     landed, published, quarantined = play.joined(1, 2, 3)
     assert landed == [
         ("u", 1, "ann"),
@@ -30,6 +31,8 @@ def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -
         ("d", 2, None),
         ("u", 3, "cy"),
     ]
+    missing = play.lake.watermarks.last("users").missing
+    assert (missing["columns"], set(missing["seen"])) == ({"nick": "nick"}, {"_id", "a.b"})
     assert published == [(1, "anne"), (3, "cy")]
     assert quarantined == ["unmatched:deleted@u"]
 
