@@ -166,12 +166,14 @@ def checkpoint_of(log: Location, version: int) -> Location:
 
 
 def seen(log: Location, version: int) -> Tag | None:
-    """The tag of a version's file in the log; None where it is gone."""
-    return file_of(log, version).tag() or checkpoint_of(log, version).tag()
+    """The tag of a version's file in the log; None where it is gone. A checkpoint does not stand for its version: a
+    process that slept while it wrote one may put it into a log that was cleaned up past it."""
+    return file_of(log, version).tag()
 
 
 def last_checkpoint(log: Location) -> int | None:
-    """The version that the log names as its last checkpoint; None where it has none, or one of several files."""
+    """The version that the log names as its last checkpoint; None where it has none, or one of several files. Whether
+    the log still has that version is for the caller to see (`seen`)."""
     try:
         checkpoint = json.loads((log / "_last_checkpoint").read())
     except FileNotFoundError:

@@ -135,9 +135,19 @@ def checkpoint(root: Location, version: int) -> None:
                 file.fetched_to(links)
             DeltaTable(apart).create_checkpoint()
             for made in (checkpoint_of(links, version), links / "_last_checkpoint"):
+                if not _is_news(folder, version):
+                    return None  # others have gone on meanwhile, and the log may be cleaned up past it
                 (folder / made.name).put(made.read())
     except (DeltaError, OSError, ValueError) as error:
         log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
+
+
+def _is_news(folder: Location, version: int) -> bool:
+    """Whether a checkpoint of this version is newer than the log's last one, and its version is still in the log. A
+    process that sleeps between this and writing may still be late: readers believe a checkpoint only where its version
+    is in the log."""
+    last = last_checkpoint(folder)
+    return seen(folder, version) is not None and (last is None or last < version)
 
 
 def _since_checkpoint(folder: Location, version: int) -> list[Location] | None:

@@ -307,3 +307,50 @@ def test_the_oldest_version_leaves_first(table: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "unlink", lambda path, **_: left.append(int(Path(path).name[:20])) or unlink(path))
     sum(clean_log(table, keep=timedelta(0)))
     assert left == list(range(12))
+
+
+def test_a_checkpoint_that_comes_late_takes_no_row_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process slept while it put the checkpoint of version 4: the log was cleaned up past it when it went on."""
+    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "4"})
+    put, late = Location.put, dict[Location, bytes]()
+
+    def asleep(self: Location, content: bytes) -> None:
+        late[self] = content
+        if not self.name.startswith("_last"):
+            late[self.parent / "_last_checkpoint"] = b'{"version": 4, "size": 4}'
+        raise OSError("it sleeps")
+
+    for number in range(1, 4):
+        if number == 3:
+            monkeypatch.setattr(Location, "put", asleep)
+        add(table, number)
+    monkeypatch.setattr(Location, "put", put)
+    assert sorted(path.name[-18:] for path in late) == ["_last_checkpoint", "checkpoint.parquet"]
+    for number in range(4, 11):
+        add(table, number)
+    sum(clean_log(table, keep=timedelta(0)))
+    newest = versions(table)
+    assert newest[0] > 4
+
+    for path, content in late.items():
+        path.put(content)
+    delta_log._open.clear()  # another process looks
+    assert rows_of(table) == there(table) == list(range(11))
+    assert add(table, 11) == 1
+    assert versions(table) == [*newest, newest[-1] + 1]
+    for number in range(12, 17):
+        add(table, number)
+    assert rows_of(table) == there(table) == list(range(17))
+    assert by_name.last_checkpoint(Location(table) / "_delta_log") > 8
+    delta_log._open.clear()
+    assert isinstance(delta_log.opened(table), by_name.TableState), "the next checkpoint is named again"
+
+    commits.checkpoint(Location(table), 4)
+    assert by_name.last_checkpoint(Location(table) / "_delta_log") > 8, "it does not go back"
+
+
+def rows_of(table: Path) -> list[int]:
+    """The rows as Tidegate finds them."""
+    found = delta_log.opened(table)
+    assert found is not None
+    return sorted(pq.read_table(delta_log.all_files(found))["id"].to_pylist())
