@@ -225,3 +225,20 @@ def test_files_are_named_from_the_table_s_own_folder_too(table: Path) -> None:
 
 def there_in(file: str) -> set[int]:
     return set(pq.read_table(file)["_epoch"].to_pylist())
+
+
+def test_two_inserts_that_publish_first_at_once_do_not_both_get_in(tmp_path: Path) -> None:
+    """Whoever looked before the other one's commit is refused by the version that its own would build on."""
+    table = tmp_path / "table"
+    DeltaTable.create(str(table), rows(1, 1).schema)
+    for number, owner in enumerate(("one", "two")):
+        folder = table / owner
+        folder.mkdir()
+        pq.write_table(rows(1, 10 + number), folder / "part.parquet")
+    first, second = (f"lake/insert {owner}/publish/1" for owner in ("one", "two"))
+    assert adopt(table, table / "one", survey(table / "one"), application=first, epoch=1) == 1
+    with pytest.raises(LakeError, match="published by insert one meanwhile") as refused:
+        adopt(table, table / "two", survey(table / "two"), application=second, epoch=1)
+    assert "nothing of insert two was published" in refused.value.state
+    adopt(table, table / "two", [], application="lake/insert two/quarantine/1", epoch=1)
+    assert there(table) == [(1, 10)]
