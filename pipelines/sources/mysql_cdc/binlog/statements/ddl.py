@@ -24,7 +24,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Unparsed,
     tokens,
 )
-from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 
 
 class Effect(Enum):
@@ -35,14 +35,19 @@ class Effect(Enum):
     COLUMNS = "columns"
     UNDO = "undo"
     """ROLLBACK: what the transaction logged before it was undone."""
+    XA_END = "end of a distributed transaction"
+    """The distributed transaction has logged its rows; whether it commits is not known yet."""
+    XA_COMMIT = "commit of a distributed transaction"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """`note`: a sentence for people about the table's columns that came or went."""
+    """`note`: a sentence for people about the table's columns that came or went. `xid`: which distributed
+    transaction this is about, as the server writes it."""
 
     effect: Effect
     note: str = ""
+    xid: tuple[str, ...] = ()
 
 
 _NOTHING = Judgement(Effect.NONE)
@@ -50,6 +55,7 @@ _NOTHING = Judgement(Effect.NONE)
 _CHANGES_ROWS = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "HANDLER", "EXECUTE"}
 )
+_XA = {"END": Effect.XA_END, "COMMIT": Effect.XA_COMMIT}
 _HARMLESS = frozenset(
     {"BEGIN", "START", "COMMIT", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "OPTIMIZE"}
     | {"CHECK", "CHECKSUM", "CACHE", "INSTALL", "UNINSTALL", "KILL", "USE", "PURGE", "RESET"}
@@ -81,8 +87,7 @@ def judge(
     statement. What such a connection does to that name is done to its own table. A server marks each statement that
     opens a TEMPORARY table, but also others; so a marked one of another connection stops the reader.
 
-    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
-    UnsupportedEvent for XA.
+    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed.
     """
     judged = _Judge(query, table, set() if temporary is None else temporary, fold_case, where)
     found = [*tokens(query.text, query.sql_mode)]
@@ -108,6 +113,11 @@ class _Judge:
             at = next((index for index, token in enumerate(found) if token.matches("FOR")), len(found))
             return self.statement(found[at + 1 :]) if at < len(found) else self._unknown(found)
         first = reader.take()
+        if self._query.illegible and not self._is_ascii():
+            raise self._stop(
+                f"a statement ({first.text.upper()} …) of a client with the character set {self._query.illegible}, in"
+                " which names beyond ASCII cannot be read; this table has such names"
+            )
         parse = self._parsers.get(first.text.upper()) if first.kind is Kind.WORD else None
         if parse is not None:
             try:
@@ -118,11 +128,8 @@ class _Judge:
         if first.matches("ROLLBACK"):
             return Judgement(Effect.UNDO)
         if first.matches("XA"):
-            raise UnsupportedEvent(
-                "a distributed (XA) transaction: its rows stand in the binlog before anyone knows whether it commits",
-                where=self._where,
-                next_command=FRESH,
-            )
+            effect = _XA.get(reader.take().text.upper(), Effect.NONE) if reader.rest else Effect.NONE
+            return Judgement(effect, xid=tuple(token.text for token in reader.rest))
         if first.matches(*_CHANGES_ROWS, "("):
             raise self._logged_as_text(first.text)
         if first.matches(*_HARMLESS) and not reader.matches("NOT"):  # BEGIN NOT ATOMIC …
@@ -381,6 +388,10 @@ class _Judge:
     def _names_it(self, reader: TokenReader) -> bool:
         """Whether the table that is named next is the wanted one."""
         return self._is_it(*reader.table())
+
+    def _is_ascii(self) -> bool:
+        columns = (column.name for column in self._table.columns)
+        return all(name.isascii() for name in (self._table.database, self._table.name, *columns))
 
     def _is_it(self, database: str | None, name: str) -> bool:
         named = self._fold(database or self._query.database), self._fold(name)

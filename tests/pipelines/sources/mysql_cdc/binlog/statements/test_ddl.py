@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import pytest
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.ddl import Effect, judge
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QUOTES, MSSQL, Query
-from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QUOTES, MSSQL, Query, parse
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 TABLE = WantedTable("d", "t", (SourceColumn("id", "int", "int"), SourceColumn("name", "text", "text")), ("id",))
@@ -270,9 +271,39 @@ def test_rows_changed_by_text(sql: str) -> None:
         judge(Query(sql, "d"), TABLE)
 
 
-def test_xa_is_refused() -> None:
-    with pytest.raises(UnsupportedEvent, match="XA"):
-        judge(Query("XA COMMIT X'01',X'',1", "d"), TABLE)
+def test_the_end_and_the_commit_of_a_distributed_transaction_have_one_id() -> None:
+    end, commit = (judge(Query(f"XA {word} X'01',X'',1", "d"), TABLE) for word in ("END", "COMMIT"))
+    assert (end.effect, commit.effect) == (Effect.XA_END, Effect.XA_COMMIT)
+    assert end.xid == commit.xid != judge(Query("XA COMMIT X'02',X'',1", "d"), TABLE).xid
+    assert judge(Query("XA START X'01',X'',1", "d"), TABLE).effect is Effect.NONE
+
+
+@pytest.mark.parametrize(
+    ("collation", "raw", "effect"),
+    [
+        (63, b"CREATE TABLE x (a INT) COMMENT '\xff'", Effect.NONE),
+        (63, b"TRUNCATE t", Effect.TRUNCATE),
+        (63, "TRUNCATE `t\u00e4`".encode(), Effect.NONE),
+        (1, b"CREATE TABLE x (a INT) COMMENT '\xa5\x5c', UNION = (u)", Effect.NONE),  # the backslash escapes nothing
+        (1, b"CREATE TABLE \xa5\x5c (a INT)", Effect.NONE),
+        (1, b"TRUNCATE t", Effect.TRUNCATE),
+        (12, b"TRUNCATE /* \xa4\xa2 */ t", Effect.TRUNCATE),
+        (12, b"TRUNCATE \xa4\xa2", Effect.NONE),
+        (28, b"CREATE TABLE x (a INT) COMMENT '\xff\xff'", Effect.NONE),
+        (10, b"DROP TABLE x", Effect.NONE),
+    ],
+)
+def test_statements_of_clients_with_any_character_set(collation: int, raw: bytes, effect: Effect) -> None:
+    sets = {1: "big5", 10: "swe7", 12: "ujis", 28: "gbk", 63: "binary"}
+    status = b"\x04" + collation.to_bytes(2, "little") * 3
+    statement = parse(struct.pack("<IIBHH", 1, 0, 1, 0, len(status)) + status + b"d\0" + raw, sets)
+    assert judge(statement, TABLE).effect is effect
+    beyond_ascii = replace(TABLE, name="\u8868")
+    if statement.illegible:
+        with pytest.raises(SchemaChanged, match=f"character set {sets[collation]}, in which names beyond ASCII"):
+            judge(statement, beyond_ascii)
+    else:
+        judge(statement, beyond_ascii)
 
 
 def test_rollback_undoes() -> None:

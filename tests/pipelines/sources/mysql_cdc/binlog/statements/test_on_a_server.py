@@ -130,6 +130,24 @@ CASES = (
             "INSERT INTO t VALUES (3, 'c')",
         ),
     ),
+    Case(
+        (
+            "XA START 'x'",
+            "INSERT INTO u VALUES (1, 'x')",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+            "XA COMMIT 'x'",
+            "SET NAMES binary",
+            "CREATE TABLE other (a INT)",
+            "SET NAMES big5",
+            "DROP TABLE other",
+            "SET NAMES ujis",
+            "ALTER TABLE u COMMENT = 'x'",
+            "SET NAMES swe7",
+            "TRUNCATE TABLE t",
+        ),
+        before=(U,),
+    ),
     Case(("CREATE OR REPLACE DATABASE {db}", f"CREATE TABLE {{db}}.t {COLUMNS}"), SchemaChanged),
 )  # fmt: skip
 
