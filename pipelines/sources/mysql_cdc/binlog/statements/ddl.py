@@ -15,7 +15,13 @@ from typing import ClassVar
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import (
+    Alteration,
+    read_alteration,
+    read_options,
+    shown,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.column import keeps_values
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Kind,
     Query,
@@ -176,8 +182,12 @@ class _Judge:
         elif reader.accept("TABLE", "TABLES"):
             reader.past_if()
             while True:
-                if self._changes_it(reader):
-                    raise self._stop("the table was dropped")
+                if self._names_it(reader):
+                    marked = self._query.thread_specific  # of MariaDB every DROP TABLE is
+                    if not marked or self._query.thread not in self._temporary:
+                        or_other = ", or a TEMPORARY table of its name that the connection made earlier"
+                        raise self._stop(f"the table was dropped{or_other if marked else ''}")
+                    self._temporary.discard(self._query.thread)
                 if not reader.accept(","):
                     break
             reader.past_wait()
@@ -300,12 +310,20 @@ class _Judge:
             raise self._stop("a foreign key was added whose cascades the binlog does not show")
         if done.drops_index:
             self._index_dropped()
-        declared = {column.name.casefold(): column.name for column in table.columns}
+        keys = {name.casefold() for name in table.primary_key}
+        known = {column.name.casefold(): column for column in table.columns}
+        for name, definition, part in done.modified:
+            column, key = known.get(name.casefold()), name.casefold() in keys
+            if column is None or not keeps_values(definition, column, key=key, sql_mode=self._query.sql_mode):
+                raise self._stop(shown(part))
+        for old, new, part in done.renamed:
+            if old.casefold() in known or new.casefold() in known:
+                raise self._stop(shown(part))
+        declared = {name: column.name for name, column in known.items()}
         for name in done.added:
             if name.casefold() in declared:
                 raise self._stop(f"the declared column {name} was added; rows from before have its default")
         lost = [declared[name.casefold()] for name in done.dropped if name.casefold() in declared]
-        keys = {name.casefold() for name in table.primary_key}
         for name in lost:
             if name.casefold() in keys:
                 raise self._stop(f"the column {name} was dropped, which is declared as its primary key")

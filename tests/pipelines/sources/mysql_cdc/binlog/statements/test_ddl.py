@@ -153,6 +153,48 @@ def test_a_dropped_column_that_nobody_declared_is_no_news() -> None:
     assert judge(Query("ALTER TABLE t DROP COLUMN other", "d"), TABLE).note == ""
 
 
+V20 = SourceColumn("name", "varchar", "varchar(20)")
+E2 = SourceColumn("name", "enum", "enum('a','b')")
+INT = SourceColumn("name", "int", "int(11)")
+STRICT_MODE = 0x200000
+
+
+@pytest.mark.parametrize(
+    ("column", "action", "sql_mode", "goes_on"),
+    [
+        (V20, "MODIFY name VARCHAR(20) COMMENT 'x, y' DEFAULT 'a' FIRST", STRICT_MODE, True),
+        (V20, "MODIFY name VARCHAR(20) COMMENT 'x'", 0, False),  # its character set may change, and lose characters
+        (V20, "MODIFY name VARCHAR(20) CHARACTER SET latin1", STRICT_MODE, False),
+        (V20, "MODIFY name VARCHAR(40)", STRICT_MODE, False),
+        (V20, "CHANGE COLUMN name NAME VARCHAR(20) NOT NULL", STRICT_MODE, True),
+        (E2, "MODIFY name ENUM('a','b') NOT NULL AFTER id", STRICT_MODE, True),
+        (E2, "MODIFY name ENUM('b','a')", STRICT_MODE, False),
+        (INT, "MODIFY COLUMN IF EXISTS name INTEGER(5) DEFAULT -1", 0, True),
+        (INT, "MODIFY name INT NOT NULL", 0, False),  # a NULL becomes 0
+        (INT, "MODIFY name INT NOT NULL", STRICT_MODE, True),
+        (replace(INT, nullable=False), "MODIFY name INT NOT NULL", 0, True),
+        (INT, "MODIFY name INT AUTO_INCREMENT", STRICT_MODE, False),  # a 0 becomes another number
+        (INT, "MODIFY name INT UNSIGNED", STRICT_MODE, False),
+        (INT, "MODIFY name INT AS (id + 1) STORED", STRICT_MODE, False),
+        (INT, "RENAME COLUMN z TO zz", 0, True),
+        (INT, "RENAME COLUMN z TO name, DROP COLUMN name", 0, False),
+        (SourceColumn("name", "timestamp", "timestamp"), "MODIFY name TIMESTAMP COMMENT 'x'", STRICT_MODE, False),
+    ],
+)
+def test_a_column_s_definition_may_change_where_its_values_do_not(
+    column: SourceColumn, action: str, sql_mode: int, goes_on: bool
+) -> None:
+    table = replace(TABLE, columns=(TABLE.columns[0], column))
+    statement = Query(f"ALTER TABLE t {action}", "d", sql_mode)
+    if goes_on:
+        assert judge(statement, table).effect is Effect.NONE
+    else:
+        with pytest.raises(SchemaChanged, match=f"cannot be followed further: ALTER TABLE … {action.split()[0]}"):
+            judge(statement, table)
+    with pytest.raises(SchemaChanged):  # the key's collation says which rows are one
+        judge(Query("ALTER TABLE t MODIFY name VARCHAR(20)", "d", STRICT_MODE), replace(table, primary_key=("name",)))
+
+
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
@@ -269,6 +311,17 @@ def test_a_change_that_cannot_be_followed(sql: str, reason: str) -> None:
 def test_rows_changed_by_text(sql: str) -> None:
     with pytest.raises(StatementEvent, match="binlog_format = 'ROW'"):
         judge(Query(sql, "d"), TABLE)
+
+
+def test_a_dropped_temporary_table_hides_the_table_no_more() -> None:
+    temporary: set[int] = set()
+
+    def judged(sql: str) -> Effect:
+        return judge(Query(sql, "d", thread=7, thread_specific=True), TABLE, temporary=temporary).effect
+
+    assert [judged(sql) for sql in ("CREATE TEMPORARY TABLE t (id INT)", "DROP TABLE t")] == [Effect.NONE] * 2
+    with pytest.raises(SchemaChanged, match="the table was dropped"):
+        judged("DROP TABLE t")
 
 
 def test_the_end_and_the_commit_of_a_distributed_transaction_have_one_id() -> None:

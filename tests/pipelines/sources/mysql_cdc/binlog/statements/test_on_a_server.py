@@ -148,6 +148,16 @@ CASES = (
         ),
         before=(U,),
     ),
+    Case(
+        (
+            "ALTER TABLE t MODIFY name VARCHAR(9) COMMENT 'x', MODIFY id INT NOT NULL COMMENT 'y'",
+            "ALTER TABLE t MODIFY name VARCHAR(9) NULL DEFAULT 'x' FIRST",
+            "ALTER TABLE t ADD z INT, ADD INDEX (name)",
+            "ALTER TABLE t RENAME COLUMN z TO zz",
+            "INSERT INTO t (id, name) VALUES (3, 'c')",
+            "ALTER TABLE t DROP COLUMN zz, MODIFY name VARCHAR(9) AFTER id",
+        ),
+    ),
     Case(("CREATE OR REPLACE DATABASE {db}", f"CREATE TABLE {{db}}.t {COLUMNS}"), SchemaChanged),
 )  # fmt: skip
 
