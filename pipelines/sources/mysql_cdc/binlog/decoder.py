@@ -96,7 +96,8 @@ class TableIds:
 
         Raises BinlogEnded for rows whose TABLE_MAP was not seen: the range does not begin at a border.
         """
-        maps, rows = np.flatnonzero(events.types == Event.TABLE_MAP), np.flatnonzero(KIND_OF[events.types] >= 0)
+        maps = np.flatnonzero(events.types == Event.TABLE_MAP)
+        rows = np.flatnonzero((KIND_OF[events.types] >= 0) | (events.types == Event.PARTIAL_UPDATE_ROWS))
         if not len(maps) and not len(rows):
             return []
         map_ids, row_ids = _table_ids(events, maps), _table_ids(events, rows)
@@ -123,6 +124,14 @@ class TableIds:
                     where=events.place(int(now[0])),
                 )
             if len(now) and known and known.reader:
+                partial = now[events.types[now] == Event.PARTIAL_UPDATE_ROWS]
+                if len(partial):
+                    raise UnsupportedEvent(
+                        f"the rows of {self._wanted} hold only the changed parts of their JSON values; on the server:"
+                        " SET GLOBAL binlog_row_value_options = '', and no session that sets another",
+                        where=events.place(int(partial[0])),
+                        next_command=FRESH,
+                    )
                 yield known.reader, now
             if changed >= len(maps):
                 return
@@ -179,6 +188,8 @@ class Decoder:
         self._fold_case = fold_case
         self._temporary: set[int] = set()
         """Connections that have a TEMPORARY table of the wanted one's name."""
+        self._distributed: set[tuple[str, ...]] = set()
+        """The XA transactions that were read to their end and have no row of the table."""
         self._rows_since_begin = False
         self._rows_of_event: int | None = None
         """Rows so far of an event that holds many, which all have its position; None outside of one."""
@@ -209,7 +220,9 @@ class Decoder:
             yield from self._rows(events[first:index], times[first:index])
             if index == len(events):
                 return
-            if events.types[index] == Event.TRANSACTION_PAYLOAD:
+            if events.types[index] == Event.XA_PREPARE:
+                self._refuse_distributed(events.place(index), self._rows_since_begin)
+            elif events.types[index] == Event.TRANSACTION_PAYLOAD:
                 yield from self._compressed_transaction(events, index, int(times[index]))
             else:
                 yield from self._statement(events, index, int(times[index]))
@@ -281,10 +294,27 @@ class Decoder:
                 where=place,
                 next_command=FRESH,
             )
+        if judged.effect is ddl.Effect.XA_END:
+            self._refuse_distributed(place, self._rows_since_begin)
+            self._distributed.add(judged.xid)
+        if judged.effect is ddl.Effect.XA_COMMIT:
+            self._refuse_distributed(place, judged.xid not in self._distributed)
+            self._distributed.discard(judged.xid)
         if judged.note:
             log.warning("%s at %s: %s", self._table, place, judged.note)
         if judged.effect is ddl.Effect.TRUNCATE:
             yield self._truncate(place, time)
+
+    def _refuse_distributed(self, place: BinlogPosition, may_be_ours: bool) -> None:
+        """Raise UnsupportedEvent for a distributed transaction that has rows of the table, or one that commits here and
+        logged its rows before the first event that was read."""
+        if may_be_ours:
+            raise UnsupportedEvent(
+                f"a distributed (XA) transaction that has changed {self._table}, or may have: its rows stand in the"
+                " binlog before anyone knows whether it commits; keep such transactions away from this table",
+                where=place,
+                next_command=FRESH,
+            )
 
     def _truncate(self, place: BinlogPosition, time: int) -> pa.RecordBatch:
         schema = schema_of(self._table)
@@ -303,7 +333,7 @@ class Decoder:
 def _statements(events: Events) -> list[int]:
     """The events that must be looked at one by one, in order."""
     types = events.types
-    loud = (types == Event.QUERY_COMPRESSED) | (types == Event.TRANSACTION_PAYLOAD)
+    loud = np.isin(types, (Event.QUERY_COMPRESSED, Event.TRANSACTION_PAYLOAD, Event.XA_PREPARE))
     queries = np.flatnonzero(types == Event.QUERY)
     if len(queries):
         loud[queries] = ~_is_quiet(events, queries)

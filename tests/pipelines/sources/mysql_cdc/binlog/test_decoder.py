@@ -94,6 +94,51 @@ def test_events_that_lack_rows_are_refused(kind: Event) -> None:
     assert REFUSED[kind][1] in caught.value.what
 
 
+def distributed(log: Log, name: bytes) -> None:
+    """An XA transaction that changes table `name` and is prepared."""
+    log.gtid()
+    log.query("XA START X'01',X'',1")
+    log.table_map(table_id=6, name=name)
+    log.rows(8, table_id=6)
+    log.query("XA END X'01',X'',1")
+    log.add(Event.XA_PREPARE, b"\0" * 12)
+
+
+def test_a_distributed_transaction_stops_only_its_own_tables() -> None:
+    log = Log()
+    log.transaction(1)
+    distributed(log, b"other")
+    log.transaction(2)
+    log.gtid()
+    log.query("XA COMMIT X'01',X'',1")
+    log.transaction(3)
+    assert [row["id"] for row in decode(log.chunk())] == [1, 2, 3]
+    log.gtid()
+    log.query("XA COMMIT X'01',X'',1")  # of one that was prepared before what was read, with whatever rows
+    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t, or may have"):
+        decode(log.chunk())
+    log = Log()
+    distributed(log, b"t")
+    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t"):
+        decode(log.chunk())
+
+
+def test_a_partial_update_stops_only_its_own_table() -> None:
+    log = Log()
+    for name in (b"other", b"t"):
+        log.transaction(1)
+        log.gtid()
+        log.table_map(table_id=6, name=name)
+        place = log.position
+        log.rows(8, table_id=6, kind=Event.PARTIAL_UPDATE_ROWS)
+        log.xid()
+        if name == b"other":
+            assert [row["id"] for row in decode(log.chunk())] == [1]
+    with pytest.raises(UnsupportedEvent, match=r"d\.t .*binlog_row_value_options") as caught:
+        decode(log.chunk())
+    assert caught.value.where == f"{FILE}:{place}"
+
+
 @pytest.mark.parametrize("kind", [0, 1, 20, 35 + 100, 172, 255])
 def test_an_unknown_event_is_never_skipped(kind: int) -> None:
     log = Log()
