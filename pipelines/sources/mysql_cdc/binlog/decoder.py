@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     rows_at,
     unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
@@ -77,10 +77,10 @@ class _Known:
 class TableIds:
     """The table ids of the current file."""
 
-    def __init__(self, wanted: WantedTable, collations: Collations, *, fold_case: bool) -> None:
+    def __init__(self, wanted: WantedTable, collations: Collations, *, lower: Lower = CASE_MATTERS) -> None:
         self._wanted = wanted
         self._collations = collations
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
         self._known: dict[int, _Known] = {}
         self._mariadb = True
 
@@ -129,8 +129,8 @@ class TableIds:
 
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
-        database, name = map(self._fold, table_name(body))
-        if (database, name) != (self._fold(self._wanted.database), self._fold(self._wanted.name)):
+        database, name = table_name(body)
+        if not self._wanted.is_named(database, name, self._lower):
             return _Known(body, None)
         seen = parse(body, place, mariadb=self._mariadb)
         return _Known(body, TableReader(self._wanted, seen, self._collations, place))
@@ -157,7 +157,7 @@ _QUIET = (b"BEGIN", b"COMMIT")
 class Decoder:
     """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
 
-    `fold_case`: the server's table names know no upper case. `done` once `end` is reached.
+    `lower`: how the server's table names know no upper case. `done` once `end` is reached.
     """
 
     def __init__(
@@ -167,14 +167,14 @@ class Decoder:
         *,
         start: BinlogPosition,
         end: BinlogPosition | None = None,
-        fold_case: bool = False,
+        lower: Lower = CASE_MATTERS,
     ) -> None:
         self._stream = EventStream(start, end)
         self._table = table
         self._collations = collations
-        self._ids = TableIds(table, collations, fold_case=fold_case)
+        self._ids = TableIds(table, collations, lower=lower)
         self._times = CommitTimes()
-        self._fold_case = fold_case
+        self._lower = lower
         self._rows_since_begin = False
         self._rows_of_event: int | None = None
         """Rows so far of an event that holds many, which all have its position; None outside of one."""
@@ -261,7 +261,7 @@ class Decoder:
         place = events.place(index)
         compressed = events.types[index] == Event.QUERY_COMPRESSED
         statement = query.parse(events.body(index), self._collations, place, compressed=compressed)
-        judged = ddl.judge(statement, self._table, fold_case=self._fold_case, where=place)
+        judged = ddl.judge(statement, self._table, lower=self._lower, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"

@@ -71,6 +71,14 @@ class BinlogRange:
         return cls(BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"]))
 
 
+Lower = Mapping[int, str]
+"""How a server compares the names of databases and tables: the code of each letter that is another one to it, and that
+one. Its letters are those of its own version of Unicode, one for one: `ß` stays, and `İ` is `i`."""
+
+CASE_MATTERS: Lower = {}
+"""Each name is its own."""
+
+
 @dataclass(frozen=True)
 class WantedTable:
     """A table to read, with the declared columns in output order and the columns of the declared primary key.
@@ -87,6 +95,11 @@ class WantedTable:
     primary_key: tuple[str, ...] = ()
     other_key: bool = False
     cascades_logged: bool = False
+
+    def is_named(self, database: str, name: str, lower: Lower) -> bool:
+        """Whether a server that compares names by `lower` finds this table by these."""
+        own = self.database.translate(lower), self.name.translate(lower)
+        return own == (database.translate(lower), name.translate(lower))
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, Lower, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Kind,
@@ -67,13 +67,13 @@ _ATTRIBUTES = frozenset(
 """Words that may stand before the kind."""
 
 
-def judge(query: Query, table: WantedTable, *, fold_case: bool = False, where: object = "") -> Judgement:
-    """What `query` means for `table`. `fold_case`: the server's table names know no upper case.
+def judge(query: Query, table: WantedTable, *, lower: Lower = CASE_MATTERS, where: object = "") -> Judgement:
+    """What `query` means for `table`. `lower`: how the server's table names know no upper case.
 
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
     UnsupportedEvent for XA.
     """
-    judged = _Judge(query, table, fold_case, where)
+    judged = _Judge(query, table, lower, where)
     found = [*tokens(query.text, query.sql_mode)]
     on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
@@ -84,9 +84,12 @@ def judge(query: Query, table: WantedTable, *, fold_case: bool = False, where: o
 
 
 class _Judge:
-    def __init__(self, query: Query, table: WantedTable, fold_case: bool, where: object) -> None:
+    def __init__(self, query: Query, table: WantedTable, lower: Lower, where: object) -> None:
         self._query, self._table, self._where = query, table, where
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
+
+    def _fold(self, name: str) -> str:
+        return name.translate(self._lower)
 
     def statement(self, found: Sequence[Token]) -> Judgement:
         reader = TokenReader(found)
@@ -337,8 +340,7 @@ class _Judge:
         return self._is_it(*reader.table())
 
     def _is_it(self, database: str | None, name: str) -> bool:
-        named = self._fold(database or self._query.database), self._fold(name)
-        return named == (self._fold(self._table.database), self._fold(self._table.name))
+        return self._table.is_named(database or self._query.database, name, self._lower)
 
     def not_understood(self, first: Token | str) -> SchemaChanged:
         text = first if isinstance(first, str) else first.text.upper()
