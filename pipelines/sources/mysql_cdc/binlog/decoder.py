@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     HEADER_BYTES,
@@ -26,6 +27,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     TYPE_AT,
     Chunk,
     Event,
+    Kind,
     Offsets,
     rows_at,
     unsigned_at,
@@ -61,6 +63,9 @@ Indices = NDArray[np.intp]
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event that holds no row and only ends a statement."""
 
+
+_NO_FOREIGN_KEYS, _CASCADES_LOGGED = 0x02, 0x10
+"""Flags of row events: the session had foreign_key_checks off; MySQL 9.6 and later did what the keys ask for itself."""
 
 _SERVER_VERSION = slice(2, 52)
 _MARIADB = b"MariaDB"
@@ -211,6 +216,8 @@ class Decoder:
             first = index + 1
 
     def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
+        if self._table.cascades:
+            self._require_cascades(events)
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -234,6 +241,24 @@ class Decoder:
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
+
+    def _require_cascades(self, events: Events) -> None:
+        """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
+        kinds = KIND_OF[events.types]
+        changes = np.flatnonzero((kinds == Kind.UPDATE) | (kinds == Kind.DELETE))
+        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
+        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
+        if len(silent):
+            raise UnsupportedEvent(
+                f"rows were changed by a server that does not log the cascades of foreign keys, and {self._table} has"
+                " such keys: what they did to it is not in this binlog",
+                where=events.place(int(silent[0])),
+                next_command=then(
+                    f"ALTER TABLE {self._table} DROP FOREIGN KEY …   (on the server that is read; or define it again"
+                    " with NO ACTION. A server that was upgraded needs neither)",
+                    FRESH,
+                ),
+            )
 
     def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
         try:

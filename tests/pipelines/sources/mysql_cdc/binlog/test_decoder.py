@@ -490,6 +490,39 @@ def test_a_table_is_known_by_its_name_as_the_server_lowers_it() -> None:
         assert sum(batch.num_rows for batch in decoder.feed(log.chunk())) == count
 
 
+@pytest.mark.parametrize(
+    ("kind", "flags", "stops"),
+    [
+        *((Event.DELETE_ROWS_V1, 0x01, True), (Event.UPDATE_ROWS_V1, 0x01, True), (Event.WRITE_ROWS_V1, 0x01, False)),
+        *(
+            (Event.DELETE_ROWS_V1, 0x11, False),
+            (Event.UPDATE_ROWS_V1, 0x11, False),
+            (Event.DELETE_ROWS_V1, 0x03, False),
+        ),
+    ],
+)
+def test_a_change_whose_cascades_are_not_logged_stops_a_table_that_has_some(
+    kind: Event, flags: int, stops: bool
+) -> None:
+    """Flags as MySQL 9.7 writes them: a replica leaves out 0x10 where its source does."""
+    log = Log(b"9.7.0")
+    log.gtid()
+    log.table_map(table_id=6, name=b"parent")
+    place = log.position
+    log.rows(
+        1, 2, table_id=6, kind=kind, flags=flags, columns=b"\x01\xff\xff" if "UPDATE" in kind.name else b"\x01\xff"
+    )
+    log.xid()
+    assert decode(log.chunk()) == []
+    if not stops:
+        assert decode(log.chunk(), table=replace(TABLE, cascades=True)) == []
+        return
+    with pytest.raises(UnsupportedEvent, match="does not log the cascades") as caught:
+        decode(log.chunk(), table=replace(TABLE, cascades=True))
+    assert f"{place}" in str(caught.value.where)
+    assert "--resnapshot" in caught.value.next_command
+
+
 def test_mysql_8_rows_with_ndb_data() -> None:
     columns = (SourceColumn("p", "int", "int"), SourceColumn("c", "int", "int"))
     chunk = mysql((Event.TABLE_MAP, named("ndb_8_0_32_table_map", "p", "c")), (Event.WRITE_ROWS, "ndb_8_0_32_rows"))
