@@ -28,7 +28,7 @@ from tidegate.assets.names import refuse_equal_jobs, refuse_equal_names
 from tidegate.assets.presentation import OnLake, Partitions, PipelineAsset, Presentation, Step, Steps, since
 from tidegate.assets.resources import WAIT, TidegateResource
 from tidegate.assets.scaffold import TidegateScaffolder
-from tidegate.pipelines.commands import DEFAULT_LAKE
+from tidegate.pipelines.commands import default_lake
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.paths import local
 from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
@@ -70,7 +70,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         str | None,
         Field(
             description="The lake's folder, relative to the project's root. When left out: $TIDEGATE_LAKE, else "
-            ".tidegate/lake."
+            ".tidegate/lake in the script's folder."
         ),
     ] = None
     master: Annotated[
@@ -231,7 +231,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def _make(self, folder: Path, root: Path) -> OnLake:
         script = (folder / self.script).resolve()
-        lake = self.lake or os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE
+        lake = self.lake or os.environ.get(LAKE_VARIABLE) or default_lake(script)
         return on_lake(
             load_script(script, self.name),
             lake=local(lake, "the component's lake", root),

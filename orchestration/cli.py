@@ -62,13 +62,13 @@ def plain_status(arguments: Sequence[str]) -> int | None:
 
 
 def _answered(as_json: bool, named: str | None, script: Path | None) -> int | None:
-    from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
+    from tidegate.pipelines.commands import commands_of, default_lake
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.paths import plain, problem
 
     if named is not None and problem(named):
         return None
-    lake = DEFAULT_LAKE if named is None else Path(plain(named))
+    lake = default_lake(script) if named is None else Path(plain(named))
     pipeline = None
     try:
         if script is not None:  # before Arrow: a script's own modules may need it with NumPy

@@ -17,7 +17,7 @@ from tidegate.assets.components import LAKE_VARIABLE
 from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.presentation import Partitions, Presentation, since
 from tidegate.orchestration.sensors import ALERTS
-from tidegate.pipelines.commands import DEFAULT_LAKE
+from tidegate.pipelines.commands import default_lake
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.scripts import load_script
 
@@ -31,6 +31,24 @@ AUTOMATION = "TIDEGATE_AUTOMATION"
 def scripts(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """The scripts that $TIDEGATE_SCRIPT names, if it names any."""
     return [Path(part).absolute() for part in environment.get(SCRIPT_VARIABLE, "").split(os.pathsep) if part]
+
+
+def lake_of(paths: list[Path], environment: Mapping[str, str] = os.environ) -> Path:
+    """The lake of these scripts: $TIDEGATE_LAKE, else the one beside them.
+
+    Raises PlanningError where none is named and they lie in several folders.
+    """
+    if named := environment.get(LAKE_VARIABLE):
+        return Path(named)
+    found = {default_lake(path) for path in paths}
+    if len(found) > 1:
+        raise PlanningError(
+            f"the scripts lie in several folders, and ${LAKE_VARIABLE} does not name their lake",
+            where=", ".join(map(str, paths)),
+            state="nothing was loaded",
+            next_command=f"export {LAKE_VARIABLE}=DIR",
+        )
+    return found.pop()
 
 
 def spans(environment: Mapping[str, str] = os.environ) -> Partitions | None:
@@ -101,5 +119,5 @@ def defs() -> dg.Definitions:
     """What this code location holds."""
     named = scripts()
     if named:
-        return of_scripts(named, Path(os.environ.get(LAKE_VARIABLE) or DEFAULT_LAKE), chosen())
+        return of_scripts(named, lake_of(named), chosen())
     return with_alerts(of_folder(Path(__file__).parent))

@@ -168,6 +168,14 @@ def resolving(insert: str, released: str = "", discarded: str = "") -> tuple[Nex
 
 _NO_LAKE = ("explain", "demo")
 
+DEFAULT_LAKE = Path(".tidegate/lake")
+"""The lake of a command that is given neither a lake nor a script."""
+
+
+def default_lake(script: PathLike[str] | None) -> Path:
+    """The lake of a command that is given none: beside its script, wherever the command is typed."""
+    return DEFAULT_LAKE if script is None else Path(script).parent / DEFAULT_LAKE
+
 
 @dataclass(frozen=True)
 class Commands:
@@ -192,22 +200,24 @@ class Commands:
         if command.script:
             line += " SCRIPT" if self.script is None else f" {shlex.quote(str(self.script))}"
         line = " ".join([line, *map(shlex.quote, command.arguments)])
-        if self.lake is not None and command.verb not in _NO_LAKE and "--lake" not in command.arguments:
+        if self._names_lake(command):
             line += f" --lake {shlex.quote(str(self.lake))}"
         return f"{line}   ({command.does})" if command.does else line
+
+    def _names_lake(self, command: NextCommand) -> bool:
+        """Whether the command has to name the lake: without, it would take another one."""
+        if self.lake is None or command.verb in _NO_LAKE or "--lake" in command.arguments:
+            return False
+        return Path(self.lake) != default_lake(self.script if command.script else None)
 
     def all(self, commands: Iterable[Advised]) -> tuple[str, ...]:
         """Each on a line of its own."""
         return tuple(map(self.shown, commands))
 
 
-DEFAULT_LAKE = Path(".tidegate/lake")
-"""The lake of a command that is given none."""
-
-
 def commands_of(script: Path | None, lake: Path) -> Commands:
-    """How suggested commands are shown: with this command's script, and its lake if it is not the default one."""
-    return Commands(script, None if lake == DEFAULT_LAKE else lake)
+    """How suggested commands are shown: with this command's script, and its lake where they would take another one."""
+    return Commands(script, lake)
 
 
 AS_WRITTEN = Commands()

@@ -17,6 +17,10 @@ from tidegate.pipelines.location import Address, Location
 GROUP_BYTES = 64 << 20
 """Bytes in memory of the rows of one row group: so much is held, however long the file gets."""
 
+OF_SPARK = {"parquet.statistics.truncate.length": "64"}
+"""Options with which Spark writes files of a table: bounds of text are cut (the upper one rounded up). Spark leaves out
+all statistics of a column with longer ones than 4 KB, and delta-rs takes NULLs that are not counted for none."""
+
 PAGE_BYTES = 1 << 20
 """The bytes of a column's values in a page; Arrow's own default."""
 

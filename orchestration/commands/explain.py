@@ -46,14 +46,14 @@ def explain(
 
     from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
     from tidegate.pipelines.clock import system_clock
-    from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of
+    from tidegate.pipelines.commands import commands_of, default_lake
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.definitions import Definitions
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.pipelines.sql import explain as explained
     from tidegate.pipelines.sql import show_statements
 
-    screen = screen_of(script, lake or DEFAULT_LAKE, as_json, debug)
+    screen = screen_of(script, lake or default_lake(script), as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
         found = []
@@ -65,7 +65,7 @@ def explain(
             Text(show_statements(pipeline) if statements else explained(pipeline)),
             *([] if lake is None else definition_lines(found, lake)),
             *verdict_lines(
-                pipeline, os.environ, commands_of(script, lake or DEFAULT_LAKE), None if lake is None else found
+                pipeline, os.environ, commands_of(script, lake or default_lake(script)), None if lake is None else found
             ),
         )
     if any(item.refused for item in found):

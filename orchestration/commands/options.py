@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
-from tidegate.pipelines.commands import commands_of
+from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of, default_lake
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -49,9 +49,30 @@ def folder(text: str | Path) -> Path:
     return found
 
 
+def beside_script(context: typer.Context, lake: Path) -> Path:
+    """The lake that was named, else the one beside the command's script. Raises typer.BadParameter where several
+    scripts lie in several folders."""
+    source = context.get_parameter_source("lake")
+    if source is None or source.name != "DEFAULT":
+        return lake
+    given = context.params.get("scripts") or [context.params.get("script")]
+    found = {default_lake(script) for script in given}
+    if len(found) > 1:
+        raise typer.BadParameter("the scripts lie in several folders: name their lake, --lake DIR")
+    return found.pop()
+
+
 LakePath = Annotated[
     Path,
-    typer.Option("--lake", envvar="TIDEGATE_LAKE", metavar="DIR", parser=folder, help="The folder of the state."),
+    typer.Option(
+        "--lake",
+        envvar="TIDEGATE_LAKE",
+        metavar="DIR",
+        parser=folder,
+        callback=beside_script,
+        help="The folder of the state.",
+        show_default=f"{DEFAULT_LAKE} in the folder of the script",
+    ),
 ]
 Master = Annotated[
     str | None,

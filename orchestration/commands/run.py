@@ -203,7 +203,8 @@ def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resn
         folder = lake if there else Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-")))
         bars = stack.enter_context(Bars(screen.err))
         found = dry_run(
-            stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run")), resnapshot
+            stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run", announced=False)),
+            resnapshot,
         )
     screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
 
@@ -243,11 +244,15 @@ def runner(
     label: str,
     interval: timedelta | None = None,
     spark: Callable[[], Any] | None = None,
+    *,
+    announced: bool = True,
 ) -> Any:
-    """The runner that a command uses; close it to let its leases go."""
-    from tidegate.pipelines.lake import Lake
+    """The runner that a command uses; close it to let its leases go. `announced`: a lake that it makes is said."""
+    from tidegate.pipelines.lake import Lake, Layout
     from tidegate.pipelines.runtime.runner import Runner
 
+    if announced and not (Layout(lake).root / "_control").is_there():
+        bars.console.print(f"This is a new lake: {escape(str(lake))}", soft_wrap=True)
     return Runner(
         pipeline,
         Lake(lake),

@@ -23,7 +23,7 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.commands.run import runner, session
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.screen import reported
+from tidegate.orchestration.console.screen import FAILED, as_data, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 VERIFY_EPILOG = examples(
@@ -107,9 +107,10 @@ def reconcile(
     from tidegate.orchestration.console.views import of_reconciled, reconciled_lines
     from tidegate.pipelines.connectors.registry import comparable
     from tidegate.pipelines.connectors.table import require_variables
+    from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.quality_checks.against_source import reconcile_source
+    from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -125,7 +126,18 @@ def reconcile(
         require_variables({name: pipeline.table(name).options for name in wanted}, os.environ)
         pipeline = stored_pipeline(screen, pipeline, Lake(lake, create=False))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
-            found = [reconcile_source(active, name, wait.total_seconds()) for name in wanted]
+            found: list[SourceReconciliation] = []
+            try:
+                for name in wanted:
+                    found.append(reconcile_source(active, name, wait.total_seconds()))
+            except TidegateError as error:  # what was compared before is shown
+                if not found:
+                    raise
+                failed = {"passed": False, "error": as_data(error, screen.commands)}
+                screen.result(of_reconciled(found) | failed, *reconciled_lines(found, screen.commands))
+                if as_json:
+                    raise typer.Exit(FAILED) from error
+                raise
         screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))
     if not all(item.passed for item in found):
         raise typer.Exit(1)

@@ -210,7 +210,10 @@ def report_lines(reports: Sequence[VerifyReport], left_out: Sequence[str] = ()) 
         if len(report.unproved) > _SHOWN:
             yield f"  and {len(report.unproved) - _SHOWN} more epochs"
     for process in left_out:
-        yield f"{escape(process)}: a process, whose epochs cannot be recomputed one by one; not verified"
+        yield f"[yellow]{escape(process)}: not recomputed:[/] windows and processes keep state from epoch to epoch"
+    proved = [report for report in reports if report.epochs]
+    if left_out and proved and all(report.passed for report in reports):
+        yield f"So {len(proved)} of {counted(len(proved) + len(left_out), 'INSERT')} proved by recomputing."
 
 
 def _headline(report: VerifyReport) -> str:

@@ -85,6 +85,10 @@ class SplitStore(Protocol):
         """Store split, ordinal and detail of every split, once: a second call with the same splits changes nothing."""
         ...
 
+    def restate(self, splits: Sequence[Json]) -> None:
+        """Store another ordinal and detail of stored splits, of which no row has landed: from now on these count."""
+        ...
+
     def cut(self, cuts: Mapping[str, Json]) -> None:
         """Store the cut of each named split; repeating it is harmless."""
         ...

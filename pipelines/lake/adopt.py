@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import json
 import logging
-import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
@@ -22,10 +19,20 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake.commits import Removal, commit
-from tidegate.pipelines.lake.delta_log import Table, data_files, files_of, opened, plain, root_of
+from tidegate.pipelines.lake.delta_log import (
+    Table,
+    damage_reported,
+    data_files,
+    files_of,
+    opened,
+    paths_of,
+    plain,
+    root_of,
+)
 from tidegate.pipelines.lake.records import StagedFile
-from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.parquet import bounded, bounds_of
+from tidegate.pipelines.lake.statistics import Skipping, of_footer
+from tidegate.pipelines.location import Address, Location, dataset_of
+from tidegate.pipelines.parquet import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +41,6 @@ REWRITES = 5
 
 TRIES = 50
 """How often a commit that only adds files is tried when other writers are faster."""
-
-MAX_TEXT = 32
-"""Longer text gets no bounds in the statistics, as a bound must not be cut."""
 
 
 def survey(folder: Address, names: Sequence[str] | None = None) -> list[StagedFile]:
@@ -64,7 +68,7 @@ def surveyed(folder: Address, footers: Mapping[str, pq.FileMetaData]) -> list[St
             disposition=path.partition("/")[0].partition("=")[2] if "/" in path else "",
             size=(Location(folder) / path).size(),
             rows=footer.num_rows,
-            stats=json.dumps(_statistics(footer)),
+            stats=of_footer(footer),
         )
         for path, footer in footers.items()
     ]
@@ -223,23 +227,19 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
             state="nothing of this epoch was published",
             next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
         )
-    found: dict[str, str] = {}
+    found: dict[str, None] = {}
     for first, last in epochs.spans:
         files = data_files(delta, epochs.generation, first - 1, last)
-        found |= dict(zip(files.names, files.paths, strict=True))
+        found |= dict.fromkeys(files.names)
     rest, taken, old, there = Location(folder) / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), [], 0
-    for number, (name, path) in enumerate(found.items()):
-        file = Location(path).dataset()
-        going = file.count_rows(filter=taken)
-        there += going
-        if going:
-            old.append(name)
-        if 0 < going < file.count_rows():
-            rest.make()
-            has_bounds = bounded(file.schema)
-            with (rest / f"{number}.parquet").parquet_writer(file.schema, write_statistics=has_bounds) as writer:
-                for batch in file.to_batches(filter=~taken):
-                    writer.write_batch(batch)
+    with damage_reported(root_of(delta), "bring the table's files back from a backup, then run the same command again"):
+        for number, name in enumerate(found):
+            file = rows_in(delta, [name])
+            going = file.count_rows(filter=taken)
+            there += going
+            if going:
+                old.append(name)
+                write_file(rest / f"{number}.parquet", file.to_batches(filter=~taken))
     if epochs.rows is not None and there != epochs.rows:
         raise LakeError(
             f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
@@ -251,12 +251,18 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in remaining]
 
 
+def rows_in(table: Table, names: Sequence[str]) -> ds.Dataset:
+    """The rows of data files, as a table's log names them, with the table's columns: other writers have other types in
+    Parquet for them (delta-rs writes text as `string_view`), and older files lack columns."""
+    return dataset_of(paths_of(table, names), pa.schema(table.schema().to_arrow()))
+
+
 def additions(
     delta: Table, table: Address, folder: Address, files: Sequence[StagedFile], *, news: bool = True
 ) -> list[AddAction]:
     """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it.
     (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
-    names, now = {field.name for field in delta.schema().fields}, system_clock()
+    skipping, now = Skipping.of(delta), system_clock()
     return [
         AddAction(
             path=(Location(folder) / file.path).below(Location(table)),
@@ -264,63 +270,8 @@ def additions(
             partition_values={},
             modification_time=now,
             data_change=news,
-            stats=json.dumps(_only(json.loads(file.stats), names)),
+            stats=skipping.statistics(file.stats, (Location(folder) / file.path).parquet),
         )
         for file in files
         if file.rows
     ]
-
-
-def _only(statistics: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    return {
-        key: {name: value for name, value in part.items() if name in names} if isinstance(part, dict) else part
-        for key, part in statistics.items()
-    }
-
-
-def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    unknown: set[str] = set()
-    for group in range(footer.num_row_groups):
-        for index in range(footer.num_columns):
-            chunk = footer.row_group(group).column(index)
-            name = chunk.path_in_schema
-            if "." in name:  # nested columns carry no bounds
-                continue
-            found = chunk.statistics
-            if found is None or not found.has_null_count:
-                unknown.add(name)
-                continue
-            nulls[name] = nulls.get(name, 0) + found.null_count
-            bounds = bounds_of(found) if found.num_values else None
-            if found.num_values and (bounds is None or not _exact(*bounds)):
-                unknown.add(name)
-            elif bounds is not None:
-                low[name] = min(low.get(name, bounds[0]), bounds[0])
-                high[name] = max(high.get(name, bounds[1]), bounds[1])
-    return {
-        "numRecords": footer.num_rows,
-        "minValues": {name: _text(value) for name, value in low.items() if name not in unknown},
-        "maxValues": {name: _text(value) for name, value in high.items() if name not in unknown},
-        "nullCount": {name: count for name, count in nulls.items() if name not in unknown},
-    }
-
-
-def _exact(low: Any, high: Any) -> bool:
-    if isinstance(low, bytes | Decimal):
-        return False
-    if isinstance(low, str):
-        return len(low) < MAX_TEXT and len(high) < MAX_TEXT
-    # Delta's log is JSON, which has neither NaN nor an infinity.
-    return not isinstance(low, float) or (math.isfinite(low) and math.isfinite(high))
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        text = value.isoformat(timespec="microseconds")
-        return text.replace("+00:00", "Z")
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return value

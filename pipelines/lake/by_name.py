@@ -47,19 +47,19 @@ class Protocol(NamedTuple):
 
 
 class DataFile:
-    """A data file, by the `add` that the log has of it."""
+    """A data file, by the `add` that the log has of it. `text`: its statistics, as JSON."""
 
     def __init__(self, action: Mapping[str, Any]) -> None:
         self.path: str = action["path"]
         self.size: int = action["size"]
         self.modified: int = action["modificationTime"]
         self.partition: Mapping[str, str | None] = dict(action["partitionValues"] or {})
-        self._stats: str | None = action.get("stats")
+        self.text: str | None = action.get("stats")
 
     @cached_property
     def stats(self) -> Mapping[str, Any]:
         """As the log has them: numRecords, minValues, maxValues, nullCount."""
-        return json.loads(self._stats) if self._stats else {}
+        return json.loads(self.text) if self.text else {}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import cast
 from deltalake import DeltaTable, Field, Schema
 from deltalake import schema as delta_schema
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -26,12 +27,15 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.commits import require_writable
+from tidegate.pipelines.lake.by_name import TableState
+from tidegate.pipelines.lake.commits import commit, require_writable
+from tidegate.pipelines.lake.statistics import SKIPPED_BY, skipping, with_nulls
 from tidegate.pipelines.location import Address, Location
+from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.syntax.types import quoted
 
 LAKE_COLUMNS = {"_generation": "INT", "_epoch": "BIGINT", **SOURCE_COLUMNS}
-"""They come first, so that Delta keeps statistics of them however wide the table is."""
+"""They come first, so that files have bounds of them however wide the table is."""
 
 FEW_FILES = 256
 """As many of a table as `read` names to Spark."""
@@ -66,12 +70,12 @@ def ensure_table(
     if table is not None:
         there = {field.name: field.type for field in table.schema().fields}
         if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
-            DeltaTable(str(path)).alter.add_columns(later)
+            add_columns(path, later)
         table = delta_log.opened(path) or table
         require_writable(table, path)
         _compare(table, wanted, path, name, whole, added)
         return
-    configuration = {"delta.dataSkippingNumIndexedCols": "-1" if len(columns) < 60 else "32"}
+    configuration = skipping(json.loads(wanted.to_json())["fields"])
     if whole:
         configuration |= delta_log.OWN
     try:
@@ -84,6 +88,22 @@ def ensure_table(
             state="nothing was changed",
             next_command="check the folder's owner and the disk's space, then run the same command again",
         ) from error
+
+
+def add_columns(path: Location, later: Sequence[Field]) -> None:
+    """Give a table more columns. In a table that does not name the columns which readers skip files by, its files say
+    before that all of their rows are NULL there."""
+    table = delta_log.opened(path)
+    named = table is None or SKIPPED_BY in table.metadata().configuration
+    if not named and isinstance(table, TableState) and table.files:
+        kinds = {field.name: json.loads(field.type.to_json()) for field in later}
+        again = [
+            AddAction(file.path, file.size, dict(file.partition), file.modified, False, counted)
+            for file in table.files.values()
+            if (counted := with_nulls(file.text, kinds)) is not None
+        ]
+        commit(table, path, again, note=f"statistics before {', '.join(kinds)} is added")
+    DeltaTable(str(path)).alter.add_columns(list(later))
 
 
 def _grows(there: object, field: Field) -> bool:
@@ -155,7 +175,7 @@ def write(rows: DataFrame, path: Location, *, application: str, generation: int,
         F.lit(epoch).cast("bigint").alias("_epoch"),
         *[quoted(name) for name in order],
     )
-    tagged.write.mode("errorifexists").parquet(str(folder))
+    tagged.write.options(**OF_SPARK).mode("errorifexists").parquet(str(folder))
     return folder
 
 

@@ -11,7 +11,7 @@ import uuid
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,16 +19,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
-from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.lake.adopt import replace, rows_in, survey
 from tidegate.pipelines.lake.commits import NO_CLEANING
-from tidegate.pipelines.lake.control import columns_of
 from tidegate.pipelines.location import UNFINISHED, Address, Location
-from tidegate.pipelines.parquet import UNFINISHED_ROWS, bounded
+from tidegate.pipelines.parquet import UNFINISHED_ROWS, write_file
 
 SMALL_FILES = 16
 """A table with fewer files than this is not compacted; in pieces: with fewer files of about one size."""
@@ -46,9 +45,6 @@ CONTROL_KEEP = timedelta(minutes=10)
 """How long dead files and old logs of control tables stay: only Tidegate reads them, and never for long."""
 
 
-_FLOATING = ('PrimitiveType("float")', 'PrimitiveType("double")')
-
-
 @dataclass(frozen=True)
 class Tidied:
     """One table. `removed` files are gone from the disk, `freed` bytes with them."""
@@ -61,15 +57,21 @@ class Tidied:
 
 
 def compact(path: Address) -> None:
-    """Compact small files. Columns that may hold NaN get no bounds: bounds leave it out, while Spark counts it as the
-    greatest."""
-    table = DeltaTable(str(path))
-    kinds = {field.name: str(field.type) for field in table.schema().fields}
-    none = {name: ColumnProperties(statistics_enabled="NONE") for name, kind in kinds.items() if kind in _FLOATING}
-    table.optimize.compact(
-        writer_properties=WriterProperties(column_properties=none) if none else None,
-        post_commithook_properties=NO_CLEANING,
-    )
+    """Compact small files, in the order of their epochs, a commit for each new file. Does nothing where the files alone
+    do not give the rows. Raises CommitFailedError if another writer commits meanwhile."""
+    table = delta_log.opened(path)
+    if table is None or not delta_log.plain(table):
+        return
+    files = delta_log.files_of(table, "path", "size_bytes", "num_records", "min._epoch")
+    small = sorted(_by_epoch(file) for file in files if _small(file))
+    chosen, total = list[str](), 0
+    for _, size, name in small:
+        if total + size > 2 * LARGE and chosen:
+            _rewrite(path, table, chosen)
+            chosen, total = [], 0
+        chosen.append(name)
+        total += size
+    _rewrite(path, table, chosen)
 
 
 def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | None = compact) -> Tidied | None:
@@ -99,32 +101,30 @@ def put_together(path: Address, may: Callable[[delta_log.Table], Collection[str]
     may take, as named in the log; None: all. The caller holds the leases of all that writes to the table.
 
     A file is rewritten once for each of a few sizes, however old the table gets. Does nothing if another writer commits
-    meanwhile, or if the files are not plain, or not of the same types.
+    meanwhile, or if the files alone do not give the rows.
     """
     table = delta_log.opened(path)
     if table is None or not delta_log.plain(table):
         return 0
     files = delta_log.files_of(table, "path", "size_bytes", "num_records", "min._epoch")
     chosen = _of_one_size(files, None if may is None else set(may(table)))
-    if not chosen:
-        return 0
-    stored = [delta_log.file_of(table, name).parquet() for name in chosen]
     try:
-        schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in stored])
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return _rewrite(path, table, chosen)
+    except (CommitFailedError, pa.ArrowException):
+        return 0
+
+
+def _rewrite(path: Address, table: delta_log.Table, chosen: Sequence[str]) -> int:
+    """Put some files of a table together into one; by how many it has fewer now."""
+    if len(chosen) < 2:
         return 0
     folder = Location(path) / f"together-{uuid.uuid4().hex[:8]}"
-    folder.make()
-    statistics = bounded(schema)
-    with (folder / "0.parquet").parquet_writer(schema, write_statistics=statistics) as writer:
-        for file in stored:
-            for group in range(file.num_row_groups):
-                writer.write_table(columns_of(file.read_row_group(group), schema))
     try:
+        write_file(folder / "0.parquet", rows_in(table, chosen).to_batches())
         replace(path, folder, survey(folder), chosen, note="small files together", same_rows=True)
-    except CommitFailedError:
-        folder.delete_all()
-        return 0
+    except BaseException:
+        folder.delete_all(where_it_can=True)
+        raise
     return len(chosen) - 1
 
 
@@ -132,10 +132,9 @@ def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[s
     """The names of files to put together next: the smallest first, the older ones of them."""
     sizes: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for file in files:
-        name, size = str(file["path"]), int(str(file["size_bytes"]))
-        if size < LARGE and file["num_records"] is not None and (may is None or name in may):
-            epoch = file.get("min._epoch")
-            sizes[size.bit_length() // 2].append((epoch if isinstance(epoch, int) else 0, size, name))
+        epoch, size, name = _by_epoch(file)
+        if _small(file) and (may is None or name in may):
+            sizes[size.bit_length() // 2].append((epoch, size, name))
     for _, found in sorted(sizes.items()):
         if len(found) < SMALL_FILES:
             continue
@@ -147,6 +146,15 @@ def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[s
             taken.append(name)
         return taken
     return []
+
+
+def _small(file: Mapping[str, object]) -> bool:
+    return int(str(file["size_bytes"])) < LARGE and file["num_records"] is not None
+
+
+def _by_epoch(file: Mapping[str, object]) -> tuple[int, int, str]:
+    epoch = file.get("min._epoch")
+    return epoch if isinstance(epoch, int) else 0, int(str(file["size_bytes"])), str(file["path"])
 
 
 _OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
@@ -313,7 +321,7 @@ def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
 def _reported(path: Address) -> Iterator[None]:
     try:
         yield
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, pa.ArrowException) as error:
         raise LakeError(
             f"the table cannot be tidied: {error}",
             where=str(path),

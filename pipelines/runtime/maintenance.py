@@ -29,6 +29,7 @@ from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
@@ -166,7 +167,6 @@ class Maintenance:
         """Compact the small files of a landed table, with the rows that one of `probing` has not released yet apart."""
         opened = delta_log.opened(path)
         if opened is None or not delta_log.plain(opened):
-            compact(path)
             return
         files = delta_log.files_of(opened, "path", "size_bytes", "num_records")
         chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
@@ -178,7 +178,7 @@ class Maintenance:
         waits = " OR ".join(f"({waits_for(self.lake, self.pipeline, insert)})" for insert in probing)
         apart = rows.selectExpr("*", f"coalesce({waits}, false) AS _waits")
         apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
-        apart.write.partitionBy("_waits").parquet(str(folder))
+        apart.write.options(**OF_SPARK).partitionBy("_waits").parquet(str(folder))
         written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
         if sum(file.rows for file in written) != expected:
             raise LakeError(

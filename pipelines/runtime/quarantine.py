@@ -398,6 +398,7 @@ def rows_of(
     """Up to `most` of the wanted rows, in the order of `wanted`. Raises LakeError if the files do not give the rows."""
     import pyarrow.compute as pc  # a status needs none of it
 
+    from tidegate.pipelines.lake.adopt import rows_in
     from tidegate.pipelines.parquet import python_rows
 
     found: list[QuarantinedRow] = []
@@ -409,14 +410,14 @@ def rows_of(
         if table is None:
             continue
         names = [column.name for column in target.stored_columns]
-        files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).paths
+        files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).names
         own = (
             (pc.field("_generation") == group.plan.generation)
             & (pc.field("_epoch") == group.epoch)
             & (pc.field("_reason") == group.reason)
         )
-        for path in files:
-            file = Location(path).dataset()
+        for name in files:
+            file = rows_in(table, [name])
             there = [name for name in (*names, "_op", *PROBE_PLACE, PROBE) if name in file.schema.names]
             for row in python_rows(file.head(most - len(found), columns=there, filter=own)):
                 place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))

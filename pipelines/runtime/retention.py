@@ -35,10 +35,11 @@ from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import Epochs, replace, survey, without
+from tidegate.pipelines.lake.adopt import Epochs, replace, rows_in, survey, without
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
@@ -276,7 +277,7 @@ class Retention(OldRows):
             reason = "; ".join(filter(None, [few(over, examined) if over else "no row may go", horizon.held_by]))
             return Retained(table.name, last.generation, examined, 0, horizon, reason)
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
-        judged.where("NOT _over").select(*map(quoted, rows.columns)).write.parquet(str(folder))
+        judged.where("NOT _over").select(*map(quoted, rows.columns)).write.options(**OF_SPARK).parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
         replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
         return Retained(table.name, last.generation, examined, over, horizon)
@@ -391,8 +392,8 @@ class QuarantineRetention(OldRows):
         first, last = min(item.epoch for item in going), max(item.epoch for item in going)
         whole, rows = _QuarantinedWhole(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
         there, examined = 0, 0
-        for file in delta_log.data_files(opened, GENERATION, first - 1, last).paths:
-            found = Location(file).dataset()
+        for file in delta_log.data_files(opened, GENERATION, first - 1, last).names:
+            found = rows_in(opened, [file])
             taken = found.count_rows(filter=whole.holds())
             there, examined = there + taken, examined + (found.count_rows() if taken else 0)
         if there != rows:

@@ -61,6 +61,14 @@ def folded(splits: Sequence[SplitWatermark], seen: set[str]) -> list[SplitWaterm
     return [split for split in splits if split not in done] + [together(done)]
 
 
+STATED = "stated"
+"""Key in a split's detail: how often it was stated anew."""
+
+
+def _stated(detail: Json | None) -> int:
+    return (detail or {}).get(STATED, 0)
+
+
 @dataclass
 class Splits:
     """The `splits` table of one source table and generation (tidegate.pipelines.connectors.protocol.SplitStore)."""
@@ -74,9 +82,8 @@ class Splits:
         found: dict[str, dict[str, Any]] = {}
         rows = self.lake.splits.rows(self.owner, generation=self.generation)
         for row in rows:
-            if row.epoch == 0:
-                entry = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
-                found.setdefault(row.split, entry)
+            if row.epoch == 0 and _stated(row.detail) >= _stated(found.get(row.split, {}).get("detail")):
+                found[row.split] = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
         for row in rows:
             if row.epoch != 0 and row.split in found and found[row.split]["cut"] is None:
                 found[row.split]["cut"] = row.cut
@@ -89,6 +96,14 @@ class Splits:
             for split in splits
             if split["split"] not in known
         ]
+        self._write(new)
+
+    def restate(self, splits: Sequence[Json]) -> None:
+        known = {row["split"]: row for row in self.rows()}
+        new: list[SplitRow] = []
+        for split in splits:
+            name, detail = split["split"], {**split["detail"], STATED: _stated(known[split["split"]]["detail"]) + 1}
+            new.append(SplitRow(self.owner, self.generation, 0, name, split["ordinal"], detail))
         self._write(new)
 
     def cut(self, cuts: Mapping[str, Json]) -> None:
@@ -116,6 +131,7 @@ class DraftSplits:
     stored: SplitStore
     added: dict[str, dict[str, Any]] = field(default_factory=dict)
     cuts: dict[str, Json] = field(default_factory=dict)
+    restated: dict[str, Json] = field(default_factory=dict)
 
     @property
     def prefix(self) -> str:
@@ -123,12 +139,18 @@ class DraftSplits:
 
     def rows(self) -> list[dict[str, Any]]:
         there = {row["split"]: row for row in self.stored.rows()}
-        found = [{**row, "cut": row["cut"] or self.cuts.get(row["split"])} for row in (self.added | there).values()]
+        found = [
+            {**row, **self.restated.get(row["split"], {}), "cut": row["cut"] or self.cuts.get(row["split"])}
+            for row in (self.added | there).values()
+        ]
         return sorted(found, key=lambda row: row["ordinal"])
 
     def add(self, splits: Sequence[Json]) -> None:
         for split in splits:
             self.added.setdefault(split["split"], {**split, "cut": None})
+
+    def restate(self, splits: Sequence[Json]) -> None:
+        self.restated.update({split["split"]: split for split in splits})
 
     def cut(self, cuts: Mapping[str, Json]) -> None:
         self.cuts = {**cuts, **self.cuts}

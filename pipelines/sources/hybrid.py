@@ -64,6 +64,9 @@ class PartSplits:
     def add(self, splits: Sequence[Json]) -> None:
         self.store.add([{**split, "split": self.prefix + split["split"]} for split in splits])
 
+    def restate(self, splits: Sequence[Json]) -> None:
+        self.store.restate([{**split, "split": self.prefix + split["split"]} for split in splits])
+
     def cut(self, cuts: Mapping[str, Json]) -> None:
         self.store.cut({self.prefix + name: cut for name, cut in cuts.items()})
 

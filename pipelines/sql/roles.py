@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.pipelines.connectors.options import (
@@ -13,6 +14,7 @@ from tidegate.pipelines.connectors.options import (
     find_option,
 )
 from tidegate.pipelines.connectors.table import Role, Table
+from tidegate.pipelines.paths import placed
 from tidegate.pipelines.sql.inserts.statement import Declared
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
@@ -47,6 +49,7 @@ def roles(
                     _both(declared[name.text], {known, role}),
                 )
     _unique(source, inserts)
+    _places_of_their_own(source, inserts, declared)
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
         _fitting_connector(source, declared[name], role, declared)
@@ -89,6 +92,25 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
             raise source.error(statement.target.span, what, "declare the target once more, under another name")
         what = f"two INSERTs have the id '{insert.id}' (the other is in line {line})"
         raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
+
+
+def _places_of_their_own(
+    source: Source, inserts: Sequence[tuple[InsertInto, Insert]], declared: Mapping[str, Declared]
+) -> None:
+    """No two targets lie in one folder, or one inside of the other, however their paths are written."""
+    known: dict[str, str] = {}
+    for statement, insert in inserts:
+        table = declared[insert.target].table
+        if path := table.options.get("path"):
+            place = os.path.normpath(placed(path, table.home).absolute())
+            for other, name in known.items():
+                if os.path.commonpath([place, other]) in (place, other):
+                    what = f"'path' of {table.name} is that of {name}"
+                    if place != other:
+                        what = f"{place} and {other}, the paths of {table.name} and {name}, lie one inside the other"
+                    hint = "a target is of one INSERT: give one another 'path'"
+                    raise source.error(statement.target.span, what, hint)
+            known[place] = table.name
 
 
 def _fitting_connector(source: Source, declared: Declared, role: Role, others: Mapping[str, Declared]) -> None:

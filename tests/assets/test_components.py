@@ -162,6 +162,10 @@ def test_the_lake_is_what_the_environment_says_unless_yaml_does(tmp_path: Path, 
     component = TidegateComponent(script=str(tmp_path / "clicks.sql"))
     resources = dg.build_defs_for_component(component).resources or {}
     assert resources["tidegate_clicks"].lake == str(tmp_path / "other")
+    monkeypatch.delenv("TIDEGATE_LAKE")
+    component = TidegateComponent(script=str(tmp_path / "clicks.sql"))
+    resources = dg.build_defs_for_component(component).resources or {}
+    assert resources["tidegate_clicks"].lake == str((tmp_path / ".tidegate" / "lake").resolve())
 
 
 def test_a_script_that_is_not_there_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from tidegate.orchestration import cli
 from tidegate.orchestration.commands import run
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.bars import Bars
+from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -57,6 +59,37 @@ def test_a_lake_elsewhere_is_refused_and_nothing_is_made(tmp_path: Path, monkeyp
     assert tidegate("run", script).exit_code == 2
     assert tidegate("run", script, "--lake", script).exit_code == 2  # it is a file
     assert list(tmp_path.iterdir()) == [script]
+
+
+def test_the_lake_is_beside_the_script_wherever_the_command_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    script = home / "pipeline.sql"
+    script.write_text(SCRIPT.format(policy="quarantine"))
+    lake = home / ".tidegate" / "lake"
+    monkeypatch.delenv("TIDEGATE_LAKE", raising=False)
+    for folder, named in ((elsewhere, script), (elsewhere, Path("../home/pipeline.sql")), (home, Path("pipeline.sql"))):
+        monkeypatch.chdir(folder)
+        for command in ("status", "verify", "maintain"):
+            where = read(tidegate(command, named, "--json"))["error"]["where"]
+            assert Path(where).resolve() == lake, (command, named)
+    monkeypatch.chdir(elsewhere)
+    assert Path(read(tidegate("status", "--json"))["error"]["where"]).resolve() == elsewhere / ".tidegate" / "lake"
+    other = elsewhere / "other.sql"
+    other.write_text(script.read_text())
+    several = tidegate("ui", script, other)
+    assert (several.exit_code, "--lake DIR" in several.output) == (2, True), several.output
+    monkeypatch.setenv("TIDEGATE_LAKE", str(tmp_path / "named"))
+    assert read(tidegate("status", script, "--json"))["error"]["where"] == str(tmp_path / "named")
+
+    said = io.StringIO()
+    for _ in range(2):
+        with Bars(Console(file=said, width=500)) as bars:
+            run.runner(compile_script(script.read_text()), lake, None, bars, "a test").close()
+    assert said.getvalue().count(f"This is a new lake: {lake}") == 1
 
 
 def read(result: Result) -> Any:

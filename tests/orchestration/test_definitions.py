@@ -14,7 +14,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from tests.assets.clicks import Hand, files, handmade, script
 from tests.orchestration.services import ROOT, command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
-from tidegate.orchestration.definitions import chosen, defs, of_folder, of_scripts, scripts, spans
+from tidegate.orchestration.definitions import chosen, defs, lake_of, of_folder, of_scripts, scripts, spans
 from tidegate.orchestration.web_server import prepare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
@@ -160,6 +160,14 @@ def test_dg_shows_the_place_of_what_does_not_compile(tmp_path: Path, wrong: Path
     assert done.returncode == 1
     assert "clicks/pipeline.sql:19:" in done.stdout + done.stderr
     assert "item_id" in done.stdout + done.stderr
+
+
+def test_the_lake_of_scripts_is_beside_them_and_several_folders_need_its_name():
+    here, there = Path("/p/a/one.sql"), Path("/p/b/two.sql")
+    assert lake_of([here, here.with_name("other.sql")], {}) == Path("/p/a/.tidegate/lake")
+    assert lake_of([here, there], {"TIDEGATE_LAKE": "/lake"}) == Path("/lake")
+    with pytest.raises(PlanningError, match="several folders"):
+        lake_of([here, there], {})
 
 
 def test_several_scripts_share_a_location(tmp_path: Path, clicks: Path):

@@ -16,6 +16,7 @@ from tidegate.pipelines.commands import (
     NextCommand,
     advice,
     both,
+    default_lake,
     either,
     or_else,
     remedy,
@@ -53,6 +54,14 @@ WAYS_OUT = resolving("e", "joins again", "quarantines them")
 )  # fmt: skip
 def test_commands_can_be_pasted_and_plain_text_stays_as_it_is(what: Advised, shown: str) -> None:
     assert HERE.shown(what).endswith(shown)
+
+
+def test_a_command_names_the_lake_that_it_would_not_take_by_itself() -> None:
+    beside = Commands(Path("s/p.sql"), default_lake(Path("s/p.sql")))
+    assert beside.shown(RUN) == "tidegate run s/p.sql"
+    assert beside.shown(STATUS) == "tidegate status --lake s/.tidegate/lake"  # it is typed beside `s`
+    here = Commands(Path("p.sql"), default_lake(Path("p.sql")))
+    assert [here.shown(RUN), here.shown(STATUS)] == ["tidegate run p.sql", "tidegate status"]
 
 
 def test_what_is_not_known_stays_open() -> None:

@@ -24,6 +24,7 @@ from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
+from tidegate.quality_checks import against_source
 from tidegate.quality_checks.against_source import SourceReconciliation, latest_sql, reconcile_source
 
 REST = """
@@ -238,7 +239,9 @@ def test_tables_of_other_connectors_are_refused(spark: SparkSession, tmp_path: P
 
 
 class TestCommand:
-    def test_it_shows_what_differs_and_leaves_with_1(self, runner: Runner, database: Database, tmp_path: Path):
+    def test_it_shows_what_differs_and_leaves_with_1(
+        self, runner: Runner, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
         runner.close()
         path = tmp_path / "pipeline.sql"
         path.write_text(runner.pipeline.script)
@@ -254,6 +257,24 @@ class TestCommand:
         shown = CliRunner().invoke(app, asked)
         assert "id = 17 differs in name" in shown.stdout
         assert "--resnapshot item" in shown.stdout
+
+        compare, compared = against_source.reconcile_source, list[str]()
+
+        def first_alone(active: Runner, table: str, wait_s: float) -> SourceReconciliation:
+            if compared:
+                raise SourceError("the server is gone", where=table, state="nothing was changed", next_command="wait")
+            compared.append(table)
+            return compare(active, table, wait_s)
+
+        monkeypatch.setattr(against_source, "reconcile_source", first_alone)
+        for more in ([], ["--json"]):
+            compared.clear()
+            failed = CliRunner().invoke(app, [*asked, "--table", "item", "--table", "item", *more])
+            assert failed.exit_code == 1
+            assert ("id = 17 differs in name" in failed.stdout) == (not more)
+            assert "the server is gone" in failed.output
+        given = json.loads(failed.stdout)
+        assert (given["passed"], len(given["tables"]), given["error"]["kind"]) == (False, 1, "SourceError")
 
     @pytest.mark.parametrize("table", ["nothing", "visit"])
     def test_what_cannot_be_compared_is_a_mistake_of_usage(self, database: Database, tmp_path: Path, table: str):

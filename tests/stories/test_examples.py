@@ -133,4 +133,4 @@ def test_clicks_meet_the_users_of_a_database(story: Story, example_database: Dat
     rows = rows_of(target)
     assert rows
     assert all(row["gender"] == ("m" if row["user_id"] % 40 == 0 else "f") for row in rows)
-    exec(read.text.replace(".tidegate/lake", str(story.lake)), {})
+    exec(read.text.replace("examples/clicks/.tidegate/lake", str(story.lake)), {})

@@ -23,6 +23,7 @@ from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORT, REPORTED, TASK, TaskPlan, output_column
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -268,7 +269,9 @@ class EpochOutputs:
         seen = laid_out.observe(
             observed, *[F.expr(f"{count} AS {quoted(name)}") for name, count in counts(constraints)]
         )
-        seen.drop("_instant").write.partitionBy("_disposition").mode("errorifexists").parquet(str(folders["publish"]))
+        seen.drop("_instant").write.options(**OF_SPARK).partitionBy("_disposition").mode("errorifexists").parquet(
+            str(folders["publish"])
+        )
         quarantined = folders["publish"] / "_disposition=quarantine"
         if quarantined.is_there():
             folders["quarantine"].make()

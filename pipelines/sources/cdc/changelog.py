@@ -65,10 +65,12 @@ def compatible(source: CanonicalType, declared: str) -> str | None:
     have, want = source.spark, _plain(declared)
     if have == want or want == "STRING":
         return None if have == want or have not in ("BINARY", "TIMESTAMP") else _reason(have, want)
+    if (have, want) in _WIDENINGS:
+        return None
     if _digits(have) and _digits(want):
         (whole, fraction), (wanted_whole, wanted_fraction) = _digits(have), _digits(want)  # type: ignore[misc]
         return None if wanted_whole >= whole and wanted_fraction >= fraction else _reason(have, want)
-    if (have, want) in _WIDENINGS or (want == "DOUBLE" and have in ("TINYINT", "SMALLINT", "INT")):
+    if want == "DOUBLE" and have in ("TINYINT", "SMALLINT", "INT"):
         return None
     return _reason(have, want)
 
@@ -105,7 +107,10 @@ _WIDENINGS = {
     ("DATE", "TIMESTAMP_NTZ"),
     ("TIMESTAMP", "TIMESTAMP_NTZ"),
     ("TIMESTAMP_NTZ", "TIMESTAMP"),
+    ("DECIMAL(20,0)", "BIGINT"),
 }
+
+_GREATEST_BIGINT = 2**63 - 1
 
 
 def cast_to_declared(expression: str, source: CanonicalType, declared: str, time_zone: str = "UTC") -> str:
@@ -124,6 +129,12 @@ def cast_to_declared(expression: str, source: CanonicalType, declared: str, time
     if (have, want) == ("TIMESTAMP_NTZ", "TIMESTAMP"):
         utc = f"CONVERT_TIMEZONE({zone}, 'UTC', {expression})"
         return f"TIMESTAMP_MICROS(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {utc}))"
+    if (have, want) == ("DECIMAL(20,0)", "BIGINT"):  # BIGINT UNSIGNED, whose values mostly fit
+        says = "' is a value of a BIGINT UNSIGNED that BIGINT cannot hold: declare the column as DECIMAL(20, 0)'"
+        return (
+            f"CASE WHEN {expression} > {_GREATEST_BIGINT} THEN RAISE_ERROR(CONCAT({expression}, {says})) "
+            f"ELSE CAST({expression} AS BIGINT) END"
+        )
     return f"CAST({expression} AS {want})"
 
 

@@ -174,8 +174,8 @@ def landable(rows: DataFrame, table: Table, *, snapshot: bool, quarantines: bool
 
 def _row(rows: DataFrame, table: Table) -> str:
     """SQL of the columns that the script names, apart from those that are made beside them; NULL for one that the table
-    got later."""
-    there = set(rows.columns)
+    got later, and for one of no type."""
+    there = {field.name for field in rows.schema if field.dataType.simpleString() != "void"}
     values = {
         column.name: quoted(column.source_name) if column.source_name in there else f"CAST(NULL AS {column.spark_type})"
         for column in table.physical_columns

@@ -49,6 +49,12 @@ COMMIT = "commit"
 """Key in a step's ranges: the digest of the commit that it ends at (`CommitLog.digest`). Steps of older lakes lack it,
 and it is None where the log has no file of that commit."""
 
+SNAPSHOT = "snapshot"
+"""The split that says of which version a snapshot is read, where one was refused for its rows."""
+
+REFUSED = "refused"
+"""Key in that split's detail: the version whose rows did not fit."""
+
 _FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
 
@@ -64,6 +70,7 @@ class DeltaSource(Source):
     def __init__(self, context: SourceContext) -> None:
         self._context = context
         self._table = context.table
+        self._snapshot: Json | None = None
         path = context.options.get("path", "")
         if not path or "://" in path:
             raise PlanningError(
@@ -113,21 +120,56 @@ class DeltaSource(Source):
             commit = self._log.digest(latest)
             ranges = {"mode": "snapshot", "to": latest, "id": ends["id"], COLUMNS: columns, COMMIT: commit}
             return Planned(Step(ranges, phase="bounded", flips=True, summary=f"snapshot of version {latest}"))
-        start = previous.step.ranges["to"]
+        before = self._ranges(previous)
+        start = before["to"]
         if first.step.ranges["id"] != ends["id"]:
             raise self._another(start)
-        self._check_history(previous.step.ranges)
+        self._check_history(before)
         # Ends that were taken before another run read on lie before what is read: there is nothing to read up to them.
         mode, stop, late = self._next(start, max(start, latest), request)
         held = {} if late is None else {SPLIT: late}
         if stop == start:
             return Planned(held=held)
-        columns = self._same_columns(previous.step.ranges, start + 1)
+        columns = self._same_columns(before, start + 1)
         commit = self._log.digest(stop)
         ranges = {"mode": mode, "from": start, "to": stop, "id": ends["id"], COLUMNS: columns, COMMIT: commit}
         # Once more, as the commits above may already be those of a table that was brought back in the meantime.
-        self._check_history(previous.step.ranges)
+        self._check_history(before)
         return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)
+
+    def _ranges(self, stored: StoredStep) -> Json:
+        """The ranges of a step: of a snapshot, as of the version that is read of it (`_mended`)."""
+        if stored.step.ranges["mode"] != "snapshot":
+            return stored.step.ranges
+        if self._snapshot is None:
+            read = [row["detail"] for row in self._context.splits.rows() if row["split"] == SNAPSHOT]
+            self._snapshot = dict(read[0]) if read else {}
+        return {**stored.step.ranges, **self._snapshot}
+
+    def _mended(self, stored: StoredStep) -> Json:
+        """The ranges of a step that is to be read. A snapshot that was refused for its rows is read of the newest
+        version, where they may be mended; which version that is, is stored before it is read."""
+        ranges = self._ranges(stored)
+        latest = self._log.latest()
+        if ranges.get(REFUSED) != ranges["to"] or latest <= ranges["to"]:
+            return ranges
+        schema = self._log.schema(latest)
+        self._check_columns(schema, f" as of version {latest}")
+        made = {"to": latest, COLUMNS: self._columns(schema), COMMIT: self._log.digest(latest)}
+        self._state(made)
+        return {**ranges, **made}
+
+    def _refused(self, stored: StoredStep) -> None:
+        """Keep in mind that a step was refused for its rows."""
+        ranges = self._ranges(stored)
+        if ranges["mode"] == "snapshot":
+            self._state({**(self._snapshot or {}), REFUSED: ranges["to"]})
+
+    def _state(self, detail: Json) -> None:
+        split = {"split": SNAPSHOT, "ordinal": 0, "detail": {"kind": "file", **detail}}
+        self._context.splits.add([split])
+        self._context.splits.restate([split])
+        self._snapshot = detail
 
     def _another(self, version: int) -> SourceError:
         return self._error(
@@ -216,11 +258,11 @@ class DeltaSource(Source):
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         from tidegate.pipelines.sources.delta import reading
 
-        ranges, path = step.step.ranges, str(self._log.path)
+        if step.step.ranges.get("id", self._log.id()) != self._log.id():  # in older lakes the first step alone has it
+            raise self._another(step.step.ranges["to"])
+        self._check_history(self._ranges(step))
+        ranges, path = self._mended(step), str(self._log.path)
         mode, stop = ranges["mode"], ranges["to"]
-        if ranges.get("id", self._log.id()) != self._log.id():  # in older lakes the first step alone has it
-            raise self._another(stop)
-        self._check_history(ranges)
         if mode == "snapshot":
             rows = reading.snapshot(spark, path, self._table, stop, self._timestamp(stop))
         elif mode == "changed":
@@ -238,8 +280,9 @@ class DeltaSource(Source):
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         # The table may have been brought back while it was read.
-        self._check_history(step.step.ranges, "its rows are written and not landed, so nothing reads them")
-        stop = step.step.ranges["to"]
+        ranges = self._ranges(step)
+        self._check_history(ranges, "its rows are written and not landed, so nothing reads them")
+        stop = ranges["to"]
         behind = self._log.latest() > stop
         since = self._timestamp(stop + 1) if behind else None
         lag = 0 if since is None else max(self._context.clock() - since, 0)
@@ -249,7 +292,7 @@ class DeltaSource(Source):
         """`protocol.KnowsItsEnd`: the versions after the last step."""
         if position.previous is None:
             return None
-        stop, latest = position.previous.step.ranges["to"], self._log.latest()
+        stop, latest = self._ranges(position.previous)["to"], self._log.latest()
         if latest <= stop:
             return Unread()
         return Unread(latest - stop, "version", self._timestamp(stop + 1))
@@ -258,6 +301,7 @@ class DeltaSource(Source):
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
         text, summary = str(error), step.step.summary
         if (found := misfit(error)) is not None:
+            self._refused(step)
             what = f"{self._table.name}: version {found['version']} of the Delta table: {found['error']}"
             return misfit_error(what, step.place, "rows")
         if not re.search(f"{_FILE_GONE}|{_VERSION_GONE}", text):
@@ -292,6 +336,9 @@ class DeltaSource(Source):
 
 
 def _same_type(column: Column, spark_type: str) -> bool:
+    """A column of the type void holds nothing but NULL, which every type has."""
+    if spark_type == "void":
+        return True
     return exp.DataType.build(column.spark_type, dialect="spark") == exp.DataType.build(spark_type, dialect="spark")
 
 

@@ -1,8 +1,11 @@
 """The files that a generation of a table has taken up, in the order in which it reads them.
 
-They are rows of the lake's `splits` table: a file is taken up once, with its size and time, and keeps its number. A
-file of the same name, size and time can be another one all the same (tools that copy or unpack set the time): where the
-file system says that it was touched since, a digest of its ends is compared.
+They are rows of the lake's `splits` table: a file is taken up once, with its size and time, and keeps its number. As
+long as nothing of it has landed it may be mended: it is read as it is when it is read, and its row says so before; one
+that is gone by then is forgotten. Afterwards it must stay as it was.
+
+A file of the same name, size and time can be another one all the same (tools that copy or unpack set the time): where
+the file system says that it was touched since, a digest of its ends is compared.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tidegate.pipelines.commands import or_else, resnapshot
-from tidegate.pipelines.connectors.protocol import SplitStore
+from tidegate.pipelines.connectors.protocol import Json, SplitStore
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.filesystem.listing import File, Folder, in_future, settled
 
@@ -27,27 +30,17 @@ class Catalog:
         self._folder, self._splits, self._settle_ms, self._now = folder, splits, settle_ms, now
         self._files: list[File] | None = None
         self._compared: dict[str, File] = {}
+        self._as_they_were: set[tuple[int, int]] = set()
 
     def __len__(self) -> int:
         return len(self.files)
 
     @property
     def files(self) -> list[File]:
-        """All files that were taken up, by their numbers from 0."""
+        """All files that were taken up, by their numbers from 0; FORGOTTEN where one was gone before it was read."""
         if self._files is None:
-            rows = self._splits.rows()
-            self._files = [
-                File(
-                    row["split"],
-                    detail["size"],
-                    detail["modified"],
-                    inode=detail.get("inode", 0),
-                    touched=detail.get("touched", 0),
-                    sample=detail.get("sample", ""),
-                )
-                for row in rows
-                for detail in (row["detail"],)
-            ]
+            found = {row["ordinal"]: _file(row["split"], row["detail"]) for row in self._splits.rows()}
+            self._files = [found.get(number, FORGOTTEN) for number in range(max(found, default=-1) + 1)]
         return self._files
 
     def same_folder(self, before: int | None) -> None:
@@ -62,16 +55,17 @@ class Catalog:
             "put the old folder back, or one of its files with its time; or read this one on another lake (--lake DIR)",
         )
 
-    def take_up(self) -> list[str]:
-        """Take up the finished files that are new; returns the names of those that are not finished yet.
+    def take_up(self, landed: int) -> list[str]:
+        """Take up the finished files that are new; returns the names of those that are not finished yet. Of the first
+        `landed` files the rows have landed.
 
-        Raises SourceError for a file that has changed or was renamed since it was taken up, and for a new one in a
+        Raises SourceError for one of these that has changed or was renamed since, and for a new one in a
         folder that is no partition of the table, or with a time in the future; then no file is taken up.
         """
         new: list[File] = []
         waiting: list[str] = []
         now = self._now()
-        for file in self._unknown():
+        for file in self._unknown(landed):
             if in_future(file, now):
                 raise self._ahead(file, now)
             if settled(file, self._settle_ms, now):
@@ -81,40 +75,30 @@ class Catalog:
                 waiting.append(file.name)
         if new:
             first = len(self.files)
-            self._splits.add(
-                [
-                    {
-                        "split": file.name,
-                        "ordinal": first + place,
-                        "detail": {
-                            "kind": "file",
-                            "size": file.size,
-                            "modified": file.modified,
-                            "inode": file.inode,
-                            "touched": file.touched,
-                            "sample": file.sample,
-                        },
-                    }
-                    for place, file in enumerate(new)
-                ]
-            )
+            rows = [_row(file, first + place) for place, file in enumerate(new)]
+            before = {row["split"] for row in self._splits.rows()}
+            self._splits.add([row for row in rows if row["split"] not in before])
+            # Of a file that was forgotten, and is there again.
+            self._splits.restate([row for row in rows if row["split"] in before])
             self._files = [*self.files, *new]
         return waiting
 
-    def _unknown(self) -> Iterator[File]:
+    def _unknown(self, landed: int) -> Iterator[File]:
         """The files of the folder that were not taken up, in order, each by one name: links to a file that is there
         under another name are ignored. Raises SourceError."""
-        known = {file.name: file for file in self.files}
+        known = {file.name: file for file in self.files if file != FORGOTTEN}
+        read = {file.name for file in self.files[:landed]}
         listed = self._folder.files()
         there = {file.name for file in listed}
         names: dict[tuple[int, int], str] = {}
         for file in listed:
             if file.name in known:
-                self.check(known[file.name], file)
+                if file.name in read:
+                    self.check(known[file.name], file)
                 names[file.device, file.inode] = file.name
         gone: dict[tuple[int, int], list[File]] = {}
         for name, file in known.items():
-            if name not in there:
+            if name in read and name not in there:
                 gone.setdefault((file.size, file.modified), []).append(file)
         for file in listed:
             if file.name in known:
@@ -159,8 +143,9 @@ class Catalog:
         """The finished files of the folder after the first `stop`, and those whose time is in the future; takes none
         up. Raises SourceError."""
         now = self._now()
-        taken = [file for file in map(self._folder.now, (file.name for file in self.files[stop:])) if file is not None]
-        found = [file for file in self._unknown() if settled(file, self._settle_ms, now) or in_future(file, now)]
+        names = (file.name for file in self.files[stop:] if file != FORGOTTEN)
+        taken = [file for file in map(self._folder.now, names) if file is not None]
+        found = [file for file in self._unknown(stop) if settled(file, self._settle_ms, now) or in_future(file, now)]
         return [*taken, *found]
 
     def wait(self, names: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -199,16 +184,52 @@ class Catalog:
         self._compared[now.name] = now
         return False
 
-    def checked(self, start: int, stop: int) -> list[File]:
-        """The files of a step. Raises SourceError for one that is gone, or not as it was."""
-        chosen = self.files[start:stop]
-        for file in chosen:
-            now = self._folder.now(file.name)
-            if now is None:
-                raise self._folder.error(
-                    "is gone, and was not read yet",
-                    or_else("put it back", resnapshot(self._folder.table, "reads what is there")),
-                    name=file.name,
-                )
-            self.check(file, now)
-        return chosen
+    def as_they_are(self, start: int, stop: int) -> list[File]:
+        """The files of a step of which nothing has landed, as they are at the first call: stored as such, before they
+        are read. Raises SourceError for one that is written to."""
+        files = self.files
+        if (start, stop) in self._as_they_were:
+            return files[start:stop]
+        changed: list[Json] = []
+        for number in range(start, stop):
+            before = files[number]
+            now = None if before == FORGOTTEN else self._now_finished(before.name)
+            if before == FORGOTTEN or (now and before == now and not self._has_other_bytes(before, now)):
+                continue
+            file = FORGOTTEN if now is None else replace(now, sample=self._folder.sample(now))
+            changed.append(_row(file, number, name=before.name))
+            files[number] = file
+        if changed:
+            self._splits.restate(changed)
+        self._as_they_were.add((start, stop))
+        return files[start:stop]
+
+    def _now_finished(self, name: str) -> File | None:
+        """A file as it is now, nothing having been written to it for the settle time, which is waited for once."""
+        now = self._folder.now(name)
+        if now is not None and not settled(now, self._settle_ms, self._now()):
+            self.wait([name])
+            now = self._folder.now(name)
+        if now is not None and not settled(now, self._settle_ms, self._now()):
+            raise self._folder.error(
+                "was taken up, and is written to again", "run again when it is finished", name=name
+            )
+        return now
+
+
+FORGOTTEN = File("", 0, 0)
+"""In the place of a file that was gone before it was read."""
+
+
+def _file(name: str, detail: Json) -> File:
+    if detail.get("gone"):
+        return FORGOTTEN
+    more = {key: detail[key] for key in ("inode", "touched", "sample") if key in detail}
+    return File(name, detail["size"], detail["modified"], **more)
+
+
+def _row(file: File, number: int, *, name: str = "") -> Json:
+    """A file's row of the `splits` table; that of one that is FORGOTTEN has the `name` that it had."""
+    detail: Json = {"kind": "file", "size": file.size, "modified": file.modified, "inode": file.inode}
+    detail |= {"touched": file.touched, "sample": file.sample} if file != FORGOTTEN else {"gone": True}
+    return {"split": file.name or name, "ordinal": number, "detail": detail}

@@ -1,16 +1,18 @@
-"""The lines of files as a frame of Spark: vectorised, in byte ranges, each line at its own place.
+"""The records of text files as a frame of Spark: vectorised, in byte ranges, each record at its own place.
 
-A line's position is that of its first byte in the file (of a compressed file: in what it unpacks to), so it is the same
-however a file is cut into ranges. Lines without a character are no messages.
+A record's position is that of its first byte in the file (of a compressed file: in what it unpacks to), so it is the
+same however a file is cut into ranges. Records without a character are no messages.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import IO, cast
 
 import numpy as np
@@ -18,27 +20,28 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.frames import by_number
+from tidegate.pipelines.sources.formats.json_arrays import ArrayValues, begins_with_array
+from tidegate.pipelines.sources.formats.records import BOM, Records, trimmed
 
 RANGE_BYTES = 64 << 20
 BLOCK_BYTES = 4 << 20
-MAX_LINE_BYTES = 256 << 20
+MAX_RECORD_BYTES = 256 << 20
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Endings of compressed files; those are read from their beginning, in one task."""
 
 CHANGED = "tidegate: a file is not as it was planned: "
 """Prefix of an executor's exception; the file's path follows."""
 
-BROKEN = "tidegate: a file cannot be unpacked: "
+BROKEN = "tidegate: a file cannot be read on: "
 """Prefix of an executor's exception; JSON of path, position and error follows."""
 
-_BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 
 
 @dataclass(frozen=True)
 class Range:
-    """The lines of a file that begin at `start` <= byte < `stop`. `number` is the file's; the file must still have this
-    size and modified time (ns)."""
+    """The records of a file that begin at `start` <= byte < `stop`. `number` is the file's; the file must still have
+    this size and modified time (ns). `inside`: whether the first line of the range begins inside of quotes."""
 
     number: int
     path: str
@@ -46,24 +49,28 @@ class Range:
     modified: int
     start: int
     stop: int
+    inside: bool = False
 
 
 def read_lines(
     spark: SparkSession,
     files: Sequence[tuple[int, str, int, int]],
+    records: Records,
     range_bytes: int = RANGE_BYTES,
     *,
     keeps_broken: bool = False,
 ) -> DataFrame:
-    """The lines of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT, `_cut`
+    """The records of files (number, path, size, modified): `_value` BINARY, `_file` BIGINT, `_position` BIGINT, `_cut`
     STRING.
 
-    A file that cannot be unpacked to its end fails the read, unless `keeps_broken`: then its last row has an empty
-    value, and says in `_cut` what is wrong. It is null in all others.
+    A file that cannot be unpacked to its end, or whose records cannot be told apart, fails the read, unless
+    `keeps_broken`: then its last row says in `_cut` what is wrong. It is null in all others.
     """
     tasks = packed(files, range_bytes)
+    if records.quotes:
+        tasks = _inside(spark, tasks, records)
     schema = "_value BINARY, _file BIGINT, _position BIGINT, _cut STRING"
-    return by_number(spark, partial(_of_task, tasks, keeps_broken), len(tasks), schema, len(tasks))
+    return by_number(spark, partial(_of_task, tasks, records, keeps_broken), len(tasks), schema, len(tasks))
 
 
 def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_BYTES) -> list[list[Range]]:
@@ -71,8 +78,7 @@ def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_
     tasks: list[list[Range]] = []
     room = 0
     for number, path, size, modified in files:
-        whole = os.path.splitext(path)[1] in COMPRESSED
-        step = max(size, 1) if whole else range_bytes
+        step = max(size, 1) if _codec(path) else range_bytes
         for start in range(0, max(size, 1), step):
             part = Range(number, path, size, modified, start, min(start + step, size))
             if not tasks or room < part.stop - part.start:
@@ -83,43 +89,39 @@ def packed(files: Sequence[tuple[int, str, int, int]], range_bytes: int = RANGE_
     return tasks
 
 
-def _of_task(tasks: Sequence[Sequence[Range]], keeps_broken: bool, number: int) -> Iterator[pa.RecordBatch]:
+def _of_task(
+    tasks: Sequence[Sequence[Range]], records: Records, keeps_broken: bool, number: int
+) -> Iterator[pa.RecordBatch]:
     for part in tasks[number]:
-        yield from read_range(part, keeps_broken=keeps_broken)
+        yield from read_range(part, records, keeps_broken=keeps_broken)
 
 
-def read_range(part: Range, *, keeps_broken: bool = False) -> Iterator[pa.RecordBatch]:
-    """The lines of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned, or can
-    not be unpacked (BROKEN)."""
+def read_range(part: Range, records: Records, *, keeps_broken: bool = False) -> Iterator[pa.RecordBatch]:
+    """The records of one range as batches. Raises RuntimeError (CHANGED) when the file is not as it was planned, or
+    (BROKEN) when it cannot be unpacked, or is not written as its format is."""
+    broken = partial(_broken, part, keeps_broken)
+    with planned(part) as file:
+        codec = _codec(part.path)
+        if codec is None:
+            if not records.joins or not begins_with_array(_head(file)):
+                yield from (batch for batch, _ in _placed(part, file, records, broken, part.stop))
+            elif not part.start:
+                yield from (batch for batch, _ in _values(part, file, broken))
+        else:
+            with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as unpacked:
+                yield from _unpacked(part, cast("IO[bytes]", unpacked), records, broken)
+
+
+@contextmanager
+def planned(part: Range) -> Iterator[IO[bytes]]:
+    """The file, which is as it was planned before and after. Raises RuntimeError (CHANGED)."""
     try:
         with open(part.path, "rb") as file:
             _check(part, file)
-            codec = COMPRESSED.get(os.path.splitext(part.path)[1])
-            if codec is None:
-                yield from (batch for batch, _ in _placed(part, file, part.start, part.stop))
-            else:
-                with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as unpacked:
-                    yield from _unpacked(part, cast("IO[bytes]", unpacked), keeps_broken)
+            yield file
             _check(part, file)
     except FileNotFoundError as error:
         raise RuntimeError(f"{CHANGED}{part.path}") from error
-
-
-def _unpacked(part: Range, file: IO[bytes], keeps_broken: bool) -> Iterator[pa.RecordBatch]:
-    """The lines of an archive; if it is broken and that is tolerated, those before the broken place."""
-    position = 0
-    try:
-        if not part.size:
-            raise EOFError("it has not a single byte, which an archive of nothing has too")
-        for batch, end in _placed(part, file, 0, None):
-            yield batch
-            position = end
-    except (pa.ArrowInvalid, OSError, EOFError) as error:
-        reason = f"the archive is cut or damaged: {str(error).splitlines()[0]}"
-        if not keeps_broken:
-            place = json.dumps({"path": part.path, "position": position, "error": reason})
-            raise RuntimeError(f"{BROKEN}{place}") from error
-        yield _batch(part.number, b"", np.zeros(1, np.int64), np.array([position]), reason)
 
 
 def _check(part: Range, file: IO[bytes]) -> None:
@@ -128,64 +130,249 @@ def _check(part: Range, file: IO[bytes]) -> None:
         raise RuntimeError(f"{CHANGED}{part.path}")
 
 
-def _placed(part: Range, file: IO[bytes], start: int, stop: int | None) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The lines that begin in [start, stop), each batch with the position behind it."""
-    position = start
-    if start > 0:
-        # From one byte earlier on: a line begins at `start` if that byte is a line break.
-        file.seek(start - 1)
-        position = start - 1 + len(file.readline())
-        file.seek(position)
-    rest = b""
-    while stop is None or position < stop:
+def _codec(path: str) -> str | None:
+    return COMPRESSED.get(os.path.splitext(path)[1])
+
+
+Broken = Callable[[int, str, bytes], pa.RecordBatch]
+"""Given a position, what is wrong from there on, and the bytes: the row that says so. Raises RuntimeError (BROKEN)
+where such a row is not wanted."""
+
+
+def _broken(part: Range, keeps: bool, position: int, error: str, data: bytes = b"") -> pa.RecordBatch:
+    if not keeps:
+        raise RuntimeError(f"{BROKEN}{json.dumps({'path': part.path, 'position': position, 'error': error})}")
+    return _batch(part.number, data, np.array([0]), np.array([len(data)]), np.array([position]), error)
+
+
+Placed = tuple[pa.RecordBatch, int]
+"""Some records, and the position behind them."""
+
+
+def _unpacked(part: Range, file: IO[bytes], records: Records, broken: Broken) -> Iterator[pa.RecordBatch]:
+    """The records of an archive; if it is broken and that is tolerated, those before the broken place."""
+    position = 0
+    try:
+        if not part.size:
+            raise EOFError("it has not a single byte, which an archive of nothing has too")
+        head = b""
+        while records.joins and not (len(head) >= BLOCK_BYTES or head[3:].strip()) and (read := file.read(BLOCK_BYTES)):
+            head += read
+        ahead = cast("IO[bytes]", _Ahead(head, file))
+        in_array = records.joins and begins_with_array(head)
+        read = _values(part, ahead, broken) if in_array else _placed(part, ahead, records, broken, None)
+        for batch, end in read:
+            yield batch
+            position = end
+    except (pa.ArrowInvalid, OSError, EOFError) as error:
+        yield broken(position, f"the archive is cut or damaged: {str(error).splitlines()[0]}", b"")
+
+
+@dataclass
+class _Ahead:
+    """A file of which a piece has been read already."""
+
+    head: bytes
+    file: IO[bytes]
+
+    def read(self, size: int) -> bytes:
+        head, self.head = self.head, b""
+        return head or self.file.read(size)
+
+
+def _head(file: IO[bytes]) -> bytes:
+    """The beginning of a file, up to where it says what it is."""
+    head = file.read(16)
+    while not head[3:].strip() and (more := file.read(BLOCK_BYTES)):
+        head = head[:3] + more.lstrip()[:16]
+    file.seek(0)
+    return head
+
+
+def _values(part: Range, file: IO[bytes], broken: Broken) -> Iterator[Placed]:
+    """The values of a file that is a JSON array. What is broken is one record, to the end of the file."""
+    bom, head = _beginning(file)
+    arrays = ArrayValues(bom)
+    while piece := head + file.read(BLOCK_BYTES):
+        head = b""
+        found = arrays.feed(piece)
+        if len(found.starts):
+            positions = found.starts + found.position
+            yield _batch(part.number, found.data, found.starts, found.stops, positions), arrays.position
+        if arrays.broken or len(arrays.rest) > MAX_RECORD_BYTES:
+            break
+    arrays.end()
+    if len(arrays.rest) > MAX_RECORD_BYTES:
+        yield broken(arrays.position, _TOO_LONG.format(MAX_RECORD_BYTES), b""), arrays.position
+    elif arrays.broken:
+        rest = arrays.rest + file.read(MAX_RECORD_BYTES - len(arrays.rest))
+        yield broken(arrays.position, arrays.broken, rest), arrays.position
+
+
+_TOO_LONG = "it has more than {:,} bytes"
+
+
+def _placed(part: Range, file: IO[bytes], records: Records, broken: Broken, stop: int | None) -> Iterator[Placed]:
+    """The records that begin in [part.start, stop), each batch with the position behind it."""
+    inside = part.inside
+    rest, passing = b"", inside  # over what belongs to a record that began before this range
+    if part.start > 0:
+        position = _first_line(file, part.start)
+        if records.joins and (before := _character_before(file, position)):
+            # The line before, as far as it counts, which ends at a line break.
+            rest, passing, position = before + b"\n", True, position - 2
+        file.seek(position + len(rest))
+    else:
+        position, rest = _beginning(file)
+        stop = None if stop is None else max(stop, position + 1)
+    begun = position  # where the record begins whose bytes, so far, are `pending`
+    pending: list[bytes] = []
+    bom = 0 if part.start else position
+    while stop is None or begun < stop:
         block = file.read(BLOCK_BYTES)
         data = rest + block
-        end = data.rfind(b"\n") + 1 if block else len(data)
-        if end:
-            batch = _lines(part.number, data[:end], position, stop)
-            if batch.num_rows:
-                yield batch, position + end
-        position, rest = position + end, data[end:]
+        found = records.find(data, inside)
+        known, ends = found.known, found.ends
+        if not block:
+            known = len(data)
+            if known > (ends[-1] if len(ends) else 0) or (pending and not len(ends)):
+                ends = np.append(ends, known)
+        first = 0
+        if len(ends) and (pending or passing):
+            if not passing:
+                whole = b"".join(pending) + data[: ends[0]]
+                yield _records(part, records, whole, np.array([0, len(whole)]), begun, bom), position + int(ends[0])
+            first, ends, pending, passing = int(ends[0]), ends[1:], [], False
+            begun = position + first
+        if len(ends):
+            borders = np.concatenate(([first], ends))
+            if stop is not None:
+                borders = borders[: np.searchsorted(borders[:-1], stop - position) + 1]
+            begun = position + int(ends[-1])
+            yield _records(part, records, data, borders, position, bom), begun
+        if passing:
+            begun = position + known
+        elif known > (start := max(begun - position, 0)):
+            pending.append(data[start:known])
+        rest, position, inside = data[known:], position + known, found.inside
         if not block:
             return
-        if len(rest) > MAX_LINE_BYTES:
-            raise RuntimeError(f"{part.path} has a line of more than {MAX_LINE_BYTES} bytes, at byte {position}")
+        if sum(map(len, pending)) + len(rest) > MAX_RECORD_BYTES:
+            # It reaches beyond the range, which is shorter.
+            after = "" if stop is not None else ", and what follows it in the archive is not read"
+            yield broken(begun, f"{_TOO_LONG.format(MAX_RECORD_BYTES)}{after}", b""), position
+            return
 
 
-def _lines(number: int, data: bytes, position: int, stop: int | None) -> pa.RecordBatch:
-    """The lines of `data`, which begins at `position` with a line's first byte and holds whole lines."""
+def _beginning(file: IO[bytes]) -> tuple[int, bytes]:
+    """How long a file's byte order mark is; and the bytes that were read to see that, without it."""
+    head = file.read(len(BOM))
+    while 0 < len(head) < len(BOM) and (more := file.read(len(BOM) - len(head))):
+        head += more
+    return (len(BOM), b"") if head == BOM else (0, head)
+
+
+def _first_line(file: IO[bytes], start: int) -> int:
+    """Where the first line begins at or after byte `start`."""
+    # From one byte earlier on: a line begins at `start` if that byte is a line break.
+    file.seek(start - 1)
+    return start - 1 + len(file.readline())
+
+
+def _character_before(file: IO[bytes], position: int) -> bytes:
+    """The last byte before `position` that is no blank; none if there is no such one."""
+    while position > 0:
+        start = max(position - BLOCK_BYTES, 0) if position % 64 == 0 else max(position - 64, 0)
+        file.seek(start)
+        text = file.read(position - start)
+        text = (text.removeprefix(BOM) if not start else text).rstrip(bytes(range(33)))
+        if text:
+            return text[-1:]
+        position = start
+    return b""
+
+
+def _records(
+    part: Range, records: Records, data: bytes, borders: np.ndarray, position: int, bom: int
+) -> pa.RecordBatch:
+    """The records between `borders` in `data`, which begins at `position`. One without a character is none."""
     read = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(read == _NEWLINE)
-    if not len(ends) or ends[-1] != len(read) - 1:
-        ends = np.append(ends, len(read))
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    if stop is not None:
-        count = int(np.searchsorted(starts, stop - position))
-        starts, ends = starts[:count], ends[:count]
-    returned = (ends > starts) & (read[ends - 1] == _RETURN)
-    stops = ends - returned
-    mask = np.ones(ends[-1] if len(ends) else 0, bool)
-    mask[ends[:-1]] = False
-    mask[stops[returned]] = False
-    lengths = stops - starts
-    if position == 0 and data.startswith(_BOM):
-        mask[: len(_BOM)] = False
-        lengths[:1] -= len(_BOM)
-    full = lengths > 0
-    return _batch(number, read[: len(mask)][mask].tobytes(), lengths[full], starts[full] + position)
+    starts, stops = borders[:-1], borders[1:]
+    places = starts + position
+    for mark in (_NEWLINE, _RETURN):
+        stops = stops - ((stops > starts) & (read[stops - 1] == mark))
+    if records.skips_blanks:
+        starts, stops = trimmed(read, starts, stops)
+    full = stops > starts
+    if bom:  # which is of the first line
+        places = np.where(places == bom, 0, places)
+    return _batch(part.number, data, starts[full], stops[full], places[full])
 
 
 def _batch(
-    number: int, values: bytes, lengths: np.ndarray, positions: np.ndarray, broken: str | None = None
+    number: int, data: bytes, starts: np.ndarray, stops: np.ndarray, places: np.ndarray, error: str | None = None
 ) -> pa.RecordBatch:
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    texts = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+    """Rows of the pieces of `data`, and what is between them left out."""
+    count = len(starts)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, stops, stops[-1] if count else 0
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     return pa.record_batch(
         [
-            texts,
-            pa.array(np.full(len(lengths), number, np.int64)),
-            pa.array(positions.astype(np.int64)),
-            pa.array([broken] * len(lengths), pa.string()) if broken else pa.nulls(len(lengths), pa.string()),
+            pieces.take(pa.array(np.arange(0, 2 * count, 2))),
+            pa.array(np.full(count, number, np.int64)),
+            pa.array(places.astype(np.int64)),
+            pa.array([error] * count, pa.string()) if error else pa.nulls(count, pa.string()),
         ],
         names=["_value", "_file", "_position", "_cut"],
     )
+
+
+def _inside(spark: SparkSession, tasks: list[list[Range]], records: Records) -> list[list[Range]]:
+    """The ranges, each told whether its first line begins inside of quotes: a job of its own, where files have several
+    ranges."""
+    parts = [part for task in tasks for part in task]
+    several = {after.number for before, after in pairwise(parts) if before.number == after.number}
+    asked = [part for part in parts if part.number in several]
+    if not asked:
+        return tasks
+    rows = by_number(
+        spark, partial(_ending_of, asked, records), len(asked), "place INT, after BOOLEAN, after_inside BOOLEAN",
+        len(asked),
+    )  # fmt: skip
+    ending = {row["place"]: (row["after"], row["after_inside"]) for row in rows.collect()}
+    inside: dict[tuple[int, int], bool] = {}
+    state = False
+    for place, part in enumerate(asked):
+        state = state and part.start > 0
+        inside[part.number, part.start] = state
+        state = ending[place][state]
+    return [[replace(part, inside=inside.get((part.number, part.start), False)) for part in task] for task in tasks]
+
+
+def _ending_of(asked: Sequence[Range], records: Records, place: int) -> Iterator[pa.RecordBatch]:
+    after, after_inside = ending(asked[place], records)
+    yield pa.record_batch(
+        [pa.array([place], pa.int32()), pa.array([after]), pa.array([after_inside])],
+        names=["place", "after", "after_inside"],
+    )
+
+
+def ending(part: Range, records: Records) -> tuple[bool, bool]:
+    """Whether the line after those that begin in a range begins inside of quotes: if the first of them does not, and if
+    it does. Raises RuntimeError (CHANGED)."""
+    outside, inside = False, True
+    with planned(part) as file:
+        position, rest = (_first_line(file, part.start), b"") if part.start else _beginning(file)
+        file.seek(position + len(rest))
+        stop = max(part.stop, position + 1) if not part.start else part.stop
+        while position < stop and (block := file.read(BLOCK_BYTES)):
+            data = rest + block
+            known = data.rfind(b"\n", 0, max(stop - position, 0)) + 1
+            last = data.find(b"\n", max(stop - position - 1, 0)) + 1
+            known = last or known
+            same = outside == inside
+            outside = records.find(data[:known], outside).inside
+            inside = outside if same else records.find(data[:known], inside).inside
+            rest, position = data[known:], position + known
+    return outside, inside

@@ -6,17 +6,14 @@ that were not finished then, if they are waited for.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.commands import or_else, resnapshot
 from tidegate.pipelines.connectors import flink
-from tidegate.pipelines.connectors.options import field_option, misnamed_fields, misspelled_pattern
+from tidegate.pipelines.connectors.options import misnamed_fields, misspelled_pattern
 from tidegate.pipelines.connectors.protocol import (
     FieldsSeen,
     Json,
@@ -34,13 +31,12 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.filesystem.catalog import Catalog
+from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN, Catalog
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.secrets import needs_variables
-from tidegate.pipelines.syntax.types import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,10 +74,11 @@ class FilesystemSource(Source):
         for these for as long as the settle time."""
         if position.previous is not None:
             self._catalog.same_folder(position.previous.step.ranges.get("folder"))
-        waiting = self._catalog.take_up()
+        landed = position.previous.step.ranges["to"] if position.previous else 0
+        waiting = self._catalog.take_up(landed)
         if waiting and position.first is None:
             self._catalog.wait(waiting)
-            waiting = self._catalog.take_up()
+            waiting = self._catalog.take_up(landed)
         return {"files": len(self._catalog), "waiting": waiting}
 
     def plan(self, request: PlanRequest) -> Planned:
@@ -116,10 +113,10 @@ class FilesystemSource(Source):
     def _rows_of(self, file: File) -> int:
         """About how many rows a file has, by its footer or its first lines."""
         path = self._folder.full(file.name)
-        if not path.exists():
+        if not path.is_file():
             return 0
         if self._format == PARQUET:
-            from tidegate.pipelines.sources.filesystem.rows import rows_of
+            from tidegate.pipelines.sources.filesystem.parquet import rows_of
 
             return rows_of(self._folder, file)
         with path.open("rb") as opened:
@@ -139,11 +136,11 @@ class FilesystemSource(Source):
         return f"files {start + 1}-{stop} of {len(self._catalog)}"
 
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
-        from tidegate.pipelines.sources.filesystem import rows
+        from tidegate.pipelines.sources.filesystem import parquet, rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
-        files = self._catalog.checked(start, stop)
-        chosen = rows.Chosen(self._folder, start, files)
+        chosen = rows.Chosen(self._folder, start, self._catalog.as_they_are(start, stop))
+        files = [file for _, file in chosen.numbered()]
         if not files:
             return no_rows(spark, self._table)
         if self._format != PARQUET:
@@ -151,18 +148,14 @@ class FilesystemSource(Source):
         options, columns = self._context.options, self._table.message_columns
         misfits: dict[str, str] = {}
         if quarantines(options):
-            misfits = rows.misfits(self._folder, files, columns)
+            misfits = parquet.misfits(self._folder, files, columns)
         else:
-            rows.check(self._folder, files, columns)
+            for file in files:
+                parquet.check(self._folder, file, columns)
         return rows.of_parquet(spark, chosen, self._table, options, misfits)
 
     def landed(self, step: StoredStep, rows: DataFrame | None) -> Landed:
         stop = step.step.ranges["to"]
-        if self._format == PARQUET:  # lines are compared while they are read
-            for file in self._catalog.files[step.step.ranges["from"] : stop]:
-                now = self._folder.now(file.name)
-                if now is not None:
-                    self._catalog.check(file, now)
         rest = self._catalog.files[stop:]
         lag = max(int(time.time() * 1000) - rest[0].modified // 1_000_000, 0) if rest else 0
         return Landed(lag_ms=lag, position=f"{stop} file{'' if stop == 1 else 's'}", splits=frozenset({SPLIT}))
@@ -172,7 +165,9 @@ class FilesystemSource(Source):
         from tidegate.pipelines.sources.filesystem import rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
-        chosen = rows.Chosen(self._folder, start, self._catalog.checked(start, stop))
+        # Their rows have landed, so they may be gone.
+        there = [file if self._folder.now(file.name) == file else FORGOTTEN for file in self._catalog.files[start:stop]]
+        chosen = rows.Chosen(self._folder, start, there)
         if self._format == PARQUET:
             return rows.fields_of_parquet(chosen, self._table.message_columns)
         return rows.fields_of_lines(spark, chosen, self._table, self._context.options)
@@ -190,35 +185,30 @@ class FilesystemSource(Source):
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a line that does not fit, and of a file that changed while it was read."""
         from tidegate.pipelines.sources.filesystem.lines import BROKEN, CHANGED
+        from tidegate.pipelines.sources.filesystem.parquet import DAMAGED
 
         text = str(error)
         if (found := misfit(error) or misfit(error, BROKEN)) is not None:
             what = found.get("what", "the line at byte")
             sentence = f"{self._table.name}: {found['path']}, {what} {found['position']}: {found['error']}"
             return misfit_error(sentence, step.place, "rows" if what == "row" else "lines")
-        if broken := re.search(r"FAILED_READ_FILE.*?while reading file (file:\S+)", text):
-            path = Path(re.sub("^file:/+", "/", unquote(broken.group(1).rstrip("."))))
-            if path.exists():
-                why = "is damaged: its footer can be read, and its rows cannot"
-                if "ArithmeticException" in text:  # what overflows where ms become us
-                    why = "has a time that is beyond what a TIMESTAMP holds"
-                return self._folder.error(
-                    f"{why} ({step.step.summary})",
-                    resnapshot(self._table.name, "once the right file is in its place"),
-                    name=self._folder.name(path),
-                )
-            text = f"{CHANGED}{path}"
+        if DAMAGED in text:
+            return self._folder.error(
+                f"is damaged: its footer can be read, and its rows cannot ({step.step.summary})",
+                "put the right file in its place, and run again",
+                name=self._folder.name(_path_behind(DAMAGED, text)),
+            )
         if CHANGED in text:
-            path = Path(text[text.index(CHANGED) + len(CHANGED) :].splitlines()[0])
             return self._folder.error(
                 "changed, or was taken away, while it was read",
-                or_else(
-                    "put the old file back and write changes into a new one",
-                    resnapshot(self._table.name, "reads all files anew"),
-                ),
-                name=self._folder.name(path),
+                "run again when it is finished",
+                name=self._folder.name(_path_behind(CHANGED, text)),
             )
         return None
+
+
+def _path_behind(mark: str, text: str) -> Path:
+    return Path(text[text.index(mark) + len(mark) :].splitlines()[0])
 
 
 def _rowtime(file: File) -> int:
@@ -296,8 +286,6 @@ def check(table: Table) -> Sequence[str]:
         own = {option.name for option in format_options(LINES)}
         found += [f"'{key}' has no meaning: the format is parquet" for key in table.options if key in own]
         found += misnamed_fields(table.message_columns, by=PARQUET)
-        hidden = [column for column in table.message_columns if folded(column.source_name) == "_metadata"]
-        found += [f"'{field_option(each.name)}': Spark reads no column `{each.source_name}`" for each in hidden]
     if "partition.default-name" in table.options and not table.partition_columns:
         found.append("'partition.default-name' has no meaning without PARTITIONED BY")
     found += misspelled_pattern(table.options, "source.path.regex-pattern")

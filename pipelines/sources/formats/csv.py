@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.sources.formats import shape
 from tidegate.pipelines.sources.formats.format import VALUE, FormatSpec, Wanted, added, ignore_option, other_columns
+from tidegate.pipelines.sources.formats.records import CsvRecords, Lines, Records
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.types import NESTED, STRINGS, FlinkType, Kind, quoted, spark_string
@@ -48,8 +49,9 @@ class CsvFormat:
 
     spec = FormatSpec(
         "csv",
-        (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE), ELEMENTS, ESCAPE, NULL),
+        (DELIMITER, NO_QUOTES, QUOTE, COMMENTS, ignore_option(IGNORE, by_column=True), ELEMENTS, ESCAPE, NULL),
         "A message is one record of fields, in the order of the table's columns.",
+        records=lambda wanted: _records(wanted),
     )
 
     def check(self, wanted: Wanted) -> Sequence[str]:
@@ -85,16 +87,31 @@ class CsvFormat:
             for column in columns
             for part in (spark_string(column.name), _wire(column.name, parse_type(column.type), wanted))
         )
+        lenient = wanted.flag(IGNORE)
         read = parsed.selectExpr(
             *others,
             "_null",
             f"CASE WHEN NOT _null THEN {_broken(wanted)} END AS _broken",
             f"named_struct({wire}) AS _wire",
         )
-        fields = f"IF(_null OR _broken IS NOT NULL, NULL, {row.fields('_wire')}) AS _fields"
+        fields = f"IF(_null OR _broken IS NOT NULL, NULL, {row.fields('_wire', lenient=lenient)}) AS _fields"
         valued = read.selectExpr(*others, "_null", "_broken", "_wire", fields)
-        error = f"IF(_null, NULL, coalesce(_broken, {row.error('_wire', '_fields')})) AS _error"
+        misfit = row.missing("_fields") if lenient else row.error("_wire", "_fields")
+        error = f"IF(_null, NULL, coalesce(_broken, {misfit})) AS _error"
         return added(valued.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _records(wanted: Wanted) -> Records:
+    """How records stand in a file."""
+    quote, escape = _quote(wanted), wanted.options.get(ESCAPE.name)
+    if quote is None:
+        return Lines()
+    return CsvRecords(
+        _character(wanted.option(DELIMITER)).encode(),
+        quote.encode(),
+        _character(escape).encode() if escape else None,
+        wanted.flag(COMMENTS.name),
+    )
 
 
 def _meaning_two_things(wanted: Wanted) -> list[str]:
@@ -166,27 +183,59 @@ def _broken(wanted: Wanted) -> str:
     """SQL of the sentence about a line that does not have the shape of the table, or NULL."""
     count = len(wanted.columns)
     cases = ["WHEN _text IS NULL THEN 'the message is no UTF-8 text'"]
-    quote, escape, rest = _quote(wanted), wanted.options.get(ESCAPE.name), "_text"
+    quote, escape = _quote(wanted), wanted.options.get(ESCAPE.name)
     if not quote:
         sentence = "the message holds U+FFFF, which is no character"
         cases.append(f"WHEN contains(_text, {spark_string(NEVER)}) THEN '{sentence}'")
     if quote:
-        mark = _literal(quote)
-        inside = f"[^{mark}]*+"
-        if escape:
-            before = _literal(_character(escape))
-            inside = f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
-        rest = f"regexp_replace(_text, {spark_string(mark + inside + mark)}, '')"
+        _, doubled = _patterns(wanted)
+        rest = f"regexp_replace(_text, {spark_string(f'^{_fields(wanted)}*+')}, '')"
+        cases.append(f"WHEN startswith({rest}, '\\n') THEN {spark_string(_SEVERAL)}")
+        if doubled:
+            sentence = "a quote inside of quotes is doubled, and not behind an escape"
+            cases.append(f"WHEN {shape.matches(rest, doubled)} THEN '{sentence}'")
         if escape:
             sentence = "an escape stands outside of quotes, or before what is no quote"
             cases.append(f"WHEN contains({rest}, {spark_string(_character(escape))}) THEN '{sentence}'")
-        bare = f"replace({rest}, {spark_string(quote)})"
         sentence = "a quote is opened and not closed: a message is one record"
-        cases.append(f"WHEN (length({rest}) - length({bare})) % 2 = 1 THEN '{sentence}'")
-    cases.append(f"WHEN contains(_text, '\\n') AND contains({rest}, '\\n') THEN 'the message has several lines'")
-    short = "_parsed._bad IS NOT NULL" if count == 1 else "(_parsed._bad IS NOT NULL OR _text = '')"
-    cases.append(f"WHEN {short} THEN 'the message has not {count} field{'s' if count > 1 else ''}'")
+        cases.append(f"WHEN {rest} <> '' THEN '{sentence}'")
+    else:
+        cases.append(f"WHEN contains(_text, '\\n') THEN {spark_string(_SEVERAL)}")
+    wrong = _has_fields(wanted, count + 1) if wanted.flag(IGNORE) else "_parsed._bad IS NOT NULL"
+    wrong = wrong if count == 1 else f"({wrong} OR _text = '')"
+    cases.append(f"WHEN {wrong} THEN 'the message has not {count} field{'s' if count > 1 else ''}'")
     return f"CASE {' '.join(cases)} END"
+
+
+_SEVERAL = "the message has several lines"
+
+
+def _has_fields(wanted: Wanted, count: int) -> str:
+    """SQL of whether a line has at least `count` fields."""
+    return shape.matches("_text", f"^{_fields(wanted)}{{{count - 1}}}")
+
+
+def _fields(wanted: Wanted) -> str:
+    """A regular expression of a line's fields, which a quantifier follows: how many there are behind the first."""
+    field, _ = _patterns(wanted)
+    return f"{field}(?:{_literal(_character(wanted.option(DELIMITER)))}{field})"
+
+
+def _patterns(wanted: Wanted) -> tuple[str, str]:
+    """Regular expressions of a field: only its first character opens quotes. And of one whose quote is doubled where an
+    escape stands before a quote; empty where none does."""
+    quote, escape = _quote(wanted), wanted.options.get(ESCAPE.name)
+    between, escape = _literal(_character(wanted.option(DELIMITER))), escape and _character(escape)
+    if quote is None:
+        return f"[^{between}]*+", ""
+    mark = _literal(quote)
+    if escape in (None, quote):
+        text, within, doubled = f"[^{between}\\n]*+", f"[^{mark}]*+(?:{mark}{mark}[^{mark}]*+)*+", ""
+    else:
+        before = _literal(escape)
+        text, within = f"[^{between}{before}\\n]*+", f"(?:[^{mark}{before}]|{before}[{mark}{before}])*+"
+        doubled = f"^{mark}{within}{mark}{mark}"
+    return f"(?:{mark}{within}{mark}(?!{mark}){text}|(?!{mark}){text})", doubled
 
 
 def _literal(character: str) -> str:
@@ -197,6 +246,9 @@ def _literal(character: str) -> str:
 def _wire(name: str, of: FlinkType, wanted: Wanted) -> str:
     """SQL of a field's wire value."""
     field = f"coalesce(_parsed.{quoted(name)}, '')"
+    if wanted.flag(IGNORE):  # a line may have fewer fields
+        place = next(place for place, column in enumerate(wanted.columns) if column.name == name)
+        field = f"IF(_parsed._bad IS NULL OR {_has_fields(wanted, place + 1)}, {field}, NULL)"
     literal = wanted.options.get(NULL.name)
     sql = field if literal is None else f"nullif({field}, {spark_string(literal)})"
     if of.kind is not Kind.ARRAY:

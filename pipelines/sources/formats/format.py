@@ -17,6 +17,7 @@ from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Role, Table
 from tidegate.pipelines.sources.formats import shape
+from tidegate.pipelines.sources.formats.records import JsonRecords, Records
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import STRINGS, FlinkType, Kind, quoted
 
@@ -106,15 +107,16 @@ class Metadata:
 @dataclass(frozen=True)
 class FormatSpec:
     """What the planner knows of a format. `changelog`: its messages are changes of rows; otherwise each adds one.
-    `metadata`: what a message says beside its rows, by Flink's keys. `rows`: the rows that a message has, as parsed
-    from JSON (whatever it is), whose members are the columns by `Column.source_name`; None where columns are found by
-    their place."""
+    `metadata`: what a message says beside its rows, by Flink's keys. `records`: how its messages stand in a file one
+    after another. `rows`: the rows that a message has, as parsed from JSON (whatever it is), whose members are the
+    columns by `Column.source_name`; None where columns are found by their place."""
 
     name: str
     options: tuple[OptionSpec, ...]
     doc: str
     changelog: bool = False
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
+    records: Callable[[Wanted], Records] = lambda wanted: JsonRecords()
     rows: Callable[[Any], Iterable[Any]] | None = None
 
 
@@ -168,11 +170,15 @@ def timestamp_option(name: str, default: str = shape.STANDARDS[0]) -> OptionSpec
     )
 
 
-def ignore_option(name: str) -> OptionSpec:
-    """Whether messages that do not fit are ignored."""
-    return OptionSpec(
-        name, "boolean", default="false", doc="Messages that do not fit are skipped as a whole.", changes="rows"
-    )
+def ignore_option(name: str, *, by_column: bool = False) -> OptionSpec:
+    """Whether what does not fit is ignored: messages, or columns of a message (`by_column`)."""
+    doc = "Messages that do not fit are skipped as a whole."
+    if by_column:
+        doc = (
+            "A column that does not fit is NULL, as in Flink. A message is skipped that cannot be read at all, or has "
+            "no value for a column that is NOT NULL."
+        )
+    return OptionSpec(name, "boolean", default="false", doc=doc, changes="rows")
 
 
 def map_keys(columns: Sequence[Column], why: str = "the keys of a JSON object are strings") -> list[str]:

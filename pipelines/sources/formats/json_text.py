@@ -26,7 +26,7 @@ from tidegate.pipelines.sources.formats.format import (
     other_columns,
     timestamp_option,
 )
-from tidegate.pipelines.syntax.types import STRINGS, FlinkType, spark_string
+from tidegate.pipelines.syntax.types import STRINGS, FlinkType, quoted, spark_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +50,9 @@ _MARKED = rf'"{_MARK}([^"]*)"'
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 _WHOLE = r"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """An escape that is not of a code unit, and the two halves of a surrogate pair."""
+
+_ANY = "MAP<STRING, STRING>"
+"""The DDL of every object."""
 
 _NO_TEXT = r"the message is no UTF-8 text, or has half of a character alone (\ud800)"
 
@@ -124,7 +127,7 @@ def blame(suspected: Sequence[tuple[str, str]]) -> str:
     """SQL of the sentence about a broken text. `suspected`: what is wrong, where the text does not fit the DDL beside
     it, tried in this order."""
     cases = [f"WHEN {TEXT} IS NULL THEN {spark_string(_NO_TEXT)}"]
-    for sentence, wire in [("the message is no JSON object", "MAP<STRING, STRING>"), *suspected]:
+    for sentence, wire in [("the message is no JSON object", _ANY), *suspected]:
         cases.append(f"WHEN {_broken(parse(wire))} THEN {spark_string(sentence)}")
     return f"CASE {' '.join(cases)} ELSE 'the message does not have the shape of the table' END"
 
@@ -157,7 +160,7 @@ class JsonFormat:
                 doc="true: a column that is missing in a message is an error. false: it is NULL.",
                 changes="rows",
             ),
-            ignore_option(IGNORE),
+            ignore_option(IGNORE, by_column=True),
             STANDARD,
         ),
         "A message is one JSON object.",
@@ -178,17 +181,41 @@ class JsonFormat:
         row = shape.Row(wanted.columns, lambda column: scalars, shown)
         # Which columns a message names is seen on the long way only.
         short = None if wanted.flag(MISSING) else quick(wanted, scalars)
-        beside, done, fields = [], "_null", f"IF(_null OR _broken, NULL, {row.fields('_wire')})"
+        lenient = wanted.flag(IGNORE)
+        beside, done = [], "_null"
+        fields = f"IF(_null OR _broken, NULL, {row.fields('_wire', lenient=lenient)})"
         if short is not None:
             beside, done = [QUICK], f"_null OR {QUICK} IS NOT NULL"
             fields = f"coalesce({QUICK}, {fields})"
         wire = parsed(messages, shape.wire_row(wanted.columns), short)
+        if lenient and shape.nested(wanted.columns):
+            partly = f"_broken AND NOT {_broken(parse(_ANY))}"
+            whole = wire.selectExpr(*others, *beside, "_null", "_broken", TEXT, "_wire", f"{partly} AS _partly")
+            read = f"IF(_partly, {_by_column(wanted.columns)}, _wire) AS _wire"
+            wire = whole.selectExpr(*others, *beside, "_null", "_broken AND NOT _partly AS _broken", TEXT, read)
         read = wire.selectExpr(*others, *beside, "_null", "_broken", TEXT, "_wire", f"{fields} AS _fields")
+        misfit = f"coalesce({_missing(wanted)}, {row.error('_wire', '_fields')})"
+        if lenient:
+            misfit = row.missing("_fields")
         error = (
             f"CASE WHEN {done} THEN NULL WHEN _broken THEN {blame(suspects(wanted.columns))} "
-            f"ELSE coalesce({_missing(wanted)}, {row.error('_wire', '_fields')}) END AS _error"
+            f"ELSE {misfit} END AS _error"
         )
         return added(read.selectExpr(*others, "_null", "_fields", error), others, wanted, IGNORE)
+
+
+def _by_column(columns: Sequence[Column]) -> str:
+    """SQL of the wire row of an object some of whose columns do not have their shape: those are NULL."""
+    scalars = [column for column in columns if column not in shape.nested(columns)]
+    fields = []
+    for column in columns:
+        found = parse(shape.wire_row(scalars if column in scalars else [column]))
+        read = f"get({found}.v, 0).{quoted(column.source_name)}"
+        fields += [
+            spark_string(column.source_name),
+            read if column in scalars else f"IF({_broken(found)}, NULL, {read})",
+        ]
+    return f"named_struct({', '.join(fields)})"
 
 
 def _missing(wanted: Wanted) -> str:

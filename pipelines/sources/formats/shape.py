@@ -258,6 +258,10 @@ def _case(wrong: str, column: Column, text: str) -> str:
     return f"WHEN {wrong} THEN concat({start}, substring({text}, 1, {SHOWN}), {end})"
 
 
+def _no_value(column: Column) -> str:
+    return spark_string(f"column {column.name} is NOT NULL, and the message has no value for it")
+
+
 def _show(value: str, of: FlinkType) -> str:
     return f"hex({value})" if of.kind in BINARIES else f"CAST({value} AS STRING)"
 
@@ -273,15 +277,26 @@ class Row:
     leaf: Callable[[Column], Leaf]
     show: Show = lambda wire, of: wire
 
-    def fields(self, wire: str) -> str:
-        """The STRUCT of all physical columns; `wire` must not be null."""
-        values = [
-            f"{spark_string(column.name)}, CAST("
-            f"{value(f'{wire}.{quoted(column.source_name)}', parse_type(column.type), self.leaf(column))}"
-            f" AS {column.spark_type})"
-            for column in self.columns
-        ]
+    def fields(self, wire: str, *, lenient: bool = False) -> str:
+        """The STRUCT of all physical columns; `wire` must not be null. What does not fit is NULL, a scalar inside of a
+        column too; where `lenient` also what a column's declaration excludes."""
+        values = []
+        for column in self.columns:
+            of = parse_type(column.type)
+            sql = f"CAST({value(f'{wire}.{quoted(column.source_name)}', of, self.leaf(column))} AS {column.spark_type})"
+            if lenient and of.kind in NESTED and (wrong := excluded(sql, of)):
+                sql = f"IF({wrong}, NULL, {sql})"
+            values.append(f"{spark_string(column.name)}, {sql}")
         return f"named_struct({', '.join(values)})"
+
+    def missing(self, fields: str) -> str:
+        """The sentence about a NOT NULL column that has no value, or NULL."""
+        cases = [
+            f"WHEN {fields}.{quoted(column.name)} IS NULL THEN {_no_value(column)}"
+            for column in self.columns
+            if not column.nullable
+        ]
+        return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS STRING)"
 
     def error(self, wire: str, fields: str, needed: Sequence[str] | None = None) -> str:
         """The sentence that says which column does not fit, or NULL. `needed`: the columns that must have a value; by
@@ -293,8 +308,7 @@ class Row:
             shown = f"to_json({value})" if of.kind in NESTED else value
             cases.append(_case(misfit(value, found, of), column, self.show(shown, of)))
             if (not column.nullable) if needed is None else (column.name in needed):
-                missing = spark_string(f"column {column.name} is NOT NULL, and the message has no value for it")
-                cases.append(f"WHEN {found} IS NULL THEN {missing}")
+                cases.append(f"WHEN {found} IS NULL THEN {_no_value(column)}")
         return f"CASE {' '.join(cases)} END"
 
 

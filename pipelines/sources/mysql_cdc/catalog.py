@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import pymysql
@@ -164,10 +164,15 @@ class Server:
         return seconds or days * 86400 or None
 
 
+_NO_PAD = re.compile(r"_nopad_|_0900_")
+"""In the names of collations that do not pad: MariaDB's, MySQL's."""
+
+
 @dataclass(frozen=True)
 class SourceTable:
     """A table as the server describes it. `rows` is the engine's estimate; `keys` are the columns of the unique indexes
-    over whole columns that are never null, PRIMARY first."""
+    over whole columns that are never null, PRIMARY first; `virtual`: columns that are computed where they are read,
+    with their expressions."""
 
     kind: str
     engine: str
@@ -176,6 +181,7 @@ class SourceTable:
     collations: Mapping[str, str | None]
     keys: Mapping[str, tuple[str, ...]]
     create: str
+    virtual: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, name: str) -> SourceColumn | None:
         """The column called `name`; the servers' column names have no case."""
@@ -183,12 +189,15 @@ class SourceTable:
 
     def key_column(self, name: str) -> KeyColumn | None:
         """The column called `name` as one that can be compared with a literal; None where its order and its literals do
-        not agree (ENUM sorts by number and compares by name, …)."""
+        not agree (ENUM sorts by number and compares by name; an index of CHAR has padded texts, which a collation
+        without PAD compares as they are, so a text with a character below the blank lies elsewhere)."""
         described = self.column(name)
         kind = _KINDS.get(described.data_type) if described else None
         if described is None or kind is None:
             return None
         collation = self.collations.get(described.name)
+        if described.data_type == "char" and _NO_PAD.search(collation or ""):
+            return None
         return KeyColumn(name, kind, described.data_type in INTEGERS, described.charset, collation)
 
     @property
@@ -245,11 +254,13 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
     kind, engine, rows = found
     columns = read_columns(cursor, database, table)
     cursor.execute(
-        "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
+        "SELECT COLUMN_NAME, COLLATION_NAME, EXTRA, GENERATION_EXPRESSION FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (database, table),
     )
-    collations = {name: collation for name, collation in cursor.fetchall()}
+    described = cursor.fetchall()
+    collations = {name: collation for name, collation, *_ in described}
+    virtual = {name: str(given) for name, _, extra, given in described if "VIRTUAL" in (extra or "").upper()}
     return SourceTable(
         kind=kind,
         engine=engine or "",
@@ -258,6 +269,7 @@ def read_table(cursor: Cursor, database: str, table: str) -> SourceTable | None:
         collations=collations,
         keys=_keys(cursor, database, table),
         create=_definition(cursor, database, table) if kind == "BASE TABLE" else "",
+        virtual=virtual,
     )
 
 

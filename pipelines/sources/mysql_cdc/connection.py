@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,10 +17,69 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
-from tidegate.pipelines.sources.mysql_cdc.errors import LOST, UNREACHABLE, code_and_text
+from tidegate.pipelines.sources.mysql_cdc.errors import (
+    IS_LOCKED,
+    LOCK_WAIT_S,
+    LOCKED,
+    LOST,
+    UNLOCK,
+    UNREACHABLE,
+    code_and_text,
+)
 
-SESSION = "SET time_zone = '+00:00', sql_mode = ''"
-"""UTC, so that a TIMESTAMP bound has one meaning; no mode, so that nobody's defaults change what a value looks like."""
+ALL_ROWS = 2**64 - 1
+"""No limit of rows."""
+
+_EXACT: Mapping[str, str | int] = {
+    # What a value looks like.
+    "time_zone": "'+00:00'",
+    "sql_mode": "''",
+    "lc_time_names": "'en_US'",
+    "div_precision_increment": 4,
+    "default_week_format": 0,
+    "group_concat_max_len": 1 << 20,
+    # Which rows a SELECT finds, and in which order.
+    "sql_select_limit": ALL_ROWS,
+    "sql_auto_is_null": 0,
+    "max_sort_length": 1024,
+    "sql_buffer_result": 0,
+    # What the catalog says.
+    "sql_quote_show_create": 1,
+    # Whether a statement, or the session, lives long enough.
+    "max_join_size": ALL_ROWS,
+    "sql_big_selects": 1,
+    "sql_safe_updates": 0,
+    "completion_type": "'NO_CHAIN'",
+    "lock_wait_timeout": LOCK_WAIT_S,
+    "wait_timeout": 28_800,
+    "net_read_timeout": 900,
+    "net_write_timeout": 900,
+}
+_OF_MARIADB = {"max_statement_time": 0, "idle_transaction_timeout": 0, "idle_readonly_transaction_timeout": 0}
+_OF_MYSQL = {
+    "50708": {"max_execution_time": 0},
+    "80013": {"information_schema_stats_expiry": 0, "resultset_metadata": "'FULL'", "use_secondary_engine": "'OFF'"},
+    "80030": {"show_gipk_in_create_table_and_information_schema": 1},
+}
+"""By the version that has them. MariaDB passes over comments of these numbers, and MySQL over comments of MariaDB's."""
+
+
+def _settings(values: Mapping[str, str | int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+EXACT = " ".join(
+    [
+        _settings(_EXACT),
+        f"/*M!100300 , {_settings(_OF_MARIADB)} */",
+        *(f"/*!{version} , {_settings(values)} */" for version, values in _OF_MYSQL.items()),
+    ]
+)
+"""Every setting of a session that changes what is read of a table, its catalog or a position, as SET takes them: no
+global value, and none of `init_connect`, is left in force. Each session is opened with them. Values of a row do not
+depend on the session otherwise: `preflight` refuses a column whose value does."""
+
+SESSION = f"SET {EXACT}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +120,7 @@ class ServerOptions:
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": max(1, round(self.connect_timeout)),
+            "init_command": SESSION,
             **(tls if self.tls_ca else {}),
         }
 
@@ -95,7 +155,6 @@ class Session:
         with explaining(self.server.where):
             self._connection = Client(
                 **self.server.connecting,
-                init_command=SESSION,
                 read_timeout=self.answer_within,
                 write_timeout=self.answer_within,
             )
@@ -136,6 +195,13 @@ def explain(error: Exception, where: str) -> SourceError:
             where=where,
             state=state,
             next_command=f"check username and password, then {again}",
+        )
+    if code == LOCKED:
+        return SourceError(
+            IS_LOCKED,
+            where=where,
+            state=state,
+            next_command=f"{UNLOCK}, then {again}",
         )
     if code in LOST or isinstance(error, OSError):
         return SourceUnreachable(

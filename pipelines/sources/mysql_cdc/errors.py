@@ -32,6 +32,15 @@ LOST = frozenset({1053, 1152, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 20
 """A connection broke."""
 _CUT_OFF = UNREACHABLE | LOST | {0, 1317}
 """A chunk cannot be read to its end: also where an error has no number, or somebody ended the query."""
+LOCKED = 1205
+"""Another session holds a lock for longer than a statement waits."""
+LOCK_WAIT_S = 30
+"""A statement waits so long (s) for a lock on a table; the servers' own default is a day, or a year."""
+IS_LOCKED = f"the table has been locked by another session for more than {LOCK_WAIT_S} s"
+UNLOCK = (
+    "see who holds the lock (SHOW FULL PROCESSLIST: LOCK TABLES, or an ALTER TABLE that waits for a long transaction), "
+    "and let that session end"
+)
 _TOO_OLD = 1412
 """The table was altered or truncated since the read view was opened."""
 
@@ -99,6 +108,12 @@ class BinlogEnded(BinlogError):
     """The binlog ends, or its range does, at a place that the plan did not expect."""
 
 
+class TableLocked(SnapshotError):
+    """Another session holds a lock on the table for longer than is waited."""
+
+    first = UNLOCK
+
+
 class ViewTooOld(SnapshotError):
     """The table was altered between the opening of a read view and its first row.
 
@@ -137,6 +152,8 @@ def typed(error: pymysql.err.MySQLError | OSError, where: str) -> SnapshotError:
         return TableChanged(what, where=where, next_command=FRESH)
     if code == _TOO_OLD:
         return ViewTooOld(f"the table was altered while its rows were asked for: {text}", where=where)
+    if code == LOCKED:
+        return TableLocked(IS_LOCKED, where=where)
     if code in DENIED:
         return ReaderRefused(f"the server refuses the user: {text}", where=where)
     if code in _CUT_OFF or isinstance(error, OSError):

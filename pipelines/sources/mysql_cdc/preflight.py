@@ -6,6 +6,7 @@ Checks only ask the server; they change nothing. All refusals are reported at on
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,11 +53,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Checked:
-    """What preflight found: the server and the table, both fit to be read; `notes` are for people."""
+    """What preflight found: the server and the table, both fit to be read; `notes` are for people, those `of_keys` once
+    for each lake."""
 
     server: Server
     table: SourceTable
     notes: tuple[str, ...] = ()
+    of_keys: tuple[str, ...] = ()
 
 
 def preflight(
@@ -80,13 +83,14 @@ def preflight(
         refusals += check_definition(table, server, options)
         refusals += check_source_table(table, server, options)
         refusals += check_columns(table, declared, followed)
+        refusals += check_virtual(table, declared)
         refusals += check_charsets(table, options, declared)
         refusals += check_key(table, options, declared)
         refusals += check_key_types(table, options, declared)
     if refusals or table is None:
         raise refused(refusals, options)
-    notes = [*encryption_notes(cursor.connection, options), *collation_notes(table, server, declared)]
-    return Checked(server, table, tuple(notes))
+    notes = encryption_notes(cursor.connection, options)
+    return Checked(server, table, tuple(notes), tuple(collation_notes(table, server, declared)))
 
 
 def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
@@ -291,6 +295,36 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             yield Refusal(
                 f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",
                 f"edit the type of {column.name} in the CREATE TABLE of {declared.name}",
+            )
+
+
+_OF_THE_SESSION = re.compile(
+    r"\b(?:from_unixtime|unix_timestamp|convert_tz|utc_\w+|now|sysdate|cur(?:date|time)|current_\w+|local(?:time\w*)?|"
+    r"date_format|time_format|dayname|monthname|str_to_date|week|format|rand|uuid\w*|sys_guid|user|session_user|"
+    r"system_user|database|schema|connection_id|last_insert_id|row_count|found_rows|version|sleep|get_lock|"
+    r"is_(?:free|used)_lock|release_lock|load_file|benchmark|master_pos_wait|encrypt)\s*\(|/|@",
+    re.IGNORECASE,
+)
+"""What a session's zone, language, precision, user or clock decides."""
+
+
+def check_virtual(table: SourceTable, declared: Table) -> Iterator[Refusal]:
+    """That no declared column is computed anew by each session that reads it: the log has the value of the session that
+    wrote, a snapshot that of the one that reads."""
+    names = {column.source_name.lower() for column in declared.message_columns}
+    instants = [column.name for column in table.columns if column.data_type == "timestamp"]
+    for name, expression in table.virtual.items():
+        if name.lower() not in names:
+            continue
+        bare = re.sub(r"'(?:[^'\\]|''|\\.)*'", "''", expression)
+        depends = [found for found in instants if re.search(rf"(?<!\w){re.escape(found)}(?!\w)", bare, re.IGNORECASE)]
+        function = _OF_THE_SESSION.search(re.sub(r"`[^`]*`", "``", bare))
+        if depends or function:
+            why = f"the TIMESTAMP {depends[0]}" if depends else f"`{function.group().strip(' (')}`"  # type: ignore[union-attr]
+            yield Refusal(
+                f"{name} is VIRTUAL and computed of {why}, so each session that reads it may see another value: the log"
+                " has that of the session that wrote",
+                f"leave {name} out of the CREATE TABLE of {declared.name}, and compute it in the script",
             )
 
 

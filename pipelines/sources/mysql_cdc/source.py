@@ -126,7 +126,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         with self.session.cursor() as cursor:
             checked = preflight(cursor, self.options, self.context.table, followed)
         self._server, self._table = checked.server, checked.table
-        for note in checked.notes:
+        new = before is None and self.context.generation == 1
+        for note in (*checked.notes, *(checked.of_keys if new else ())):
             _warn_once(note)
         return checked.table
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from tests.pipelines.runtime.handmade import adopted
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
@@ -16,7 +17,8 @@ from tidegate.pipelines.lake import adopt as adopting
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.records import StagedFile
-from tidegate.pipelines.lake.upkeep import live_files, still_read
+from tidegate.pipelines.lake.statistics import skipping
+from tidegate.pipelines.lake.upkeep import compact, live_files, still_read
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import column_bounds, python_rows
 
@@ -120,6 +122,47 @@ def test_a_table_that_never_rests_is_an_error(table: Path, monkeypatch: pytest.M
     assert (4, 40) not in there(table)
 
 
+WRITTEN_BY_HAND = {
+    "an update": lambda table: table.update(updates={"name": "'corrected'"}, predicate="id = 10"),
+    "a delete": lambda table: table.delete("id = 30"),
+    "a merge": lambda table: (
+        table.merge(pa.table({"id": pa.array([10], pa.int32())}), "t.id = s.id", source_alias="s", target_alias="t")
+        .when_matched_update({"name": "'corrected'"})
+        .execute()
+    ),
+}
+
+
+@pytest.mark.parametrize("by_hand", WRITTEN_BY_HAND)
+def test_epochs_are_replaced_in_files_that_delta_rs_has_written(tmp_path: Path, by_hand: str) -> None:
+    """It writes text as `string_view`, which Arrow does not filter."""
+    table = tmp_path / "table"
+    for epoch in (1, 2, 3):
+        of_epoch = rows(epoch, 10 * epoch, 10 * epoch + 1)
+        named = of_epoch.append_column("name", pa.array(["a", "b"])).append_column("bytes", pa.array([b"a", b"b"]))
+        write_deltalake(table, named.append_column("inner", pa.array([{"x": "a", "l": ["b"]}] * 2)), mode="append")
+    DeltaTable(table).optimize.compact()
+    WRITTEN_BY_HAND[by_hand](DeltaTable(table))
+    expected = [row for row in DeltaTable(table).to_pyarrow_table().to_pylist() if row["_epoch"] != 2]
+    folder, files = staged(table)
+    assert adopt(table, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF) == 2
+    there_are = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert sorted((row for row in there_are if row["_epoch"] != 4), key=str) == sorted(expected, key=str)
+    assert [row["name"] for row in there_are if row["_epoch"] == 4] == [None, None]
+    before = len(there_are)
+    compact(table)
+    assert len(DeltaTable(table).file_uris()) == 1
+    assert DeltaTable(table).to_pyarrow_table().num_rows == before
+
+
+def test_a_file_that_no_reader_takes_is_a_typed_error(table: Path) -> None:
+    (old,) = [file for file in live_files(table) if there_in(file) == {2}]
+    Path(old).write_bytes(b"PAR1" + Path(old).read_bytes()[4:-8] + b"\0" * 4 + b"PAR1")
+    folder, files = staged(table)
+    with pytest.raises(LakeError, match="the lake is damaged"):
+        adopt(table, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF)
+
+
 def test_rows_of_somebody_else_are_never_taken_out(table: Path) -> None:
     write_deltalake(table, rows(2, 99), mode="append")
     folder, files = staged(table)
@@ -129,9 +172,15 @@ def test_rows_of_somebody_else_are_never_taken_out(table: Path) -> None:
     assert there(table) == before
 
 
+def _made(path: Path, rows: pa.Table) -> None:
+    schema = Schema.from_arrow(rows.schema)
+    DeltaTable.create(path, schema, configuration=skipping(json.loads(schema.to_json())["fields"]))
+
+
 @pytest.mark.parametrize("odd", [float("inf"), float("-inf")])
 def test_numbers_that_json_has_not_are_in_no_statistics(tmp_path: Path, odd: float) -> None:
     rows = pa.table({"x": [1.5, odd], "n": [1, 2]})
+    _made(tmp_path, rows)
     adopted(Location(tmp_path), "e1", rows, "published", 1)
     found = DeltaTable(tmp_path)
     assert found.to_pyarrow_table().num_rows == 2
@@ -153,7 +202,7 @@ def test_times_that_python_has_not_are_in_no_statistics_and_cost_no_row(tmp_path
     found = DeltaTable(tmp_path)
     assert found.to_pyarrow_table().equals(rows)
     file = pa.table(found.get_add_actions(flatten=True)).to_pylist()[0]
-    assert (file["num_records"], file["max.n"]) == (2, 2)
+    assert (file["num_records"], file["null_count.n"], file["max.n"]) == (2, 0, None)  # bounds of all, or of none
     assert not {name: file[name] for column in FAR for name in (f"min.{column}", f"max.{column}") if file.get(name)}
     first, second = python_rows(rows)
     assert (first["late"], first["day"], first["n"]) == ("12000-01-01 00:00:00.000000", "12100-04-04", 1)

@@ -72,6 +72,9 @@ class NoSplits:
     def add(self, splits: Sequence[Json]) -> None:
         raise AssertionError("no splits are stored")
 
+    def restate(self, splits: Sequence[Json]) -> None:
+        raise AssertionError("no splits are stored")
+
     def cut(self, cuts: Mapping[str, Json]) -> None:
         raise AssertionError("no cuts are stored")
 
@@ -90,6 +93,10 @@ class MemorySplits:
     def add(self, splits: Sequence[Json]) -> None:
         for split in splits:
             self.kept.setdefault(split["split"], {**split, "cut": None})
+
+    def restate(self, splits: Sequence[Json]) -> None:
+        for split in splits:
+            self.kept[split["split"]].update(split)
 
     def cut(self, cuts: Mapping[str, Json]) -> None:
         raise AssertionError("no cuts are stored")

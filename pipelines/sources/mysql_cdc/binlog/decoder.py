@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
+    FLAGS_AT,
     HEADER_BYTES,
     KIND_OF,
     LENGTH_AT,
+    THREAD_SPECIFIC,
     TYPE_AT,
     Chunk,
     Event,
@@ -180,6 +182,8 @@ class Decoder:
         self._ids = TableIds(table, collations, lower=lower)
         self._times = CommitTimes()
         self._lower = lower
+        self._temporary: set[int] = set()
+        """Connections that have a TEMPORARY table of the wanted one's name."""
         self._rows_since_begin = False
         self._rows_of_event: int | None = None
         """Rows so far of an event that holds many, which all have its position; None outside of one."""
@@ -199,6 +203,7 @@ class Decoder:
         for events in self._stream.feed(chunk):
             if events.types[0] == Event.FORMAT_DESCRIPTION:
                 self._ids.begin_file(events.body(0))
+                self._temporary.clear()  # a server that was started anew counts its connections anew
             else:
                 yield from self._changes(events, self._times.of(events))
 
@@ -285,8 +290,15 @@ class Decoder:
     def _statement(self, events: Events, index: int, time: int) -> Iterator[pa.RecordBatch]:
         place = events.place(index)
         compressed = events.types[index] == Event.QUERY_COMPRESSED
-        statement = query.parse(events.body(index), self._collations, place, compressed=compressed)
-        judged = ddl.judge(statement, self._table, lower=self._lower, where=place)
+        flags = int(unsigned_at(events.data, events.starts[index : index + 1] + FLAGS_AT, 2)[0])
+        statement = query.parse(
+            events.body(index),
+            self._collations,
+            place,
+            compressed=compressed,
+            thread_specific=bool(flags & THREAD_SPECIFIC),
+        )
+        judged = ddl.judge(statement, self._table, temporary=self._temporary, lower=self._lower, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"

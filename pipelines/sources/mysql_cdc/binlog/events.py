@@ -89,6 +89,8 @@ POSITION_AT: Final = 13
 FLAGS_AT: Final = 17
 CHECKSUM_BYTES: Final = 4
 IN_USE: Final = 0x0001
+THREAD_SPECIFIC: Final = 0x0004
+"""A statement opened a TEMPORARY table, or called CONNECTION_ID()."""
 ARTIFICIAL: Final = 0x0020
 
 

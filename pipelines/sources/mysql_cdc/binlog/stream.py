@@ -74,7 +74,8 @@ class Events:
 class EventStream:
     """Reads from `start` up to `end`, both transaction borders; without `end` everything that is fed.
 
-    `verify` False leaves checksums alone. `done` once the range has been read.
+    `verify` False leaves checksums and the events that `events.REFUSED` lists alone: nothing is decoded, and all of
+    these begin no transaction. `done` once the range has been read.
     """
 
     def __init__(self, start: BinlogPosition, end: BinlogPosition | None = None, *, verify: bool = True) -> None:
@@ -115,7 +116,7 @@ class EventStream:
         run = self._before_end(Events(file, data, starts, ends, types, positions))
         if not len(run):
             return
-        require_known(run)
+        require_known(run, refuse=self._verify)
         if types[0] == Event.ROTATE:
             self._rotate(run, lengths)
         elif types[0] == Event.FORMAT_DESCRIPTION:
@@ -192,9 +193,13 @@ class EventStream:
         )
 
 
-def require_known(run: Events) -> None:
-    """Raise UnknownEvent or UnsupportedEvent for the first event that the decoder cannot go on past."""
-    unknown = np.flatnonzero(~KNOWN[run.types])
+_REFUSED = np.isin(np.arange(256), [*REFUSED])
+
+
+def require_known(run: Events, *, refuse: bool = True) -> None:
+    """Raise UnknownEvent or UnsupportedEvent for the first event that the decoder cannot go on past. Without `refuse`
+    those that REFUSED lists are taken: what they mean does not matter to who reads headers alone."""
+    unknown = np.flatnonzero(~KNOWN[run.types] & (refuse | ~_REFUSED[run.types]))
     if not len(unknown):
         return
     place, code = run.place(int(unknown[0])), int(run.types[unknown[0]])

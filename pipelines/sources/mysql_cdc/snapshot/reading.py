@@ -23,7 +23,7 @@ from tidegate.pipelines.sources.cdc.errors import RETRY, SnapshotError, Unreadab
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import scan_gtids
 from tidegate.pipelines.sources.mysql_cdc.catalog import NoBound, Server
-from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
+from tidegate.pipelines.sources.mysql_cdc.connection import EXACT, Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import typed, unreadable_key
 from tidegate.pipelines.sources.mysql_cdc.snapshot.results import canonical_array, select, values_of
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn, exact_expression, snapshot_expression
@@ -258,9 +258,6 @@ class SnapshotQuery:
         return exact_expression(column, expression) if column.name in self.exact else expression
 
 
-WRITE_TIMEOUT_S = 900
-"""The server waits this long for a reader that writes Parquet in between."""
-
 _BEGAN = "@tidegate_began"
 
 
@@ -280,9 +277,7 @@ class Reader:
         """SQL of a session whose reads are exact. What exactness needs comes last, so that nothing undoes it."""
         own = [
             f"{self.isolation_variable}='REPEATABLE-READ'",
-            "time_zone='+00:00'",
-            "sql_mode=''",
-            f"net_write_timeout={WRITE_TIMEOUT_S}",
+            EXACT,
             # In whole seconds, as most servers date a commit.
             f"{_BEGAN}=UNIX_TIMESTAMP()",
         ]

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
 
-from tests.pipelines.sources.sources_help import Bench, table
+from tests.pipelines.sources.sources_help import Bench, MemorySplits, table
 from tidegate.pipelines.connectors.spec import REJECTED, SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import SourceError
@@ -307,6 +307,15 @@ def test_a_column_that_took_the_name_of_another_is_refused(spark, tmp_path):
         bench.plan()
 
 
+def test_a_column_of_no_type_is_null(spark, tmp_path):
+    path = tmp_path / "t"
+    spark.range(2).selectExpr("id AS k", "NULL AS v").write.format("delta").save(str(path))
+    bench = bench_of(path, columns={"k": "BIGINT", "v": "STRING"})
+    bench.source().preflight(bench.position)
+    bench.plan()
+    assert sorted((row["k"], row["v"]) for row in read(spark, bench, 0).collect()) == [(0, None), (1, None)]
+
+
 def test_rows_that_the_declaration_excludes(spark, tmp_path):
     """Also in a key; a row that goes is not asked for more than its key."""
     path = tmp_path / "t"
@@ -319,10 +328,15 @@ def test_rows_that_the_declaration_excludes(spark, tmp_path):
     )
     bench = bench_of(path, "build")
     bench.table = replace(bench.table, columns=columns.table("t").columns)
+    bench.splits = MemorySplits()
     bench.plan()
     assert bench.failure(spark).what.startswith("t: version 0 of the Delta table: column ")
     kept_apart = Options({**bench.table.options, "format.on-error": "quarantine"})
-    bench.table = replace(bench.table, options=kept_apart)
+    failed, bench = (
+        bench,
+        replace(bench, table=replace(bench.table, options=kept_apart), steps=[], splits=MemorySplits()),
+    )
+    bench.plan()
     DeltaTable(path).delete("k = 2")
     bench.plan()
     snapshot, deleted = (read(spark, bench, number).collect() for number in (0, 1))
@@ -332,6 +346,15 @@ def test_rows_that_the_declaration_excludes(spark, tmp_path):
         "version 0 of the Delta table: column v: 'abcd' does not fit VARCHAR(3)",
     ]
     assert [(row["_op"], row["k"], row[REJECTED]) for row in deleted] == [("d", 2, None)]
+    # A table that is mended is read as it is now, and from there on.
+    assert failed.failure(spark).what.startswith("t: version 1 of the Delta table: column ")
+    DeltaTable(path).delete("k IS NULL")
+    found = read(spark, failed, 0).collect()
+    assert [(row["k"], row["_seq"]["file"]) for row in found] == [(1, 2)]
+    assert failed.source().landed(failed.steps[0], None).position == "version 2"
+    assert failed.plan() is None
+    write_deltalake(path, first.slice(0, 1), mode="append")
+    assert failed.plan().summary == "versions 3-3 of 3"
 
 
 @pytest.mark.parametrize("mode", ["snapshot", "added", "changed"])

@@ -103,9 +103,17 @@ def test_a_line_that_does_not_fit_stops_its_table_until_it_is_mended(spark: Spar
         harness.run()
     assert harness.published("shown") == []
     harness.runner.close()
-    script = SCRIPT.replace("'scan.max", "'json.ignore-parse-errors' = 'true', 'scan.max")
-    harness = Harness(script.format(root=root), spark, root / "lake")
-    assert sorted(row["n"] for row in harness.advance()) == [1, 2]
+    harness = Harness(SCRIPT.format(root=root), spark, root / "lake")
+    (probes.path / "0.json").unlink()
+    for wrong in ("four", "five"):
+        probes.write("1.json", [{"id": 1, "n": 2}, {"id": 1, "n": wrong}])
+        with pytest.raises(SourceError, match=f"column n: '{wrong}' does not fit INT"):
+            harness.run()
+    probes.write("1.json", [{"id": 1, "n": 2}, {"id": 1, "n": 3}])
+    assert sorted(row["n"] for row in harness.advance()) == [2, 3]
+    probes.write("1.json", [{"id": 1, "n": 7}])
+    with pytest.raises(SourceError, match=r"1\.json changed after it was taken up"):
+        harness.run()
 
 
 @pytest.mark.thorough

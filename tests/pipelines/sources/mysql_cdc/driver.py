@@ -67,6 +67,9 @@ class MemorySplits:
         for split in splits:
             self._rows.setdefault(split["split"], {**split, "cut": None})
 
+    def restate(self, splits: Sequence[Json]) -> None:
+        raise AssertionError("no chunk is stated anew")
+
     def cut(self, cuts: Mapping[str, Json]) -> None:
         for name, cut in cuts.items():
             if self._rows[name]["cut"] is None:

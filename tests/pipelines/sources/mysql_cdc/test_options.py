@@ -118,7 +118,7 @@ def test_session_variables_of_the_script_cannot_undo_what_exactness_needs() -> N
     options = parse(GOOD | {"jdbc.properties.sessionVariables": "a=1,tx_isolation='READ-COMMITTED'"})
     reader = Reader(options.snapshot_server, "tx_isolation", options.session_variables)
     settings = reader.settings
-    assert settings.startswith("SET a=1,tx_isolation='READ-COMMITTED', tx_isolation='REPEATABLE-READ', time_zone=")
+    assert settings.startswith("SET a=1,tx_isolation='READ-COMMITTED', tx_isolation='REPEATABLE-READ', time_zone = ")
     assert "a=1" not in repr(options) + repr(reader)
 
 

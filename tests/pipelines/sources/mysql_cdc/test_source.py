@@ -309,6 +309,18 @@ def test_rows_of_both_phases_have_one_shape(spark: SparkSession, database: Datab
     assert str(one[4]) == "2024-03-31 03:30:00.125000"
 
 
+def test_unsigned_numbers_are_read_as_bigint_while_they_fit(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (k BIGINT UNSIGNED PRIMARY KEY)", f"INSERT INTO t VALUES ({2**63 - 1}), (1)")
+    driver = Driver(spark, tmp_path, declare(database.options("t"), {"k": "BIGINT"}, ["k"]))
+    driver.run()
+    assert sorted(driver.state()) == [(1,), (2**63 - 1,)]
+    database.execute(f"INSERT INTO t VALUES ({2**63})")
+    with pytest.raises(Exception, match=rf"{2**63} is a value of a BIGINT UNSIGNED that BIGINT cannot hold"):
+        driver.run()
+
+
 def test_a_declared_column_that_is_dropped_reads_null_and_is_noted(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:

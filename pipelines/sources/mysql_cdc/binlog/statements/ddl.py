@@ -67,13 +67,24 @@ _ATTRIBUTES = frozenset(
 """Words that may stand before the kind."""
 
 
-def judge(query: Query, table: WantedTable, *, lower: Lower = CASE_MATTERS, where: object = "") -> Judgement:
+def judge(
+    query: Query,
+    table: WantedTable,
+    *,
+    temporary: set[int] | None = None,
+    lower: Lower = CASE_MATTERS,
+    where: object = "",
+) -> Judgement:
     """What `query` means for `table`. `lower`: how the server's table names know no upper case.
+
+    `temporary`: the connections that have a TEMPORARY table of the table's name, kept up to date from statement to
+    statement. What such a connection does to that name is done to its own table. A server marks each statement that
+    opens a TEMPORARY table, but also others; so a marked one of another connection stops the reader.
 
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
     UnsupportedEvent for XA.
     """
-    judged = _Judge(query, table, lower, where)
+    judged = _Judge(query, table, set() if temporary is None else temporary, lower, where)
     found = [*tokens(query.text, query.sql_mode)]
     on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
@@ -84,8 +95,9 @@ def judge(query: Query, table: WantedTable, *, lower: Lower = CASE_MATTERS, wher
 
 
 class _Judge:
-    def __init__(self, query: Query, table: WantedTable, lower: Lower, where: object) -> None:
+    def __init__(self, query: Query, table: WantedTable, temporary: set[int], lower: Lower, where: object) -> None:
         self._query, self._table, self._where = query, table, where
+        self._temporary = temporary
         self._lower = lower
 
     def _fold(self, name: str) -> str:
@@ -130,7 +142,7 @@ class _Judge:
 
     def _truncate(self, reader: TokenReader) -> Judgement:
         reader.accept("TABLE")
-        wanted = self._names_it(reader)
+        wanted = self._changes_it(reader)
         reader.past_wait()
         if reader.accept("DROP", "REUSE"):
             reader.expect("STORAGE")
@@ -152,6 +164,7 @@ class _Judge:
     def _drop(self, reader: TokenReader) -> Judgement:
         self._past_attributes(reader)
         if reader.accept("TEMPORARY"):
+            self._temporary_dropped(reader)
             return _NOTHING
         if reader.accept("DATABASE", "SCHEMA"):
             self._drop_database(reader, "its database was dropped")
@@ -159,7 +172,7 @@ class _Judge:
         elif reader.accept("TABLE", "TABLES"):
             reader.past_if()
             while True:
-                if self._names_it(reader):
+                if self._changes_it(reader):
                     raise self._stop("the table was dropped")
                 if not reader.accept(","):
                     break
@@ -170,7 +183,7 @@ class _Judge:
             reader.past_if()
             primary = reader.name().upper() == "PRIMARY"
             reader.expect("ON")
-            if self._names_it(reader):
+            if self._changes_it(reader):
                 if primary:
                     raise self._stop("its primary key was dropped")
                 self._index_dropped()
@@ -186,6 +199,9 @@ class _Judge:
         reader.past_if()
         while True:
             old = self._names_it(reader)
+            if old and self._query.thread in self._temporary:  # its own; RENAME TABLE has no mark
+                old = False
+                self._temporary.discard(self._query.thread)
             reader.past_wait()
             reader.expect("TO")
             if self._names_it(reader) or old:
@@ -200,6 +216,10 @@ class _Judge:
             reader.expect("REPLACE")
         self._past_attributes(reader)
         if reader.accept("TEMPORARY"):
+            if reader.accept("TABLE"):
+                reader.past_if()
+                if self._names_it(reader):
+                    self._temporary.add(self._query.thread)
             return _NOTHING
         if reader.accept("TABLE") or (replaces and reader.accept("SEQUENCE")):
             reader.past_if()
@@ -212,7 +232,7 @@ class _Judge:
         elif reader.accept("INDEX"):
             while not reader.accept("ON"):
                 reader.take()
-            if self._names_it(reader) and replaces:
+            if replaces and self._changes_it(reader):
                 self._index_dropped()
         elif not reader.matches(*_NO_TABLES):
             raise Unparsed
@@ -254,8 +274,10 @@ class _Judge:
                 raise Unparsed
             return _NOTHING
         reader.past_if()
-        wanted = self._names_it(reader)
+        wanted = self._changes_it(reader)
         reader.past_wait()
+        if any(token.matches("RENAME") for token in reader.rest):  # of columns too: less is known then, and no more
+            self._temporary.discard(self._query.thread)
         done = read_alteration(reader)
         if not wanted:
             self._others(done, "ALTER TABLE")
@@ -334,6 +356,30 @@ class _Judge:
                 f"an index was dropped, and the declared key ({', '.join(self._table.primary_key)}) is not its primary"
                 " key: without a unique index over it two rows may have had one key"
             )
+
+    def _temporary_dropped(self, reader: TokenReader) -> None:
+        if not reader.accept("TABLE", "TABLES"):
+            return
+        reader.past_if()
+        while True:
+            if self._names_it(reader):
+                self._temporary.discard(self._query.thread)
+            if not reader.accept(","):
+                return
+
+    def _changes_it(self, reader: TokenReader) -> bool:
+        """Whether the table that is named next, which the statement changes, is the wanted one, and not a TEMPORARY
+        table of its name. Raises SchemaChanged where that cannot be known."""
+        if not self._names_it(reader):
+            return False
+        if not self._query.thread_specific:
+            return True
+        if self._query.thread in self._temporary:
+            return False
+        raise self._stop(
+            "a statement changed it, or a TEMPORARY table of its name that the connection made earlier; the binlog does"
+            " not show which"
+        )
 
     def _names_it(self, reader: TokenReader) -> bool:
         """Whether the table that is named next is the wanted one."""

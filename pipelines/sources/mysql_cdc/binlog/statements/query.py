@@ -34,17 +34,22 @@ _UTF8 = "utf8mb4"
 
 @dataclass(frozen=True)
 class Query:
-    """A statement as it was logged."""
+    """A statement as it was logged. `thread`: the connection that ran it. `thread_specific`: it opened a TEMPORARY
+    table of that connection, or called CONNECTION_ID()."""
 
     text: str
     database: str
     sql_mode: int = 0
+    thread: int = 0
+    thread_specific: bool = False
 
 
-def parse(body: bytes, collations: Collations, where: object = "", *, compressed: bool = False) -> Query:
-    """A QUERY event's body without header and checksum."""
+def parse(
+    body: bytes, collations: Collations, where: object = "", *, compressed: bool = False, thread_specific: bool = False
+) -> Query:
+    """A QUERY event's body without header and checksum. `thread_specific`: what the header's flag says."""
     try:
-        _, _, name_length, _, status_length = POST_HEADER.unpack_from(body)
+        thread, _, name_length, _, status_length = POST_HEADER.unpack_from(body)
         status = body[POST_HEADER.size : POST_HEADER.size + status_length]
         at = POST_HEADER.size + status_length
         database = body[at : at + name_length].decode()
@@ -56,7 +61,7 @@ def parse(body: bytes, collations: Collations, where: object = "", *, compressed
         raw = decompress_rows(raw, where)
     # A statement may hold any bytes inside its strings; names and keywords are never hurt by them.
     text = raw.decode(errors="surrogateescape") if charset == _UTF8 else decode_text(charset, raw, "a statement", where)
-    return Query(text, database, sql_mode)
+    return Query(text, database, sql_mode, thread, thread_specific)
 
 
 def _settings(status: bytes, collations: Collations) -> tuple[int, str]:

@@ -31,6 +31,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.scan import (
     touching,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import Events, EventStream
+from tidegate.pipelines.sources.mysql_cdc.errors import UnknownEvent
 
 
 @pytest.fixture
@@ -56,6 +57,20 @@ def test_borders_are_where_the_server_begins_transactions(database: Database, st
     assert found == [place for place, _ in gtid_events(database, start)]
     assert len(found) == 3
     assert list(scan_gtids(server_of(database), start, found[2])) == [(place, None) for place in found[:2]]
+
+
+@pytest.mark.parametrize("kind", [Event.XA_PREPARE, Event.PARTIAL_UPDATE_ROWS, Event.INCIDENT])
+def test_a_scan_passes_over_what_only_a_decoder_must_understand(kind: Event) -> None:
+    log = Log()
+    log.transaction(1)
+    log.gtid(2)
+    log.add(kind, bytes(40))
+    log.transaction(2)
+    found = [borders_of(events) for events in EventStream(START, verify=False).feed(whole(log.data))]
+    assert sum(map(len, found)) == 3
+    log.add(99, bytes(40))
+    with pytest.raises(UnknownEvent):
+        list(EventStream(START, verify=False).feed(whole(log.data)))
 
 
 def test_borders_before_an_end(database: Database, start: BinlogPosition) -> None:

@@ -336,3 +336,38 @@ def test_cascades_may_come_where_the_server_logs_them() -> None:
 def test_a_column_that_is_called_like_a_keyword() -> None:
     table = WantedTable("d", "t", (SourceColumn("index", "int", "int"),), ())
     assert "index" in judge(Query("ALTER TABLE t DROP `index`", "d"), table).note
+
+
+OF_A_TEMPORARY = ("TRUNCATE t", "ALTER TABLE t DROP id", "DROP INDEX `PRIMARY` ON d.t", "DROP TABLE t")
+
+
+@pytest.mark.parametrize("sql", OF_A_TEMPORARY)
+def test_a_temporary_table_of_the_name_is_told_by_its_connection(sql: str) -> None:
+    theirs: set[int] = set()
+    judge(
+        Query("CREATE OR REPLACE TEMPORARY TABLE t (id INT)", "d", thread=7, thread_specific=True),
+        TABLE,
+        temporary=theirs,
+    )
+    judge(
+        Query("CREATE TEMPORARY TABLE t (id INT)", "elsewhere", thread=8, thread_specific=True), TABLE, temporary=theirs
+    )
+    assert theirs == {7}
+    marked = Query(sql, "d", thread=7, thread_specific=True)
+    assert judge(marked, TABLE, temporary=theirs).effect is Effect.NONE
+    with pytest.raises(SchemaChanged, match="TEMPORARY"):  # made before what is read here, or no such table at all
+        judge(Query(sql, "d", thread=8, thread_specific=True), TABLE, temporary=theirs)
+    judge(Query("DROP TEMPORARY TABLE IF EXISTS `x`,`t`", "d", thread=7, thread_specific=True), TABLE, temporary=theirs)
+    assert not theirs
+    with pytest.raises(SchemaChanged, match="TEMPORARY"):
+        judge(marked, TABLE, temporary=theirs)
+
+
+def test_a_temporary_table_that_was_renamed_hides_the_table_no_more() -> None:
+    for sql in ("RENAME TABLE t TO other", "ALTER TABLE t RENAME TO other"):
+        theirs = {7}
+        renames = Query(sql, "d", thread=7, thread_specific=sql.startswith("ALTER"))
+        assert judge(renames, TABLE, temporary=theirs).effect is Effect.NONE
+        assert judge(Query("TRUNCATE t", "d", thread=7), TABLE, temporary=theirs).effect is Effect.TRUNCATE
+    with pytest.raises(SchemaChanged, match="renamed"):
+        judge(Query("RENAME TABLE t TO other", "d", thread=8), TABLE, temporary={7})

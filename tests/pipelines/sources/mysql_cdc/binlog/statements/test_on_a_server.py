@@ -102,6 +102,34 @@ CASES = (
             "CREATE SEQUENCE q",
         ),
     ),
+    Case(
+        (
+            "SET binlog_format = MIXED",
+            "CREATE TEMPORARY TABLE t (id INT PRIMARY KEY, name VARCHAR(9))",
+            "TRUNCATE TABLE t",
+            "SET STATEMENT lock_wait_timeout = 9 FOR TRUNCATE t",
+            "ALTER TABLE t DROP COLUMN name",
+            "CREATE INDEX i ON t (id)",
+            "DROP INDEX i ON t",
+            "ALTER TABLE t MODIFY id BIGINT, DROP PRIMARY KEY",
+            "RENAME TABLE t TO v",
+            "DROP TABLE v",
+            "CREATE TEMPORARY TABLE t (id INT)",
+            "DROP TABLE t",
+            "SET binlog_format = ROW",
+            "DELETE FROM t WHERE id = 2",
+        ),
+    ),
+    Case(
+        (
+            "SET binlog_format = MIXED",
+            "CREATE TEMPORARY TABLE t (id INT)",
+            "DROP TEMPORARY TABLE t",
+            "TRUNCATE TABLE t",
+            "SET binlog_format = ROW",
+            "INSERT INTO t VALUES (3, 'c')",
+        ),
+    ),
     Case(("CREATE OR REPLACE DATABASE {db}", f"CREATE TABLE {{db}}.t {COLUMNS}"), SchemaChanged),
 )  # fmt: skip
 
