@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     FLAGS_AT,
@@ -28,11 +29,12 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     TYPE_AT,
     Chunk,
     Event,
+    Kind,
     Offsets,
     rows_at,
     unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
@@ -64,6 +66,9 @@ _NO_TABLE = 0xFFFFFF
 """The table id of a row event that holds no row and only ends a statement."""
 
 
+_NO_FOREIGN_KEYS, _CASCADES_LOGGED = 0x02, 0x10
+"""Flags of row events: the session had foreign_key_checks off; MySQL 9.6 and later did what the keys ask for itself."""
+
 _SERVER_VERSION = slice(2, 52)
 _MARIADB = b"MariaDB"
 
@@ -79,10 +84,10 @@ class _Known:
 class TableIds:
     """The table ids of the current file."""
 
-    def __init__(self, wanted: WantedTable, collations: Collations, *, fold_case: bool) -> None:
+    def __init__(self, wanted: WantedTable, collations: Collations, *, lower: Lower = CASE_MATTERS) -> None:
         self._wanted = wanted
         self._collations = collations
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
         self._known: dict[int, _Known] = {}
         self._mariadb = True
 
@@ -140,8 +145,8 @@ class TableIds:
 
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
-        database, name = map(self._fold, table_name(body))
-        if (database, name) != (self._fold(self._wanted.database), self._fold(self._wanted.name)):
+        database, name = table_name(body)
+        if not self._wanted.is_named(database, name, self._lower):
             return _Known(body, None)
         seen = parse(body, place, mariadb=self._mariadb)
         return _Known(body, TableReader(self._wanted, seen, self._collations, place))
@@ -168,7 +173,7 @@ _QUIET = (b"BEGIN", b"COMMIT")
 class Decoder:
     """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
 
-    `fold_case`: the server's table names know no upper case. `done` once `end` is reached.
+    `lower`: how the server's table names know no upper case. `done` once `end` is reached.
     """
 
     def __init__(
@@ -178,14 +183,14 @@ class Decoder:
         *,
         start: BinlogPosition,
         end: BinlogPosition | None = None,
-        fold_case: bool = False,
+        lower: Lower = CASE_MATTERS,
     ) -> None:
         self._stream = EventStream(start, end)
         self._table = table
         self._collations = collations
-        self._ids = TableIds(table, collations, fold_case=fold_case)
+        self._ids = TableIds(table, collations, lower=lower)
         self._times = CommitTimes()
-        self._fold_case = fold_case
+        self._lower = lower
         self._temporary: set[int] = set()
         """Connections that have a TEMPORARY table of the wanted one's name."""
         self._distributed: set[tuple[str, ...]] = set()
@@ -229,6 +234,8 @@ class Decoder:
             first = index + 1
 
     def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
+        if self._table.cascades:
+            self._require_cascades(events)
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -252,6 +259,24 @@ class Decoder:
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
+
+    def _require_cascades(self, events: Events) -> None:
+        """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
+        kinds = KIND_OF[events.types]
+        changes = np.flatnonzero((kinds == Kind.UPDATE) | (kinds == Kind.DELETE))
+        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
+        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
+        if len(silent):
+            raise UnsupportedEvent(
+                f"rows were changed by a server that does not log the cascades of foreign keys, and {self._table} has"
+                " such keys: what they did to it is not in this binlog",
+                where=events.place(int(silent[0])),
+                next_command=then(
+                    f"ALTER TABLE {self._table} DROP FOREIGN KEY …   (on the server that is read; or define it again"
+                    " with NO ACTION. A server that was upgraded needs neither)",
+                    FRESH,
+                ),
+            )
 
     def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
         try:
@@ -286,7 +311,7 @@ class Decoder:
             compressed=compressed,
             thread_specific=bool(flags & THREAD_SPECIFIC),
         )
-        judged = ddl.judge(statement, self._table, temporary=self._temporary, fold_case=self._fold_case, where=place)
+        judged = ddl.judge(statement, self._table, temporary=self._temporary, lower=self._lower, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, Lower, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import (
     Alteration,
     read_alteration,
@@ -84,10 +84,10 @@ def judge(
     table: WantedTable,
     *,
     temporary: set[int] | None = None,
-    fold_case: bool = False,
+    lower: Lower = CASE_MATTERS,
     where: object = "",
 ) -> Judgement:
-    """What `query` means for `table`. `fold_case`: the server's table names know no upper case.
+    """What `query` means for `table`. `lower`: how the server's table names know no upper case.
 
     `temporary`: the connections that have a TEMPORARY table of the table's name, kept up to date from statement to
     statement. What such a connection does to that name is done to its own table. A server marks each statement that
@@ -95,7 +95,7 @@ def judge(
 
     Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed.
     """
-    judged = _Judge(query, table, set() if temporary is None else temporary, fold_case, where)
+    judged = _Judge(query, table, set() if temporary is None else temporary, lower, where)
     found = [*tokens(query.text, query.sql_mode)]
     on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
@@ -106,10 +106,13 @@ def judge(
 
 
 class _Judge:
-    def __init__(self, query: Query, table: WantedTable, temporary: set[int], fold_case: bool, where: object) -> None:
+    def __init__(self, query: Query, table: WantedTable, temporary: set[int], lower: Lower, where: object) -> None:
         self._query, self._table, self._where = query, table, where
         self._temporary = temporary
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
+
+    def _fold(self, name: str) -> str:
+        return name.translate(self._lower)
 
     def statement(self, found: Sequence[Token]) -> Judgement:
         reader = TokenReader(found)
@@ -412,8 +415,7 @@ class _Judge:
         return all(name.isascii() for name in (self._table.database, self._table.name, *columns))
 
     def _is_it(self, database: str | None, name: str) -> bool:
-        named = self._fold(database or self._query.database), self._fold(name)
-        return named == (self._fold(self._table.database), self._fold(self._table.name))
+        return self._table.is_named(database or self._query.database, name, self._lower)
 
     def not_understood(self, first: Token | str) -> SchemaChanged:
         text = first if isinstance(first, str) else first.text.upper()

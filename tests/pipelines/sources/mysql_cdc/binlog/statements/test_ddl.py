@@ -13,6 +13,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QU
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
+LOWER = str.maketrans("ADERSTΣİ", "aderstσi")
 TABLE = WantedTable("d", "t", (SourceColumn("id", "int", "int"), SourceColumn("name", "text", "text")), ("id",))
 
 
@@ -366,7 +367,20 @@ def test_rollback_undoes() -> None:
 def test_names_differ_by_case_only_where_the_server_says_so() -> None:
     shouted = Query("TRUNCATE TABLE D.T", "")
     assert judge(shouted, TABLE).effect is Effect.NONE
-    assert judge(shouted, TABLE, fold_case=True).effect is Effect.TRUNCATE
+    assert judge(shouted, TABLE, lower=LOWER).effect is Effect.TRUNCATE
+
+
+@pytest.mark.parametrize(
+    ("table", "named", "effect"),
+    [
+        *(("strasse2", "straße2", Effect.NONE), ("straße2", "STRASSE2", Effect.NONE)),
+        *(("straße2", "STRAße2", Effect.TRUNCATE), ("İstanbul", "istanbul", Effect.TRUNCATE)),
+        *(("σ", "ς", Effect.NONE), ("σ", "Σ", Effect.TRUNCATE), ("s", "ſ", Effect.NONE)),
+    ],
+)
+def test_a_name_is_lowered_letter_by_letter(table: str, named: str, effect: Effect) -> None:
+    wanted = replace(TABLE, name=table)
+    assert judge(Query(f"TRUNCATE TABLE `{named}`", "d"), wanted, lower=LOWER).effect is effect
 
 
 def test_double_quotes_make_a_name_where_sql_mode_says_so() -> None:
