@@ -6,6 +6,7 @@ apt fetches them, and checks their signatures by Debian's own keys; the machine'
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,9 +22,20 @@ from tidegate.pipelines.jars import home
 from tidegate.pipelines.sources.mysql_cdc.server import WatchedProcess, free_ports
 
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-ARCHIVE = f"deb [signed-by={KEYS}] http://deb.debian.org/debian sid main\n"
 NOT_RUN = ("perl", "libperl", "libgdbm", "libdb5", "openssl-provider", "libc-gconv")
 """Packages that the server's depend on, and that it does not need to run."""
+
+
+def archive(apt: Path = Path("/etc/apt")) -> str:
+    """The address of Debian's archive, as the machine's own sources name it."""
+    for path in sorted([apt / "sources.list", *apt.glob("sources.list.d/*")]):
+        found = re.search(_ARCHIVE, path.read_text(), re.MULTILINE) if path.is_file() else None
+        if found:
+            return found[1]
+    raise AssertionError(f"no source below {apt} names Debian's archive (https://…/debian)")
+
+
+_ARCHIVE = r"^(?:URIs:|deb(?: \[[^]]*\])?) +(?:\S+ +)*?(https?://\S+/debian)/?(?=\s|$)"
 
 
 def installed() -> Path:
@@ -36,7 +48,7 @@ def installed() -> Path:
         folder = Path(made)
         for name in ("lists/partial", "cache/archives/partial", "debs", "root"):
             (folder / name).mkdir(parents=True)
-        (folder / "sources.list").write_text(ARCHIVE)
+        (folder / "sources.list").write_text(f"deb [signed-by={KEYS}] {archive()} sid main\n")
         found = _apt(folder, "cache", "depends", "--recurse", *(f"--no-{kind}" for kind in _WEAK), "mysql-server-core")
         packages = {line for line in found.splitlines() if line[:1].isalpha() and not line.startswith(NOT_RUN)}
         _apt(folder, "get", "download", *sorted(packages))
