@@ -17,6 +17,7 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
+from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.types import INTEGERS, SourceColumn
 from tidegate.pipelines.syntax.types import quoted, quoted_string
 
@@ -108,6 +109,7 @@ Flavor = Literal["mariadb", "mysql"]
 
 _VARIABLES = (
     "log_bin",
+    "lower_case_table_names",
     "binlog_format",
     "binlog_row_image",
     "binlog_row_metadata",
@@ -153,6 +155,11 @@ class Server:
         return self.flavor == "mysql" and self.version >= (9, 6) and native in ("OFF", "0")
 
     @property
+    def lowers_names(self) -> bool:
+        """Whether names of databases and tables have no case."""
+        return self.variables.get("lower_case_table_names", "0") != "0"
+
+    @property
     def isolation_variable(self) -> str:
         return "transaction_isolation" if "transaction_isolation" in self.variables else "tx_isolation"
 
@@ -185,7 +192,7 @@ class SourceTable:
 
     def column(self, name: str) -> SourceColumn | None:
         """The column called `name`; the servers' column names have no case."""
-        return next((column for column in self.columns if column.name.lower() == name.lower()), None)
+        return next((column for column in self.columns if lowered(column.name) == lowered(name)), None)
 
     def key_column(self, name: str) -> KeyColumn | None:
         """The column called `name` as one that can be compared with a literal; None where its order and its literals do

@@ -149,6 +149,7 @@ def next_piece(
     cursor: Cursor,
     options: MysqlOptions,
     table: str,
+    name: TableName,
     before: BinlogStep,
     end: BinlogPosition,
     request: PlanRequest,
@@ -189,7 +190,7 @@ def next_piece(
     most = request.max_rows
     least = latest is None or SPLIT not in request.ahead
     if latest is not None or most is not None:
-        name, instant = TableName(options.database, options.table), None if latest is None else latest * 1000 + 999
+        instant = None if latest is None else latest * 1000 + 999
         found = end_of_piece(options.server, start, goal, name, instant=instant, most=most, least=least)
         if found is not None:
             goal, late = found.place, None if found.late is None else found.late // 1000

@@ -33,7 +33,7 @@ from tidegate.pipelines.sources.cdc.source import CdcSource
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
-from tidegate.pipelines.sources.mysql_cdc.binlog.scan import shares
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
     MysqlKey,
@@ -57,6 +57,7 @@ from tidegate.pipelines.sources.mysql_cdc.log import (
     retention,
     with_number,
 )
+from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.options import parse
 from tidegate.pipelines.sources.mysql_cdc.plan import (
     BinlogStep,
@@ -229,7 +230,11 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
     ) -> tuple[BinlogStep | None, int | None]:
         latest = request.limit if self._commit_time_is_rowtime else None
         spool, name = self._spool(before.birth), self.context.table.name
-        return next_piece(cursor, self.options, name, before, end, request, spool, latest)
+        database, table = self.options.database, self.options.table
+        if self._server_facts().lowers_names:
+            database, table = lowered(database), lowered(table)
+        logged = TableName(database, table)
+        return next_piece(cursor, self.options, name, logged, before, end, request, spool, latest)
 
     def reads_alone(self, step: StoredStep) -> bool:
         """`protocol.ReadsAlone`: true while other tables of the server read the same range, which this one stores for

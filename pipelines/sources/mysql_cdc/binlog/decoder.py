@@ -34,7 +34,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     rows_at,
     unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
@@ -59,6 +59,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
     require_known,
 )
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower
 
 Indices = NDArray[np.intp]
 
@@ -263,7 +264,8 @@ class Decoder:
     def _require_cascades(self, events: Events) -> None:
         """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
         kinds = KIND_OF[events.types]
-        changes = np.flatnonzero((kinds == Kind.UPDATE) | (kinds == Kind.DELETE))
+        updates = (kinds == Kind.UPDATE) | (events.types == Event.PARTIAL_UPDATE_ROWS)
+        changes = np.flatnonzero(updates | (kinds == Kind.DELETE))
         flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
         silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
         if len(silent):

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.changelog import LOG_EPOCH
+from tidegate.pipelines.sources.mysql_cdc.names import Lower
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 FIRST_POSITION = 4
@@ -69,14 +70,6 @@ class BinlogRange:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BinlogRange:
         return cls(BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"]))
-
-
-Lower = Mapping[int, int | str]
-"""How a server compares the names of databases and tables: the code of each letter that is another one to it, and that
-one. Its letters are those of its own version of Unicode, one for one: `ß` stays, and `İ` is `i`."""
-
-CASE_MATTERS: Lower = {}
-"""Each name is its own."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.pipelines.sources.mysql_cdc.binlog import tagged
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     HEADER_BYTES,
     KIND_OF,
@@ -89,7 +90,10 @@ def scan_gtids(
 
 
 def gtid_of(events: Events, index: int) -> str | None:
-    """`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`; None where the event that begins a transaction has no such name."""
+    """`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`, of a tagged one `…:tag:23`; None where the event that begins a
+    transaction has no such name. Raises MalformedEvent."""
+    if events.types[index] == Event.GTID_TAGGED:
+        return tagged.parse(events.body(index), events.place(index)).name
     if events.types[index] != Event.GTID:
         return None
     body = events.body(index)
@@ -146,7 +150,7 @@ def commit_time(server: ServerOptions, start: BinlogPosition, position: BinlogPo
 
 @dataclass(frozen=True)
 class TableName:
-    """A table as table maps name it, without regard to the case of ASCII letters."""
+    """A table as the server's table maps name it, without regard to the case of ASCII letters."""
 
     database: str
     table: str

@@ -234,7 +234,7 @@ def begin_times(events: Events, begins: Offsets) -> Offsets:
     times = unsigned_at(events.data, starts, 4) * _MICROSECONDS
     types = events.types[begins]
     for index in np.flatnonzero(types == Event.GTID_TAGGED).tolist():
-        times[index] = tagged.commit_time(events.body(int(begins[index])), events.place(int(begins[index])))
+        times[index] = tagged.parse(events.body(int(begins[index])), events.place(int(begins[index]))).committed
     precise = (types == Event.GTID) | (types == Event.ANONYMOUS_GTID)
     precise &= events.ends[begins] >= starts + _COMMIT_TIME_AT + _COMMIT_TIME_BYTES
     if precise.any():

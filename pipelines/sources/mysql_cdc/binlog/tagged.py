@@ -7,6 +7,9 @@ of variable length: the ones at the low end of the first byte say how many bytes
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -31,36 +34,50 @@ class _Field(IntEnum):
     TRANSACTION_LENGTH = 8
 
 
-def commit_time(body: bytes, where: object = "") -> int:
-    """When the transaction committed, of a replicated one at its first server; microseconds, UTC.
+@dataclass(frozen=True)
+class Tagged:
+    """`name` as MySQL writes it ("uuid:tag:23"). `committed`: when the transaction did, a replicated one at its first
+    server; microseconds, UTC."""
 
-    Raises MalformedEvent for a body that says no such time.
-    """
+    name: str
+    committed: int
+
+
+def parse(body: bytes, where: object = "") -> Tagged:
+    """The body of a GTID_TAGGED event. Raises MalformedEvent for one that lacks a part of the name, or the time."""
     try:
-        times = _times(body)
-        return times.get(_Field.ORIGINALLY_COMMITTED) or times[_Field.COMMITTED]
+        found = _fields(body)
+        (number,) = found[_Field.NUMBER]
+        source, tag = uuid.UUID(bytes=bytes(found[_Field.UUID])), bytes(found[_Field.TAG]).decode()
+        (committed,) = found[_Field.COMMITTED]
+        (original,) = found.get(_Field.ORIGINALLY_COMMITTED, (0,))
     except (IndexError, KeyError, ValueError) as error:
-        raise MalformedEvent("a tagged transaction's commit time cannot be read", where=where) from error
+        raise MalformedEvent("a tagged transaction's id and commit time cannot be read", where=where) from error
+    return Tagged(f"{source}:{tag}:{number >> 1}", original or committed)  # a signed number: 0, -1, 1, -2, …
 
 
-def _times(body: bytes) -> dict[int, int]:
-    """The commit times, by field. A field that is not among those that were written is left out by its writer."""
+def _fields(body: bytes) -> dict[int, Sequence[int]]:
+    """The numbers, or bytes, of the fields up to the commit times. A field may be left out by its writer."""
     version, at = _number(body, 0)
     if version != _VERSION:
         raise ValueError(version)
     _, at = _number(body, at)
     _, at = _number(body, at)
-    found: dict[int, int] = {}
+    found: dict[int, Sequence[int]] = {}
     while at < len(body):
         field, at = _number(body, at)
         if field >= _Field.TRANSACTION_LENGTH:
             break
         if field == _Field.TAG:
             length, at = _number(body, at)
+            found[field] = body[at : at + length]
             at += length
             continue
+        numbers = []
         for _ in range(_UUID_BYTES if field == _Field.UUID else 1):
-            found[field], at = _number(body, at)
+            number, at = _number(body, at)
+            numbers.append(number)
+        found[field] = numbers
     return found
 
 

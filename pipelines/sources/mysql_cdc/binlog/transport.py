@@ -15,11 +15,10 @@ from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
-from pymysql.cursors import Cursor
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES, HEADER_BYTES, Chunk
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import (
@@ -32,6 +31,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     MalformedEvent,
     code_and_text,
 )
+from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower, letters
 from tidegate.pipelines.sources.mysql_cdc.packets import EOF, ERROR, Packets
 
 _COM_BINLOG_DUMP = 0x12
@@ -69,7 +69,7 @@ def facts(connection: Connection[Any]) -> ServerFacts:
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@lower_case_table_names")
             (fold_case,) = cursor.fetchone() or (0,)
-            lower = lower_of(cursor) if int(fold_case) else CASE_MATTERS
+            lower = letters() if int(fold_case) else CASE_MATTERS
             try:
                 cursor.execute(_APPLICABLE_COLLATIONS_QUERY)
             except pymysql.err.OperationalError as error:
@@ -80,17 +80,6 @@ def facts(connection: Connection[Any]) -> ServerFacts:
     except pymysql.err.MySQLError as error:
         raise ConnectionLost(f"the server did not answer who it is: {code_and_text(error)[1]}") from error
     return ServerFacts(collations, lower)
-
-
-_CAPITALS = "".join(letter for letter in map(chr, range(0x10000)) if letter.isupper() or letter.lower() != letter)
-"""All letters that a server may take for another one; names have none above U+FFFF."""
-
-
-def lower_of(cursor: Cursor) -> Lower:
-    """How the server lowers names: as it does a text in utf8mb3, the character set that they are in."""
-    cursor.execute("SELECT LOWER(CONVERT(%s USING utf8mb3))", (_CAPITALS,))
-    (lowered,) = cursor.fetchone() or ("",)
-    return {ord(letter): low for letter, low in zip(_CAPITALS, str(lowered), strict=True) if letter != low}
 
 
 _COLLATIONS_QUERY = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc import mysql_server
+from tests.pipelines.sources.mysql_cdc import mysql_server, test_names
+from tests.pipelines.sources.mysql_cdc.binlog import neighbours
 from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tidegate.pipelines.connectors.table import Table
@@ -92,6 +93,12 @@ def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp
         mysql.execute("DROP TABLE child, parent")
         wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(mysql, case))]
         assert not wrong, "\n".join(wrong)
+
+
+def test_types_and_names_are_those_of_the_server(folder: Path) -> None:
+    with shop(folder) as mysql:
+        assert neighbours.fault(mysql, neighbours.MYSQL) == []
+        assert test_names.differing(mysql) == []
 
 
 def test_cascades_below_the_binlog_are_refused(spark: SparkSession, folder: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     UnsupportedEvent,
     unreadable_key,
 )
+from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.syntax.types import quoted
 
 SPLIT = "binlog"
@@ -110,19 +111,19 @@ class TableReader:
         ordinals = self._ordinals(seen)
         self._columns: list[tuple[int, Decode] | None] = []
         for known in table.columns:
-            ordinal = ordinals.get(known.name.casefold())
+            ordinal = ordinals.get(lowered(known.name))
             decode = None if ordinal is None else decoder_of(seen.columns[ordinal], known, collations, str(seen), where)
             if decode is not None and known.name in table.primary_key:
                 decode = exact(decode)
             self._columns.append(None if ordinal is None or decode is None else (ordinal, decode))
-        missing = [name for name in table.primary_key if name.casefold() not in ordinals]
+        missing = [name for name in table.primary_key if lowered(name) not in ordinals]
         if missing:
             raise SchemaChanged(
                 f"{table} has no column {', '.join(missing)} any more, which is declared as its primary key",
                 where=where,
                 next_command=FRESH,
             )
-        self._key = [ordinals[name.casefold()] for name in table.primary_key]
+        self._key = [ordinals[lowered(name)] for name in table.primary_key]
 
     def _ordinals(self, seen: TableMap) -> dict[str, int]:
         if any(column.name is None for column in seen.columns):
@@ -132,7 +133,7 @@ class TableReader:
                 where=self._where,
                 next_command=FRESH,
             )
-        return {str(column.name).casefold(): ordinal for ordinal, column in enumerate(seen.columns)}
+        return {lowered(str(column.name)): ordinal for ordinal, column in enumerate(seen.columns)}
 
     def read(self, data: bytes, starts: Offsets, ends: Offsets, types: NDArray[np.uint8]) -> Rows | None:
         """The rows of whole row events; `ends` are without checksums. None when no row is left.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Token, TokenReader, Unparsed
+from tidegate.pipelines.sources.mysql_cdc.names import lowered
 
 _VALUED = frozenset(
     {"AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT", "COMPRESSION", "DELAY_KEY_WRITE"}
@@ -109,7 +110,7 @@ def _modify(reader: TokenReader, part: Sequence[Token], found: Alteration) -> No
     reader.accept("COLUMN")
     reader.past_if()
     name = reader.name()
-    if changes and reader.name().casefold() != name.casefold():
+    if changes and lowered(reader.name()) != lowered(name):
         _rewrites(found, part)
     found.modified.append((name, reader.rest, part))
 

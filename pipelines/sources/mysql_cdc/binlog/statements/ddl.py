@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, Lower, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import (
     Alteration,
     read_alteration,
@@ -31,6 +31,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     tokens,
 )
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
+from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower, lowered
 
 
 class Effect(Enum):
@@ -313,22 +314,22 @@ class _Judge:
             raise self._stop("a foreign key was added whose cascades the binlog does not show")
         if done.drops_index:
             self._index_dropped()
-        keys = {name.casefold() for name in table.primary_key}
-        known = {column.name.casefold(): column for column in table.columns}
+        keys = {lowered(name) for name in table.primary_key}
+        known = {lowered(column.name): column for column in table.columns}
         for name, definition, part in done.modified:
-            column, key = known.get(name.casefold()), name.casefold() in keys
+            column, key = known.get(lowered(name)), lowered(name) in keys
             if column is None or not keeps_values(definition, column, key=key, sql_mode=self._query.sql_mode):
                 raise self._stop(shown(part))
         for old, new, part in done.renamed:
-            if old.casefold() in known or new.casefold() in known:
+            if lowered(old) in known or lowered(new) in known:
                 raise self._stop(shown(part))
         declared = {name: column.name for name, column in known.items()}
         for name in done.added:
-            if name.casefold() in declared:
+            if lowered(name) in declared:
                 raise self._stop(f"the declared column {name} was added; rows from before have its default")
-        lost = [declared[name.casefold()] for name in done.dropped if name.casefold() in declared]
+        lost = [declared[lowered(name)] for name in done.dropped if lowered(name) in declared]
         for name in lost:
-            if name.casefold() in keys:
+            if lowered(name) in keys:
                 raise self._stop(f"the column {name} was dropped, which is declared as its primary key")
         if not done.added and not done.dropped:
             return _NOTHING

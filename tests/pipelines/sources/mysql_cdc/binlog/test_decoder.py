@@ -517,7 +517,7 @@ def test_a_tagged_transaction_has_its_microseconds(body: str, time: int) -> None
 def test_a_tagged_transaction_without_a_time_is_an_error(body: str) -> None:
     log = Log(b"9.7.0")
     log.add(Event.GTID_TAGGED, bytes.fromhex(body))
-    with pytest.raises(MalformedEvent, match="commit time") as caught:
+    with pytest.raises(MalformedEvent, match="id and commit time") as caught:
         decode(log.chunk())
     assert str(caught.value.where).startswith(FILE)
 
@@ -539,6 +539,7 @@ def test_a_table_is_known_by_its_name_as_the_server_lowers_it() -> None:
     ("kind", "flags", "stops"),
     [
         *((Event.DELETE_ROWS_V1, 0x01, True), (Event.UPDATE_ROWS_V1, 0x01, True), (Event.WRITE_ROWS_V1, 0x01, False)),
+        *((Event.PARTIAL_UPDATE_ROWS, 0x01, True), (Event.PARTIAL_UPDATE_ROWS, 0x11, False)),
         *(
             (Event.DELETE_ROWS_V1, 0x11, False),
             (Event.UPDATE_ROWS_V1, 0x11, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -16,6 +17,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from tests.conftest import Database
+from tests.pipelines.sources.mysql_cdc.binlog import neighbours
 from tests.pipelines.sources.mysql_cdc.binlog.all_types import COLUMNS
 from tests.pipelines.sources.mysql_cdc.binlog.recording import changes, position, read, server_of, wanted
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
@@ -405,6 +407,24 @@ def test_without_column_names_the_fix_is_named(own: Database) -> None:
         own.execute("INSERT INTO people VALUES (1, 'a', 1)")
         with pytest.raises(UnsupportedEvent, match="SET GLOBAL binlog_row_metadata = 'FULL'"):
             read(own, table, start)
+
+
+def test_a_type_of_any_kind_leaves_its_neighbours_their_character_sets(database: Database) -> None:
+    assert neighbours.fault(database, neighbours.MARIADB) == []
+
+
+def test_a_column_is_found_by_its_name_as_the_server_compares_it(database: Database) -> None:
+    """`ß` is no `ss` there."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, `straße` INT, strasse INT, `Ä` INT)")
+    table, start = wanted(database, "t"), position(database)
+    kept = replace(table, columns=tuple(column for column in table.columns if column.name != "strasse"))
+    database.execute(
+        "INSERT INTO t VALUES (1, 10, 20, 30)",
+        "ALTER TABLE t CHANGE `Ä` `ä` INT, DROP COLUMN strasse",
+        "INSERT INTO t VALUES (2, 40, 50)",
+    )
+    names = ("id", "straße", "Ä")
+    assert changes(read(database, kept, start), *names) == [("c", 1, 10, 30), ("c", 2, 40, 50)]
 
 
 def test_old_formats_of_time_are_refused_with_the_fix(own: Database) -> None:

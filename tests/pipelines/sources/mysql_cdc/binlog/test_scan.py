@@ -122,6 +122,25 @@ def test_gtids_of_mysql() -> None:
     assert borders.place(0).file == FILE
 
 
+def test_tagged_gtids_of_mysql() -> None:
+    """As MySQL 9.7 wrote them, and calls them in SHOW BINLOG EVENTS."""
+    bodies = {
+        "fbb1e27d-eb97-11f1-9c1f-02fc00000001:tg:1": (
+            "027000000002ed03c5028903faad035d0222c50371023e04f1030000000204040604"
+            "746708740a7c0c7f01b9c1b46061061075041283120b"
+        ),
+        "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:tg:5000000000": (
+            "028800000002a902a902a902a902ed02ed023103310375037503b903b903b903b903b903b903"
+            "040f807c814a0604746708740a8c0c7fb9c7c1b460610610a5041283120b"
+        ),
+    }
+    log = Log(b"9.7.0")
+    for body in bodies.values():
+        log.add(Event.GTID_TAGGED, bytes.fromhex(body))
+    events = scanned(log)
+    assert [gtid_of(events, index) for index in range(2)] == [*bodies]
+
+
 def test_a_gtid_at_the_very_end_of_a_chunk() -> None:
     log = Log(checksums=False)
     log.xid()
