@@ -29,6 +29,7 @@ from tidegate.pipelines.lake.delta_log import (
     plain,
     root_of,
 )
+from tidegate.pipelines.lake.publishers import refuse_other_publisher
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
 from tidegate.pipelines.location import Address, Location, dataset_of
@@ -142,6 +143,7 @@ def _adopted(
         )
     if last == epoch:
         return 0
+    refuse_other_publisher(delta, table, application)
     require_whole(folder, files, epoch)
     actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
     if instead_of is not None:
