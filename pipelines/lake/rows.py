@@ -57,17 +57,25 @@ def struct_type(columns: dict[str, str]) -> StructType:
 
 
 def ensure_table(
-    path: Location, columns: dict[str, str], name: str, *, whole: bool = False, added: Collection[str] = ()
+    path: Location,
+    columns: dict[str, str],
+    name: str,
+    *,
+    whole: bool = False,
+    added: Collection[str] = (),
+    anew: bool = False,
 ) -> None:
     """Make the Delta table of `name`, or check that the one at `path` still has the script's columns.
 
     `whole`: only Tidegate writes it, so it must have no other columns either: rows without them would read NULL.
-    `added`: columns that it is given if it lacks them, or has a STRUCT of fewer fields. Works through delta-rs, which
-    takes ms where Spark takes s. Raises LakeError that names the difference.
+    `added`: columns that it is given if it lacks them, or has a STRUCT of fewer fields. `anew`: nothing was
+    ever committed to it, so that it is made again where its columns are others. Works through delta-rs, which takes ms
+    where Spark takes s. Raises LakeError that names the difference.
     """
     wanted = Schema.from_json(struct_type(columns).json())
     table = delta_log.opened(path)
-    if table is not None:
+    again = anew and table is not None and table.schema() != wanted and not DeltaTable(str(path)).file_uris()
+    if table is not None and not again:
         there = {field.name: field.type for field in table.schema().fields}
         if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
             add_columns(path, later)
@@ -80,7 +88,9 @@ def ensure_table(
         configuration |= delta_log.OWN
     try:
         path.make()
-        DeltaTable.create(str(path), schema=wanted, mode="ignore", configuration=configuration)
+        DeltaTable.create(
+            str(path), schema=wanted, mode="overwrite" if again else "ignore", configuration=configuration
+        )
     except (DeltaError, OSError) as error:
         raise LakeError(
             f"the table of {name} cannot be made: {error}",

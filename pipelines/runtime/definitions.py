@@ -140,6 +140,7 @@ class Definitions:
         found = compared(owner, stored.form, form)
         empty = anew or (bool(found) and self._stores_nothing(owner))
         untouched = empty and not anew and self._committed(owner) <= 0
+        first = bool(found) and self.never_landed(owner)
         for item in found:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
@@ -149,8 +150,15 @@ class Definitions:
             ):  # an expression that fails at the first row, a field of another name
                 stored_as = [re.split(f" AS |{READ_FROM}", column)[0] for column in (item.lake, item.script)]
                 goes_on = goes_on or stored_as[0] == stored_as[1]
+            goes_on = goes_on or (first and (item.of_column or item.what == "order of columns"))
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
             yield replace(item, refused=not (goes_on or item.changeable))
+
+    def never_landed(self, table: str) -> bool:
+        """Whether nothing of a table was ever committed: its columns may be declared anew, its first epoch has them."""
+        planned = self.lake.epochs.last(table)
+        none = planned is not None and planned.generation == 1 and self._committed(table) < 0
+        return none and not Stream(self.lake, table).landed
 
     def _stores_nothing(self, table: str) -> bool:
         """Whether no row of a table is stored: its watermark log counts none, and no epoch beyond the log is

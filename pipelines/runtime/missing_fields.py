@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.pipelines.connectors.protocol import ShowsFields
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def missing(
 ) -> MissingFields | None:
     """What is missing once `step` has landed some rows, in which the columns `null` are NULL everywhere. `before`: what
     was missing before; `first`: no row had landed before. Raises what the source raises."""
+    from tidegate.pipelines.connectors.protocol import ShowsFields  # a status does without it
+
     if not first:
         left = {name: field for name, field in before.columns.items() if name in null} if before else {}
         return MissingFields(left, before.seen, before.more, before.records) if before and left else None

@@ -37,9 +37,12 @@ def check(evidence: Evidence) -> CheckResult:
     warned = [each for each in constraints if each.action == "warn" and observed[each.name]]
     sentences = _sentences(evidence, [*broken, *warned], columns, observed)
     warning = "; ".join(sentences[each.name] for each in warned)
+    builds = " and ".join(staged.insert.builds)
     ways_out = (
-        f"Mend the rows at their source, or in {' and '.join(staged.insert.builds) or staged.plan.probe}, and join "
-        "again; or discard the epoch, which quarantines them"
+        f"A row of {staged.plan.probe} has landed as it is: with ON VIOLATION QUARANTINE in place of FAIL, release "
+        "quarantines such rows and publishes the others"
+        + (f". A value of {builds} can be mended at its source, landed, and released" if builds else "")
+        + ". Or discard the epoch, which quarantines all of its rows"
     )
     failed = [sentences[each.name] for each in broken] + problems
     return CheckResult(

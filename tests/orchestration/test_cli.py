@@ -443,6 +443,7 @@ def test_a_held_epoch_is_released_by_a_person_or_discarded(blocking: Pipeline) -
     again = blocking("release", "enriched")
     assert again.exit_code == 1
     assert "Held: the gate holds epoch 2 of enriched" in again.stderr
+    assert "nothing has changed since epoch 1 of enriched was held" in again.output
 
     blocking.sources.push("user_info", [{"user_id": 5, "gender": "m"}])
     assert blocking.sources.runner.advance("user_info").rows == 1
@@ -450,6 +451,7 @@ def test_a_held_epoch_is_released_by_a_person_or_discarded(blocking: Pipeline) -
     let_go = blocking("release", "enriched")
     assert let_go.exit_code == 0, let_go.stderr
     assert "is published: 2 rows" in let_go.stdout
+    assert "nothing has changed" not in let_go.output
     assert read(blocking("status", "--json"))["held"] == []
     nothing = blocking("release", "enriched")
     assert nothing.exit_code == 1
@@ -464,6 +466,7 @@ def test_a_held_epoch_is_released_by_a_person_or_discarded(blocking: Pipeline) -
     assert blocking("run").exit_code == 1
     done = blocking("discard", "enriched", "--json")
     assert done.exit_code == 0
+    assert "of enriched (2 rows) quarantines them; 1 of them would have been published." in done.stderr
     assert (read(done)["rows"], read(done)["quarantined"]) == (0, 2)
     blocking.click(1)
     (insert,) = read(blocking("run", "--json"))["inserts"]

@@ -294,7 +294,8 @@ class SourceRunner:
         if self.stream.path not in self.ready:
             added = self.definitions.added(self.table.name) if self.definitions else ()
             columns = lake_rows.stored_columns(self.table)
-            lake_rows.ensure_table(self.stream.path, columns, self.table.name, whole=True, added=added)
+            anew = self.definitions is not None and self.definitions.never_landed(self.table.name)
+            lake_rows.ensure_table(self.stream.path, columns, self.table.name, whole=True, added=added, anew=anew)
             self.ready.add(self.stream.path)
         register(spark, functions_of(self.table, self.functions))
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
+if TYPE_CHECKING:  # a script is compiled without it
+    import numpy as np
 
 BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _BLANK = 10, 13, 32
@@ -58,6 +59,8 @@ class Records(Protocol):
 
 
 def _line_breaks(data: bytes) -> np.ndarray:
+    import numpy as np
+
     return np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
 
 
@@ -79,6 +82,8 @@ class JsonRecords:
     quotes, joins, skips_blanks = False, True, True
 
     def find(self, data: bytes, inside: bool = False) -> Found:
+        import numpy as np
+
         read = np.frombuffer(data, np.uint8)
         breaks = np.flatnonzero(read == _NEWLINE)
         before, after = breaks - 1, breaks + 1
@@ -98,8 +103,8 @@ class JsonRecords:
         return Found(ends, int(breaks[decided][-1]) + 1 if decided.any() else 0)
 
 
-_OPEN = np.frombuffer(b"{[,:", np.uint8)
-_CLOSE = np.frombuffer(b"}],:", np.uint8)
+_OPEN = list(b"{[,:")
+_CLOSE = list(b"}],:")
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ class CsvRecords:
     def find(self, data: bytes, inside: bool = False) -> Found:
         """Quotes are taken for an opening and a closing one by turns, which whole columns show. Where one of them is
         neither (5" of text), the records are found one by one."""
+        import numpy as np
+
         breaks = _line_breaks(data)
         known = int(breaks[-1]) + 1 if len(breaks) else 0
         quotes = self._by_turns(data[:known], inside)
@@ -127,6 +134,8 @@ class CsvRecords:
 
     def _by_turns(self, data: bytes, inside: bool) -> np.ndarray | None:
         """The places of the quotes that open and close, by turns; None where they do not go by turns."""
+        import numpy as np
+
         if max(map(len, (self.delimiter, self.quote, self._escape or b""))) > 1:
             return None
         read = np.frombuffer(data, np.uint8)
@@ -149,6 +158,8 @@ class CsvRecords:
         return quotes if beside.all() else None
 
     def _one_by_one(self, data: bytes, known: int, inside: bool) -> Found:
+        import numpy as np
+
         ends: list[int] = []
         pattern = self._patterns[inside]
         while (place := ends[-1] if ends else 0) < known:
@@ -188,6 +199,8 @@ def _other_than(*characters: bytes | None) -> bytes:
 def behind_odd(read: np.ndarray, places: np.ndarray, escape: int, before: int = 0) -> np.ndarray:
     """Which of the `places` stand behind an odd number of escapes. `before`: how many of them end what is before
     `read`."""
+    import numpy as np
+
     other = np.flatnonzero(read != escape)
     found = np.searchsorted(other, places)
     last = np.where(found > 0, other[found - 1], -1 - before)
@@ -196,6 +209,8 @@ def behind_odd(read: np.ndarray, places: np.ndarray, escape: int, before: int = 
 
 def trimmed(read: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pieces of `read` without the blanks at their ends."""
+    import numpy as np
+
     starts, stops = starts.copy(), stops.copy()
     for _ in range(64):
         left = np.flatnonzero(starts < stops)

@@ -332,7 +332,15 @@ def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -
     """That text can be decoded: in the log it is in the column's character set, and no server converts it."""
     for column in declared.message_columns:
         found = table.column(column.name)
-        if found is not None and found.charset not in {None, "binary", *SUPPORTED}:
+        if found is None:
+            continue
+        if found.data_type in ("enum", "set") and found.charset in (None, "binary"):
+            yield Refusal(
+                f"{column.name} is {found.column_type} in the character set binary, which cannot be read from a log",
+                f"ALTER TABLE {options.quoted} MODIFY {quoted(column.name)} {found.column_type} CHARACTER SET utf8mb4;"
+                f"   -- or leave it out of the CREATE TABLE of {declared.name}",
+            )
+        elif found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
                 f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
                 f"ALTER TABLE {options.quoted} CONVERT TO CHARACTER SET utf8mb4;"

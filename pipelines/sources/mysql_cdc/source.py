@@ -288,6 +288,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             tuple(self.context.table.primary_key),
             other_key=self._other_key,
             cascades_logged=self._server_facts().logs_cascades,
+            cascades=self._server_facts().logs_cascades and self._cascades(),
         )
         spool = self._spool(step.start_birth, step.birth)
         ranges = split_by_file(step.span, list(step.files))
@@ -305,6 +306,12 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
                 found = read_table(cursor, self.options.database, self.options.table)
         primary = found.keys.get("PRIMARY", ()) if found else ()
         return bool(declared) and {name.lower() for name in primary} != {name.lower() for name in declared}
+
+    def _cascades(self) -> bool:
+        """Whether foreign keys change rows of the table by themselves, now or before the run."""
+        with self.session.cursor() as cursor:
+            now = read_table(cursor, self.options.database, self.options.table)
+        return any(found is not None and found.cascades for found in (self._table, now))
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""

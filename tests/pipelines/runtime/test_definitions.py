@@ -21,7 +21,7 @@ from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plays import taken_up
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
-from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError
+from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError, SourceError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
@@ -348,6 +348,34 @@ def test_an_epoch_that_nothing_is_committed_of_is_of_the_definition_that_mends_i
     assert [line.partition(" on: ")[0] for line in lines] == ["table clicks changes from epoch 1"]
     fill(mended, "clicks", rows=3, log=True)
     assert mixed_definitions(mended.lake, reading("clicks", upto=1)) == []
+
+
+def test_what_never_landed_may_be_declared_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns of a first epoch that fails are corrected, twice, and the same command goes on; once rows have landed
+    they stay."""
+    monkeypatch.setenv("TIDEGATE_FILES_ROOT", str(tmp_path))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("id,name\n1,a\n")
+
+    def run(id_type: str, more: str = "") -> tuple[str, ...]:
+        script = f"""
+            CREATE TABLE src (id {id_type}, name STRING{more}) WITH ('connector' = 'filesystem',
+                'path' = '{tmp_path}/in', 'format' = 'csv');
+            CREATE TABLE o (id {id_type}, name STRING) WITH ('connector' = 'print');
+            INSERT INTO o SELECT id, name FROM src;"""
+        with Runner(compile_script(script, name="p"), Lake(tmp_path / "lake"), spark=lambda: spark) as runner:
+            return runner.run().changes
+
+    for wrong in ("INT", "DATE"):
+        with pytest.raises(SourceError, match="does not fit"):
+            run(wrong)
+    assert run("STRING") == ("table src changes from epoch 1 on: columns id: DATE -> STRING",)
+    lake = Lake(tmp_path / "lake")
+    assert sorted(DeltaTable(str(lake.table_path("src"))).to_pyarrow_table()["id"].to_pylist()) == ["1", "id"]
+    with pytest.raises(DefinitionChanged, match="table src"):
+        run("INT")
 
 
 BUILD = (

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidegate.pipelines.commands import then
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     FLAGS_AT,
@@ -28,11 +29,12 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     TYPE_AT,
     Chunk,
     Event,
+    Kind,
     Offsets,
     rows_at,
     unsigned_at,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_transaction
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import (
@@ -64,6 +66,9 @@ _NO_TABLE = 0xFFFFFF
 """The table id of a row event that holds no row and only ends a statement."""
 
 
+_NO_FOREIGN_KEYS, _CASCADES_LOGGED = 0x02, 0x10
+"""Flags of row events: the session had foreign_key_checks off; MySQL 9.6 and later did what the keys ask for itself."""
+
 _SERVER_VERSION = slice(2, 52)
 _MARIADB = b"MariaDB"
 
@@ -79,10 +84,10 @@ class _Known:
 class TableIds:
     """The table ids of the current file."""
 
-    def __init__(self, wanted: WantedTable, collations: Collations, *, fold_case: bool) -> None:
+    def __init__(self, wanted: WantedTable, collations: Collations, *, lower: Lower = CASE_MATTERS) -> None:
         self._wanted = wanted
         self._collations = collations
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
         self._known: dict[int, _Known] = {}
         self._mariadb = True
 
@@ -96,7 +101,8 @@ class TableIds:
 
         Raises BinlogEnded for rows whose TABLE_MAP was not seen: the range does not begin at a border.
         """
-        maps, rows = np.flatnonzero(events.types == Event.TABLE_MAP), np.flatnonzero(KIND_OF[events.types] >= 0)
+        maps = np.flatnonzero(events.types == Event.TABLE_MAP)
+        rows = np.flatnonzero((KIND_OF[events.types] >= 0) | (events.types == Event.PARTIAL_UPDATE_ROWS))
         if not len(maps) and not len(rows):
             return []
         map_ids, row_ids = _table_ids(events, maps), _table_ids(events, rows)
@@ -123,6 +129,14 @@ class TableIds:
                     where=events.place(int(now[0])),
                 )
             if len(now) and known and known.reader:
+                partial = now[events.types[now] == Event.PARTIAL_UPDATE_ROWS]
+                if len(partial):
+                    raise UnsupportedEvent(
+                        f"the rows of {self._wanted} hold only the changed parts of their JSON values; on the server:"
+                        " SET GLOBAL binlog_row_value_options = '', and no session that sets another",
+                        where=events.place(int(partial[0])),
+                        next_command=FRESH,
+                    )
                 yield known.reader, now
             if changed >= len(maps):
                 return
@@ -131,8 +145,8 @@ class TableIds:
 
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
-        database, name = map(self._fold, table_name(body))
-        if (database, name) != (self._fold(self._wanted.database), self._fold(self._wanted.name)):
+        database, name = table_name(body)
+        if not self._wanted.is_named(database, name, self._lower):
             return _Known(body, None)
         seen = parse(body, place, mariadb=self._mariadb)
         return _Known(body, TableReader(self._wanted, seen, self._collations, place))
@@ -159,7 +173,7 @@ _QUIET = (b"BEGIN", b"COMMIT")
 class Decoder:
     """One bounded read. `start` and `end` are transaction borders; without `end` everything that is fed is read.
 
-    `fold_case`: the server's table names know no upper case. `done` once `end` is reached.
+    `lower`: how the server's table names know no upper case. `done` once `end` is reached.
     """
 
     def __init__(
@@ -169,16 +183,18 @@ class Decoder:
         *,
         start: BinlogPosition,
         end: BinlogPosition | None = None,
-        fold_case: bool = False,
+        lower: Lower = CASE_MATTERS,
     ) -> None:
         self._stream = EventStream(start, end)
         self._table = table
         self._collations = collations
-        self._ids = TableIds(table, collations, fold_case=fold_case)
+        self._ids = TableIds(table, collations, lower=lower)
         self._times = CommitTimes()
-        self._fold_case = fold_case
+        self._lower = lower
         self._temporary: set[int] = set()
         """Connections that have a TEMPORARY table of the wanted one's name."""
+        self._distributed: set[tuple[str, ...]] = set()
+        """The XA transactions that were read to their end and have no row of the table."""
         self._rows_since_begin = False
         self._rows_of_event: int | None = None
         """Rows so far of an event that holds many, which all have its position; None outside of one."""
@@ -209,13 +225,17 @@ class Decoder:
             yield from self._rows(events[first:index], times[first:index])
             if index == len(events):
                 return
-            if events.types[index] == Event.TRANSACTION_PAYLOAD:
+            if events.types[index] == Event.XA_PREPARE:
+                self._refuse_distributed(events.place(index), self._rows_since_begin)
+            elif events.types[index] == Event.TRANSACTION_PAYLOAD:
                 yield from self._compressed_transaction(events, index, int(times[index]))
             else:
                 yield from self._statement(events, index, int(times[index]))
             first = index + 1
 
     def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
+        if self._table.cascades:
+            self._require_cascades(events)
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -239,6 +259,24 @@ class Decoder:
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
+
+    def _require_cascades(self, events: Events) -> None:
+        """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
+        kinds = KIND_OF[events.types]
+        changes = np.flatnonzero((kinds == Kind.UPDATE) | (kinds == Kind.DELETE))
+        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
+        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
+        if len(silent):
+            raise UnsupportedEvent(
+                f"rows were changed by a server that does not log the cascades of foreign keys, and {self._table} has"
+                " such keys: what they did to it is not in this binlog",
+                where=events.place(int(silent[0])),
+                next_command=then(
+                    f"ALTER TABLE {self._table} DROP FOREIGN KEY …   (on the server that is read; or define it again"
+                    " with NO ACTION. A server that was upgraded needs neither)",
+                    FRESH,
+                ),
+            )
 
     def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
         try:
@@ -273,7 +311,7 @@ class Decoder:
             compressed=compressed,
             thread_specific=bool(flags & THREAD_SPECIFIC),
         )
-        judged = ddl.judge(statement, self._table, temporary=self._temporary, fold_case=self._fold_case, where=place)
+        judged = ddl.judge(statement, self._table, temporary=self._temporary, lower=self._lower, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"
@@ -281,10 +319,27 @@ class Decoder:
                 where=place,
                 next_command=FRESH,
             )
+        if judged.effect is ddl.Effect.XA_END:
+            self._refuse_distributed(place, self._rows_since_begin)
+            self._distributed.add(judged.xid)
+        if judged.effect is ddl.Effect.XA_COMMIT:
+            self._refuse_distributed(place, judged.xid not in self._distributed)
+            self._distributed.discard(judged.xid)
         if judged.note:
             log.warning("%s at %s: %s", self._table, place, judged.note)
         if judged.effect is ddl.Effect.TRUNCATE:
             yield self._truncate(place, time)
+
+    def _refuse_distributed(self, place: BinlogPosition, may_be_ours: bool) -> None:
+        """Raise UnsupportedEvent for a distributed transaction that has rows of the table, or one that commits here and
+        logged its rows before the first event that was read."""
+        if may_be_ours:
+            raise UnsupportedEvent(
+                f"a distributed (XA) transaction that has changed {self._table}, or may have: its rows stand in the"
+                " binlog before anyone knows whether it commits; keep such transactions away from this table",
+                where=place,
+                next_command=FRESH,
+            )
 
     def _truncate(self, place: BinlogPosition, time: int) -> pa.RecordBatch:
         schema = schema_of(self._table)
@@ -303,7 +358,7 @@ class Decoder:
 def _statements(events: Events) -> list[int]:
     """The events that must be looked at one by one, in order."""
     types = events.types
-    loud = (types == Event.QUERY_COMPRESSED) | (types == Event.TRANSACTION_PAYLOAD)
+    loud = np.isin(types, (Event.QUERY_COMPRESSED, Event.TRANSACTION_PAYLOAD, Event.XA_PREPARE))
     queries = np.flatnonzero(types == Event.QUERY)
     if len(queries):
         loud[queries] = ~_is_quiet(events, queries)

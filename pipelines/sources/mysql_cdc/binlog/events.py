@@ -205,14 +205,6 @@ _LOAD: Final = (Event.APPEND_BLOCK, Event.DELETE_FILE, Event.BEGIN_LOAD_QUERY, E
 REFUSED: Final[Mapping[Event, tuple[str, str]]] = {
     **dict.fromkeys(_LOAD, ("LOAD DATA was logged as a statement", "SET GLOBAL binlog_format = 'ROW'")),
     Event.INCIDENT: ("the server says that changes are missing from its own binlog here", "take a new snapshot"),
-    Event.XA_PREPARE: (
-        "a distributed (XA) transaction stands in the binlog before anyone knows whether it commits",
-        "keep XA transactions away from the wanted tables' server",
-    ),
-    Event.PARTIAL_UPDATE_ROWS: (
-        "an update holds only the changed parts of its JSON values",
-        "SET GLOBAL binlog_row_value_options = ''",
-    ),
     Event.START_ENCRYPTION: ("the binlog's bytes are encrypted", "read it through the server, which decrypts it"),
 }
 """Events that stop the reader: (what they mean, the fix on the server)."""
@@ -222,7 +214,7 @@ GTIDS: Final = frozenset({Event.GTID, Event.ANONYMOUS_GTID, Event.GTID_TAGGED, E
 
 HANDLED: Final = GTIDS | {
     *(Event.QUERY, Event.QUERY_COMPRESSED, Event.ROTATE, Event.FORMAT_DESCRIPTION),
-    *(Event.XID, Event.TABLE_MAP, Event.TRANSACTION_PAYLOAD),
+    *(Event.XID, Event.TABLE_MAP, Event.TRANSACTION_PAYLOAD, Event.XA_PREPARE, Event.PARTIAL_UPDATE_ROWS),
 }
 """Events beside row events that the decoder acts upon."""
 
@@ -241,7 +233,7 @@ KNOWN[KIND_OF >= 0] = True
 
 INSIDE_TRANSACTION: Final = KIND_OF >= 0
 """Type code -> whether more of a transaction must follow it: a range cannot end after such an event."""
-INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.ANNOTATE_ROWS, Event.ROWS_QUERY]] = True
+INSIDE_TRANSACTION[[*GTIDS, Event.TABLE_MAP, Event.PARTIAL_UPDATE_ROWS, Event.ANNOTATE_ROWS, Event.ROWS_QUERY]] = True
 INSIDE_TRANSACTION[[Event.INTVAR, Event.RAND, Event.USER_VAR]] = True
 
 BETWEEN_FILES: Final = np.zeros(256, bool)

@@ -71,6 +71,14 @@ class BinlogRange:
         return cls(BinlogPosition.from_json(values["start"]), BinlogPosition.from_json(values["end"]))
 
 
+Lower = Mapping[int, int | str]
+"""How a server compares the names of databases and tables: the code of each letter that is another one to it, and that
+one. Its letters are those of its own version of Unicode, one for one: `ß` stays, and `İ` is `i`."""
+
+CASE_MATTERS: Lower = {}
+"""Each name is its own."""
+
+
 @dataclass(frozen=True)
 class WantedTable:
     """A table to read, with the declared columns in output order and the columns of the declared primary key.
@@ -78,7 +86,8 @@ class WantedTable:
     `columns` are as information_schema described them when the generation began (a column may have been dropped
     since); their names are the output's names and are matched without regard to case. `other_key`: the table's own
     primary key is another, or there is none, so the declared one holds as long as an index does. `cascades_logged`:
-    the server logs what foreign keys change by themselves.
+    the server logs what foreign keys change by themselves. `cascades`: there are such keys on the table, so that the
+    row events' flags must say so, too: what a replica has from another server its engine may change below the log.
     """
 
     database: str
@@ -87,6 +96,12 @@ class WantedTable:
     primary_key: tuple[str, ...] = ()
     other_key: bool = False
     cascades_logged: bool = False
+    cascades: bool = False
+
+    def is_named(self, database: str, name: str, lower: Lower) -> bool:
+        """Whether a server that compares names by `lower` finds this table by these."""
+        own = self.database.translate(lower), self.name.translate(lower)
+        return own == (database.translate(lower), name.translate(lower))
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"

@@ -58,7 +58,7 @@ def read_range(
         return
     connection = connect(server)
     known = facts(connection)
-    decoder = Decoder(table, known.collations, start=span.start, end=span.end, fold_case=known.fold_case)
+    decoder = Decoder(table, known.collations, start=span.start, end=span.end, lower=known.lower)
     with ExitStack() as stack:
         stored, recording = spool.stored(span) if spool else None, None
         if stored is not None:

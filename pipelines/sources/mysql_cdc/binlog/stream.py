@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog import checksum
+from tidegate.pipelines.sources.mysql_cdc.binlog import checksum, tagged
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     BETWEEN_FILES,
     CHECKSUM_BYTES,
@@ -233,6 +233,8 @@ def begin_times(events: Events, begins: Offsets) -> Offsets:
     starts = events.starts[begins]
     times = unsigned_at(events.data, starts, 4) * _MICROSECONDS
     types = events.types[begins]
+    for index in np.flatnonzero(types == Event.GTID_TAGGED).tolist():
+        times[index] = tagged.commit_time(events.body(int(begins[index])), events.place(int(begins[index])))
     precise = (types == Event.GTID) | (types == Event.ANONYMOUS_GTID)
     precise &= events.ends[begins] >= starts + _COMMIT_TIME_AT + _COMMIT_TIME_BYTES
     if precise.any():

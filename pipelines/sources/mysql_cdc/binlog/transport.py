@@ -15,10 +15,11 @@ from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.cursors import Cursor
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import CHUNK_BYTES, HEADER_BYTES, Chunk
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, BinlogPosition, Lower
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.connection import Client, ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import (
@@ -46,10 +47,10 @@ _NO_SUCH_COLUMN = 1054
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the decoder must know of the server. `fold_case`: its table names know no upper case."""
+    """What the decoder must know of the server. `lower`: how its table names know no upper case."""
 
     collations: Collations
-    fold_case: bool
+    lower: Lower
 
 
 def connect(server: ServerOptions) -> Connection[Any]:
@@ -68,6 +69,7 @@ def facts(connection: Connection[Any]) -> ServerFacts:
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@lower_case_table_names")
             (fold_case,) = cursor.fetchone() or (0,)
+            lower = lower_of(cursor) if int(fold_case) else CASE_MATTERS
             try:
                 cursor.execute(_APPLICABLE_COLLATIONS_QUERY)
             except pymysql.err.OperationalError as error:
@@ -77,7 +79,18 @@ def facts(connection: Connection[Any]) -> ServerFacts:
             collations = {int(number): str(charset) for number, charset in cursor.fetchall()}
     except pymysql.err.MySQLError as error:
         raise ConnectionLost(f"the server did not answer who it is: {code_and_text(error)[1]}") from error
-    return ServerFacts(collations, bool(int(fold_case)))
+    return ServerFacts(collations, lower)
+
+
+_CAPITALS = "".join(letter for letter in map(chr, range(0x10000)) if letter.isupper() or letter.lower() != letter)
+"""All letters that a server may take for another one; names have none above U+FFFF."""
+
+
+def lower_of(cursor: Cursor) -> Lower:
+    """How the server lowers names: as it does a text in utf8mb3, the character set that they are in."""
+    cursor.execute("SELECT LOWER(CONVERT(%s USING utf8mb3))", (_CAPITALS,))
+    (lowered,) = cursor.fetchone() or ("",)
+    return {ord(letter): low for letter, low in zip(_CAPITALS, str(lowered), strict=True) if letter != low}
 
 
 _COLLATIONS_QUERY = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"

@@ -57,6 +57,13 @@ TABLES = {
         mended=("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4",),
         columns=(("id", "INT"), ("name", "STRING")),
     ),
+    "enum of bytes": Case(
+        ("CREATE TABLE t (id INT PRIMARY KEY, name ENUM('a','b') CHARACTER SET binary)",),
+        "name is enum('a','b') in the character set binary, which cannot be read from a log",
+        "ALTER TABLE `{db}`.`t` MODIFY `name` enum('a','b') CHARACTER SET utf8mb4;"
+        "   -- or leave it out of the CREATE TABLE of build",
+        columns=(("id", "INT"), ("name", "STRING")),
+    ),
     "engine": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Aria",),
         "the table's engine is Aria: only InnoDB",

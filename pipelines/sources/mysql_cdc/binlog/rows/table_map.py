@@ -195,9 +195,10 @@ METADATA_BYTES = {
     **dict.fromkeys(_STRINGS | ENUM_OR_SET | {Type.BIT, Type.NEWDECIMAL}, 2),
 }
 NUMERIC = WHOLE_NUMBERS | _FLOATS | {Type.NEWDECIMAL}
-TEXT_OF_MYSQL = _STRINGS | BLOBS
-TEXT_OF_MARIADB = TEXT_OF_MYSQL | {Type.GEOMETRY}
-"""Which columns have a character set in the optional metadata: of MariaDB a GEOMETRY is one (binary)."""
+TEXT_OF_MYSQL = _STRINGS | BLOBS | {Type.VECTOR}
+TEXT_OF_MARIADB = _STRINGS | BLOBS | {Type.GEOMETRY}
+"""Which columns have a character set in the optional metadata: of MySQL a VECTOR is one, of MariaDB a GEOMETRY (both
+binary)."""
 
 
 @dataclass(frozen=True)

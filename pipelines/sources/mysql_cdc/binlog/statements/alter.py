@@ -37,6 +37,10 @@ class Alteration:
 
     added: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    modified: list[tuple[str, Sequence[Token], Sequence[Token]]] = field(default_factory=list)
+    """Columns with a new definition under the old name: (name, definition, the whole action)."""
+    renamed: list[tuple[str, str, Sequence[Token]]] = field(default_factory=list)
+    """Columns with the old definition under a new name: (old, new, the whole action)."""
     tables: list[tuple[str | None, str]] = field(default_factory=list)
     unknown: list[Token] = field(default_factory=list)
     """The tokens of actions that have no meaning here."""
@@ -82,7 +86,9 @@ def _action(reader: TokenReader, part: Sequence[Token], found: Alteration) -> bo
     elif reader.accept("CONVERT"):
         _rewrites(found, part)
         _convert(reader, found)
-    elif reader.matches("MODIFY", "CHANGE", "DISCARD", "IMPORT", "TRUNCATE"):
+    elif reader.matches("MODIFY", "CHANGE"):
+        _modify(reader, part, found)
+    elif reader.matches("DISCARD", "IMPORT", "TRUNCATE"):
         _rewrites(found, part)
     else:
         _options(reader, part, found)
@@ -90,7 +96,22 @@ def _action(reader: TokenReader, part: Sequence[Token], found: Alteration) -> bo
 
 
 def _rewrites(found: Alteration, part: Sequence[Token]) -> None:
-    found.rewrites = found.rewrites or f"ALTER TABLE … {' '.join(token.text for token in part[:3])} …"
+    found.rewrites = found.rewrites or shown(part)
+
+
+def shown(part: Sequence[Token]) -> str:
+    """An action, in a few words."""
+    return f"ALTER TABLE … {' '.join(token.text for token in part[:3])} …"
+
+
+def _modify(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
+    changes = reader.take().matches("CHANGE")
+    reader.accept("COLUMN")
+    reader.past_if()
+    name = reader.name()
+    if changes and reader.name().casefold() != name.casefold():
+        _rewrites(found, part)
+    found.modified.append((name, reader.rest, part))
 
 
 def _add(reader: TokenReader, found: Alteration) -> None:
@@ -153,8 +174,13 @@ def _alter_column(reader: TokenReader, part: Sequence[Token], found: Alteration)
 def _rename(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
     if reader.matches("INDEX", "KEY"):
         return
-    _rewrites(found, part)
-    if not reader.matches("COLUMN"):
+    if reader.accept("COLUMN"):
+        reader.past_if()
+        old = reader.name()
+        reader.expect("TO")
+        found.renamed.append((old, reader.name(), part))
+    else:
+        _rewrites(found, part)
         reader.accept("TO", "AS", "=")
         found.tables.append(reader.table())
 

@@ -14,8 +14,14 @@ from enum import Enum
 from typing import ClassVar
 
 from tidegate.pipelines.sources.cdc.errors import FRESH
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import Alteration, read_alteration, read_options
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import CASE_MATTERS, Lower, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.alter import (
+    Alteration,
+    read_alteration,
+    read_options,
+    shown,
+)
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.column import keeps_values
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Kind,
     Query,
@@ -24,7 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Unparsed,
     tokens,
 )
-from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 
 
 class Effect(Enum):
@@ -35,14 +41,19 @@ class Effect(Enum):
     COLUMNS = "columns"
     UNDO = "undo"
     """ROLLBACK: what the transaction logged before it was undone."""
+    XA_END = "end of a distributed transaction"
+    """The distributed transaction has logged its rows; whether it commits is not known yet."""
+    XA_COMMIT = "commit of a distributed transaction"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """`note`: a sentence for people about the table's columns that came or went."""
+    """`note`: a sentence for people about the table's columns that came or went. `xid`: which distributed
+    transaction this is about, as the server writes it."""
 
     effect: Effect
     note: str = ""
+    xid: tuple[str, ...] = ()
 
 
 _NOTHING = Judgement(Effect.NONE)
@@ -50,6 +61,7 @@ _NOTHING = Judgement(Effect.NONE)
 _CHANGES_ROWS = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "HANDLER", "EXECUTE"}
 )
+_XA = {"END": Effect.XA_END, "COMMIT": Effect.XA_COMMIT}
 _HARMLESS = frozenset(
     {"BEGIN", "START", "COMMIT", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "OPTIMIZE"}
     | {"CHECK", "CHECKSUM", "CACHE", "INSTALL", "UNINSTALL", "KILL", "USE", "PURGE", "RESET"}
@@ -72,19 +84,18 @@ def judge(
     table: WantedTable,
     *,
     temporary: set[int] | None = None,
-    fold_case: bool = False,
+    lower: Lower = CASE_MATTERS,
     where: object = "",
 ) -> Judgement:
-    """What `query` means for `table`. `fold_case`: the server's table names know no upper case.
+    """What `query` means for `table`. `lower`: how the server's table names know no upper case.
 
     `temporary`: the connections that have a TEMPORARY table of the table's name, kept up to date from statement to
     statement. What such a connection does to that name is done to its own table. A server marks each statement that
     opens a TEMPORARY table, but also others; so a marked one of another connection stops the reader.
 
-    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed,
-    UnsupportedEvent for XA.
+    Raises StatementEvent for a statement that changes rows, SchemaChanged for a change that cannot be followed.
     """
-    judged = _Judge(query, table, set() if temporary is None else temporary, fold_case, where)
+    judged = _Judge(query, table, set() if temporary is None else temporary, lower, where)
     found = [*tokens(query.text, query.sql_mode)]
     on_mysql = [*tokens(query.text, query.sql_mode, on_mysql=True)]
     meaning = judged.statement(found)
@@ -95,10 +106,13 @@ def judge(
 
 
 class _Judge:
-    def __init__(self, query: Query, table: WantedTable, temporary: set[int], fold_case: bool, where: object) -> None:
+    def __init__(self, query: Query, table: WantedTable, temporary: set[int], lower: Lower, where: object) -> None:
         self._query, self._table, self._where = query, table, where
         self._temporary = temporary
-        self._fold = str.casefold if fold_case else str
+        self._lower = lower
+
+    def _fold(self, name: str) -> str:
+        return name.translate(self._lower)
 
     def statement(self, found: Sequence[Token]) -> Judgement:
         reader = TokenReader(found)
@@ -108,6 +122,11 @@ class _Judge:
             at = next((index for index, token in enumerate(found) if token.matches("FOR")), len(found))
             return self.statement(found[at + 1 :]) if at < len(found) else self._unknown(found)
         first = reader.take()
+        if self._query.illegible and not self._is_ascii():
+            raise self._stop(
+                f"a statement ({first.text.upper()} …) of a client with the character set {self._query.illegible}, in"
+                " which names beyond ASCII cannot be read; this table has such names"
+            )
         parse = self._parsers.get(first.text.upper()) if first.kind is Kind.WORD else None
         if parse is not None:
             try:
@@ -118,11 +137,8 @@ class _Judge:
         if first.matches("ROLLBACK"):
             return Judgement(Effect.UNDO)
         if first.matches("XA"):
-            raise UnsupportedEvent(
-                "a distributed (XA) transaction: its rows stand in the binlog before anyone knows whether it commits",
-                where=self._where,
-                next_command=FRESH,
-            )
+            effect = _XA.get(reader.take().text.upper(), Effect.NONE) if reader.rest else Effect.NONE
+            return Judgement(effect, xid=tuple(token.text for token in reader.rest))
         if first.matches(*_CHANGES_ROWS, "("):
             raise self._logged_as_text(first.text)
         if first.matches(*_HARMLESS) and not reader.matches("NOT"):  # BEGIN NOT ATOMIC …
@@ -169,8 +185,12 @@ class _Judge:
         elif reader.accept("TABLE", "TABLES"):
             reader.past_if()
             while True:
-                if self._changes_it(reader):
-                    raise self._stop("the table was dropped")
+                if self._names_it(reader):
+                    marked = self._query.thread_specific  # of MariaDB every DROP TABLE is
+                    if not marked or self._query.thread not in self._temporary:
+                        or_other = ", or a TEMPORARY table of its name that the connection made earlier"
+                        raise self._stop(f"the table was dropped{or_other if marked else ''}")
+                    self._temporary.discard(self._query.thread)
                 if not reader.accept(","):
                     break
             reader.past_wait()
@@ -293,12 +313,20 @@ class _Judge:
             raise self._stop("a foreign key was added whose cascades the binlog does not show")
         if done.drops_index:
             self._index_dropped()
-        declared = {column.name.casefold(): column.name for column in table.columns}
+        keys = {name.casefold() for name in table.primary_key}
+        known = {column.name.casefold(): column for column in table.columns}
+        for name, definition, part in done.modified:
+            column, key = known.get(name.casefold()), name.casefold() in keys
+            if column is None or not keeps_values(definition, column, key=key, sql_mode=self._query.sql_mode):
+                raise self._stop(shown(part))
+        for old, new, part in done.renamed:
+            if old.casefold() in known or new.casefold() in known:
+                raise self._stop(shown(part))
+        declared = {name: column.name for name, column in known.items()}
         for name in done.added:
             if name.casefold() in declared:
                 raise self._stop(f"the declared column {name} was added; rows from before have its default")
         lost = [declared[name.casefold()] for name in done.dropped if name.casefold() in declared]
-        keys = {name.casefold() for name in table.primary_key}
         for name in lost:
             if name.casefold() in keys:
                 raise self._stop(f"the column {name} was dropped, which is declared as its primary key")
@@ -382,9 +410,12 @@ class _Judge:
         """Whether the table that is named next is the wanted one."""
         return self._is_it(*reader.table())
 
+    def _is_ascii(self) -> bool:
+        columns = (column.name for column in self._table.columns)
+        return all(name.isascii() for name in (self._table.database, self._table.name, *columns))
+
     def _is_it(self, database: str | None, name: str) -> bool:
-        named = self._fold(database or self._query.database), self._fold(name)
-        return named == (self._fold(self._table.database), self._fold(self._table.name))
+        return self._table.is_named(database or self._query.database, name, self._lower)
 
     def not_understood(self, first: Token | str) -> SchemaChanged:
         text = first if isinstance(first, str) else first.text.upper()

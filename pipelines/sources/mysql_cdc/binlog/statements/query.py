@@ -10,6 +10,7 @@ plain comment as it stands.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from enum import Enum
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns import Collations
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import decode_text
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.compression import decompress_rows
-from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent
+from tidegate.pipelines.sources.mysql_cdc.errors import MalformedEvent, UnsupportedEvent
 
 POST_HEADER = struct.Struct("<IIBHH")
 """Thread id, seconds it took, length of the database's name, error code, length of the status variables."""
@@ -31,6 +32,15 @@ _STATUS_WITH_LENGTH = {5: 1, 6: 1, 2: 2}
 
 _UTF8 = "utf8mb4"
 
+_WITH_ASCII_INSIDE = {
+    "big5": rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]",
+    "gbk": rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "gb18030": rb"[\x81-\xfe](?:[0-9][\x81-\xfe][0-9]|[\x40-\x7e\x80-\xfe])",
+    **dict.fromkeys(("sjis", "cp932"), rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]"),
+}
+"""The characters of more than one byte in the sets in which one of these bytes may be that of a quote or a letter."""
+_LETTERS_OF_SWE7 = re.compile(rb"[@\[-^{-~]")
+
 
 @dataclass(frozen=True)
 class Query:
@@ -42,6 +52,8 @@ class Query:
     sql_mode: int = 0
     thread: int = 0
     thread_specific: bool = False
+    illegible: str = ""
+    """The character set of the client, where only what is ASCII of the text is known, and not all of it is."""
 
 
 def parse(
@@ -59,9 +71,21 @@ def parse(
         raise MalformedEvent(f"a statement that cannot be read: {error}", where=where) from error
     if compressed:
         raw = decompress_rows(raw, where)
-    # A statement may hold any bytes inside its strings; names and keywords are never hurt by them.
-    text = raw.decode(errors="surrogateescape") if charset == _UTF8 else decode_text(charset, raw, "a statement", where)
-    return Query(text, database, sql_mode, thread, thread_specific)
+    text, illegible = _text_of(raw, charset)
+    return Query(text, database, sql_mode, thread, thread_specific, illegible)
+
+
+def _text_of(raw: bytes, charset: str) -> tuple[str, str]:
+    """A statement's text, and `Query.illegible`. It may hold any bytes inside its strings; keywords are ASCII."""
+    if charset in (_UTF8, "binary"):  # the server takes names of a `binary` client as utf8
+        return raw.decode(errors="surrogateescape"), ""
+    try:
+        return decode_text(charset, raw, "a statement"), ""
+    except UnsupportedEvent:
+        strange = not raw.isascii() or (charset == "swe7" and _LETTERS_OF_SWE7.search(raw) is not None)
+    if charset in _WITH_ASCII_INSIDE:
+        raw = re.sub(_WITH_ASCII_INSIDE[charset], b"\xff", raw, flags=re.DOTALL)
+    return raw.decode("latin-1"), charset if strange else ""
 
 
 def _settings(status: bytes, collations: Collations) -> tuple[int, str]:

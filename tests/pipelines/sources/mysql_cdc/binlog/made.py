@@ -62,10 +62,17 @@ class Log:
         names = b"\x01d\x00" + bytes([len(name)]) + name + b"\x00"
         self.add(Event.TABLE_MAP, _table_id(table_id) + names + b"\x01\x03\x00\x01" + metadata, written=False)
 
-    def rows(self, *ids: int, table_id: int = 5, kind: int = Event.WRITE_ROWS_V1, columns: bytes = b"\x01\xff") -> None:
+    def rows(
+        self,
+        *ids: int,
+        table_id: int = 5,
+        kind: int = Event.WRITE_ROWS_V1,
+        columns: bytes = b"\x01\xff",
+        flags: int = 1,
+    ) -> None:
         """Rows of that table."""
         images = b"".join(b"\xfe" + struct.pack("<i", number) for number in ids)
-        self.add(kind, _table_id(table_id) + columns + images, written=False)
+        self.add(kind, _table_id(table_id, flags) + columns + images, written=False)
 
     def xid(self) -> None:
         """Commit."""
@@ -88,5 +95,5 @@ class Log:
         return whole(self.data)
 
 
-def _table_id(number: int) -> bytes:
-    return number.to_bytes(6, "little") + b"\x01\x00"
+def _table_id(number: int, flags: int = 1) -> bytes:
+    return number.to_bytes(6, "little") + flags.to_bytes(2, "little")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zlib import crc32
 
@@ -92,6 +93,51 @@ def test_events_that_lack_rows_are_refused(kind: Event) -> None:
         decode(log.chunk())
     assert caught.value.where == f"{FILE}:{place}"
     assert REFUSED[kind][1] in caught.value.what
+
+
+def distributed(log: Log, name: bytes) -> None:
+    """An XA transaction that changes table `name` and is prepared."""
+    log.gtid()
+    log.query("XA START X'01',X'',1")
+    log.table_map(table_id=6, name=name)
+    log.rows(8, table_id=6)
+    log.query("XA END X'01',X'',1")
+    log.add(Event.XA_PREPARE, b"\0" * 12)
+
+
+def test_a_distributed_transaction_stops_only_its_own_tables() -> None:
+    log = Log()
+    log.transaction(1)
+    distributed(log, b"other")
+    log.transaction(2)
+    log.gtid()
+    log.query("XA COMMIT X'01',X'',1")
+    log.transaction(3)
+    assert [row["id"] for row in decode(log.chunk())] == [1, 2, 3]
+    log.gtid()
+    log.query("XA COMMIT X'01',X'',1")  # of one that was prepared before what was read, with whatever rows
+    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t, or may have"):
+        decode(log.chunk())
+    log = Log()
+    distributed(log, b"t")
+    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t"):
+        decode(log.chunk())
+
+
+def test_a_partial_update_stops_only_its_own_table() -> None:
+    log = Log()
+    for name in (b"other", b"t"):
+        log.transaction(1)
+        log.gtid()
+        log.table_map(table_id=6, name=name)
+        place = log.position
+        log.rows(8, table_id=6, kind=Event.PARTIAL_UPDATE_ROWS)
+        log.xid()
+        if name == b"other":
+            assert [row["id"] for row in decode(log.chunk())] == [1]
+    with pytest.raises(UnsupportedEvent, match=r"d\.t .*binlog_row_value_options") as caught:
+        decode(log.chunk())
+    assert caught.value.where == f"{FILE}:{place}"
 
 
 @pytest.mark.parametrize("kind", [0, 1, 20, 35 + 100, 172, 255])
@@ -444,6 +490,82 @@ def test_mysql_8_rows_with_partition_ids() -> None:
     assert [(row["_op"], row["id"]) for row in rows] == [("c", 3), ("u", 1)]
     # microseconds, from the GTID event of MySQL 8.0.19
     assert int(rows[0]["_rowtime"].timestamp() * 1e6) == 1583813191872618
+
+
+TAGGED = (
+    "026e000000022c29024e7503ad03550222c503f9024c04f1030000000204040604746708080a0c0c7f557cce4d6061061049041283120b"
+)
+REPLICATED = (
+    "02bc000000022c29024e7503ad03550222c503f9024c04f1030000000204040640615f766572795f6c6f6e675f7461675f6f665f7468697274"
+    "795f74776f5f636808080a180c7feb83ce4d6061060e7f40222018240a0610e5041283120b"
+)
+"""What MySQL 9.7 wrote after GTID_NEXT = 'AUTOMATIC:tag', and where original_commit_timestamp was set, too."""
+
+
+@pytest.mark.parametrize(("body", "time"), [(TAGGED, 1795916110396501), (REPLICATED, 1700000000123456)])
+def test_a_tagged_transaction_has_its_microseconds(body: str, time: int) -> None:
+    log = Log(b"9.7.0")
+    log.add(Event.GTID_TAGGED, bytes.fromhex(body), time=1795916110)
+    log.table_map()
+    log.rows(1)
+    log.xid()
+    (row,) = decode(log.chunk())
+    assert (row["_rowtime"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == time
+
+
+@pytest.mark.parametrize("body", [TAGGED[:90], "04" + TAGGED[2:], ""])
+def test_a_tagged_transaction_without_a_time_is_an_error(body: str) -> None:
+    log = Log(b"9.7.0")
+    log.add(Event.GTID_TAGGED, bytes.fromhex(body))
+    with pytest.raises(MalformedEvent, match="commit time") as caught:
+        decode(log.chunk())
+    assert str(caught.value.where).startswith(FILE)
+
+
+def test_a_table_is_known_by_its_name_as_the_server_lowers_it() -> None:
+    log = Log()
+    for name in ("straße2", "STRASSE2", "strasse2"):
+        log.gtid()
+        log.table_map(name=name.encode())
+        log.rows(len(log.data))
+        log.xid()
+    lower = str.maketrans("STRAE", "strae")
+    for name, count in (("straße2", 1), ("Strasse2", 2)):
+        decoder = Decoder(replace(TABLE, name=name), COLLATIONS, start=START, lower=lower)
+        assert sum(batch.num_rows for batch in decoder.feed(log.chunk())) == count
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "stops"),
+    [
+        *((Event.DELETE_ROWS_V1, 0x01, True), (Event.UPDATE_ROWS_V1, 0x01, True), (Event.WRITE_ROWS_V1, 0x01, False)),
+        *(
+            (Event.DELETE_ROWS_V1, 0x11, False),
+            (Event.UPDATE_ROWS_V1, 0x11, False),
+            (Event.DELETE_ROWS_V1, 0x03, False),
+        ),
+    ],
+)
+def test_a_change_whose_cascades_are_not_logged_stops_a_table_that_has_some(
+    kind: Event, flags: int, stops: bool
+) -> None:
+    """Flags as MySQL 9.7 writes them: a replica leaves out 0x10 where its source does."""
+    log = Log(b"9.7.0")
+    log.gtid()
+    log.table_map(table_id=6, name=b"parent")
+    place = log.position
+    log.rows(
+        1, 2, table_id=6, kind=kind, flags=flags, columns=b"\x01\xff\xff" if "UPDATE" in kind.name else b"\x01\xff"
+    )
+    log.xid()
+    assert decode(log.chunk()) == []
+    if not stops:
+        assert decode(log.chunk(), table=replace(TABLE, cascades=True)) == []
+        return
+    with pytest.raises(UnsupportedEvent, match="does not log the cascades") as caught:
+        decode(log.chunk(), table=replace(TABLE, cascades=True))
+    assert f"{place}" in str(caught.value.where)
+    assert "--resnapshot" in caught.value.next_command
 
 
 def test_mysql_8_rows_with_ndb_data() -> None:

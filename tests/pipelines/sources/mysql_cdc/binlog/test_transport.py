@@ -13,7 +13,7 @@ from tests.conftest import Database, own_server
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position, server_of, wanted
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_range
-from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts
+from tidegate.pipelines.sources.mysql_cdc.binlog.transport import connect, dump, facts, lower_of
 from tidegate.pipelines.sources.mysql_cdc.connection import ServerOptions
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogPurged, BinlogRefused, ConnectionLost
 
@@ -31,7 +31,14 @@ def test_facts(database: Database) -> None:
     assert known.collations[63] == "binary"
     assert known.collations[max(known.collations)]  # those of UCA 14.0.0 have ids above 2,000
     assert max(known.collations) > 2_000
-    assert not known.fold_case
+    assert not known.lower
+
+
+@pytest.mark.usefixtures("server")
+def test_names_are_lowered_as_the_server_does(database: Database) -> None:
+    with closing(connect(server_of(database))) as connection, connection.cursor() as cursor:
+        lower = lower_of(cursor)
+    assert "STRAße ΣΑΣ ς Ünal İ ſ".translate(lower) == "straße σασ ς ünal i ſ"
 
 
 def test_a_file_that_the_server_does_not_have(database: Database) -> None:

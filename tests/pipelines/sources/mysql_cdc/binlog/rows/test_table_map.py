@@ -54,6 +54,15 @@ def test_character_sets_are_right_after_a_geometry_too(recorded: dict[str, MapCo
     assert recorded["e_enum2"].collation == recorded["s_set2"].collation == GBK
 
 
+def test_character_sets_are_right_after_a_vector_too() -> None:
+    """Of MySQL 9.7: k INT, em VECTOR(3), and a, b, v VARCHAR(9) in latin1, latin2 and cp1251."""
+    body = "0164000174000503f20f0f0f07040900090009001e01010003043f080933040b016b02656d016101620176"
+    table = parse(bytes.fromhex(body), mariadb=False)
+    found = [(column.name, column.type, column.collation) for column in table.columns]
+    assert found[:2] == [("k", Type.LONG, None), ("em", Type.VECTOR, BINARY)]
+    assert [(name, collation) for name, _, collation in found[2:]] == [("a", 8), ("b", 9), ("v", 51)]
+
+
 def test_members_of_enums_and_sets(recorded: dict[str, MapColumn]) -> None:
     assert recorded["e_enum"].members == (b"a", b"b")
     assert recorded["e_enum2"].members == (b"c", b"d")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import pytest
 
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements.ddl import Effect, judge
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QUOTES, MSSQL, Query
-from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent, UnsupportedEvent
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import ANSI_QUOTES, MSSQL, Query, parse
+from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
+LOWER = str.maketrans("ADERSTΣİ", "aderstσi")
 TABLE = WantedTable("d", "t", (SourceColumn("id", "int", "int"), SourceColumn("name", "text", "text")), ("id",))
 
 
@@ -152,6 +154,48 @@ def test_a_dropped_column_that_nobody_declared_is_no_news() -> None:
     assert judge(Query("ALTER TABLE t DROP COLUMN other", "d"), TABLE).note == ""
 
 
+V20 = SourceColumn("name", "varchar", "varchar(20)")
+E2 = SourceColumn("name", "enum", "enum('a','b')")
+INT = SourceColumn("name", "int", "int(11)")
+STRICT_MODE = 0x200000
+
+
+@pytest.mark.parametrize(
+    ("column", "action", "sql_mode", "goes_on"),
+    [
+        (V20, "MODIFY name VARCHAR(20) COMMENT 'x, y' DEFAULT 'a' FIRST", STRICT_MODE, True),
+        (V20, "MODIFY name VARCHAR(20) COMMENT 'x'", 0, False),  # its character set may change, and lose characters
+        (V20, "MODIFY name VARCHAR(20) CHARACTER SET latin1", STRICT_MODE, False),
+        (V20, "MODIFY name VARCHAR(40)", STRICT_MODE, False),
+        (V20, "CHANGE COLUMN name NAME VARCHAR(20) NOT NULL", STRICT_MODE, True),
+        (E2, "MODIFY name ENUM('a','b') NOT NULL AFTER id", STRICT_MODE, True),
+        (E2, "MODIFY name ENUM('b','a')", STRICT_MODE, False),
+        (INT, "MODIFY COLUMN IF EXISTS name INTEGER(5) DEFAULT -1", 0, True),
+        (INT, "MODIFY name INT NOT NULL", 0, False),  # a NULL becomes 0
+        (INT, "MODIFY name INT NOT NULL", STRICT_MODE, True),
+        (replace(INT, nullable=False), "MODIFY name INT NOT NULL", 0, True),
+        (INT, "MODIFY name INT AUTO_INCREMENT", STRICT_MODE, False),  # a 0 becomes another number
+        (INT, "MODIFY name INT UNSIGNED", STRICT_MODE, False),
+        (INT, "MODIFY name INT AS (id + 1) STORED", STRICT_MODE, False),
+        (INT, "RENAME COLUMN z TO zz", 0, True),
+        (INT, "RENAME COLUMN z TO name, DROP COLUMN name", 0, False),
+        (SourceColumn("name", "timestamp", "timestamp"), "MODIFY name TIMESTAMP COMMENT 'x'", STRICT_MODE, False),
+    ],
+)
+def test_a_column_s_definition_may_change_where_its_values_do_not(
+    column: SourceColumn, action: str, sql_mode: int, goes_on: bool
+) -> None:
+    table = replace(TABLE, columns=(TABLE.columns[0], column))
+    statement = Query(f"ALTER TABLE t {action}", "d", sql_mode)
+    if goes_on:
+        assert judge(statement, table).effect is Effect.NONE
+    else:
+        with pytest.raises(SchemaChanged, match=f"cannot be followed further: ALTER TABLE … {action.split()[0]}"):
+            judge(statement, table)
+    with pytest.raises(SchemaChanged):  # the key's collation says which rows are one
+        judge(Query("ALTER TABLE t MODIFY name VARCHAR(20)", "d", STRICT_MODE), replace(table, primary_key=("name",)))
+
+
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
@@ -270,9 +314,50 @@ def test_rows_changed_by_text(sql: str) -> None:
         judge(Query(sql, "d"), TABLE)
 
 
-def test_xa_is_refused() -> None:
-    with pytest.raises(UnsupportedEvent, match="XA"):
-        judge(Query("XA COMMIT X'01',X'',1", "d"), TABLE)
+def test_a_dropped_temporary_table_hides_the_table_no_more() -> None:
+    temporary: set[int] = set()
+
+    def judged(sql: str) -> Effect:
+        return judge(Query(sql, "d", thread=7, thread_specific=True), TABLE, temporary=temporary).effect
+
+    assert [judged(sql) for sql in ("CREATE TEMPORARY TABLE t (id INT)", "DROP TABLE t")] == [Effect.NONE] * 2
+    with pytest.raises(SchemaChanged, match="the table was dropped"):
+        judged("DROP TABLE t")
+
+
+def test_the_end_and_the_commit_of_a_distributed_transaction_have_one_id() -> None:
+    end, commit = (judge(Query(f"XA {word} X'01',X'',1", "d"), TABLE) for word in ("END", "COMMIT"))
+    assert (end.effect, commit.effect) == (Effect.XA_END, Effect.XA_COMMIT)
+    assert end.xid == commit.xid != judge(Query("XA COMMIT X'02',X'',1", "d"), TABLE).xid
+    assert judge(Query("XA START X'01',X'',1", "d"), TABLE).effect is Effect.NONE
+
+
+@pytest.mark.parametrize(
+    ("collation", "raw", "effect"),
+    [
+        (63, b"CREATE TABLE x (a INT) COMMENT '\xff'", Effect.NONE),
+        (63, b"TRUNCATE t", Effect.TRUNCATE),
+        (63, "TRUNCATE `t\u00e4`".encode(), Effect.NONE),
+        (1, b"CREATE TABLE x (a INT) COMMENT '\xa5\x5c', UNION = (u)", Effect.NONE),  # the backslash escapes nothing
+        (1, b"CREATE TABLE \xa5\x5c (a INT)", Effect.NONE),
+        (1, b"TRUNCATE t", Effect.TRUNCATE),
+        (12, b"TRUNCATE /* \xa4\xa2 */ t", Effect.TRUNCATE),
+        (12, b"TRUNCATE \xa4\xa2", Effect.NONE),
+        (28, b"CREATE TABLE x (a INT) COMMENT '\xff\xff'", Effect.NONE),
+        (10, b"DROP TABLE x", Effect.NONE),
+    ],
+)
+def test_statements_of_clients_with_any_character_set(collation: int, raw: bytes, effect: Effect) -> None:
+    sets = {1: "big5", 10: "swe7", 12: "ujis", 28: "gbk", 63: "binary"}
+    status = b"\x04" + collation.to_bytes(2, "little") * 3
+    statement = parse(struct.pack("<IIBHH", 1, 0, 1, 0, len(status)) + status + b"d\0" + raw, sets)
+    assert judge(statement, TABLE).effect is effect
+    beyond_ascii = replace(TABLE, name="\u8868")
+    if statement.illegible:
+        with pytest.raises(SchemaChanged, match=f"character set {sets[collation]}, in which names beyond ASCII"):
+            judge(statement, beyond_ascii)
+    else:
+        judge(statement, beyond_ascii)
 
 
 def test_rollback_undoes() -> None:
@@ -282,7 +367,20 @@ def test_rollback_undoes() -> None:
 def test_names_differ_by_case_only_where_the_server_says_so() -> None:
     shouted = Query("TRUNCATE TABLE D.T", "")
     assert judge(shouted, TABLE).effect is Effect.NONE
-    assert judge(shouted, TABLE, fold_case=True).effect is Effect.TRUNCATE
+    assert judge(shouted, TABLE, lower=LOWER).effect is Effect.TRUNCATE
+
+
+@pytest.mark.parametrize(
+    ("table", "named", "effect"),
+    [
+        *(("strasse2", "straße2", Effect.NONE), ("straße2", "STRASSE2", Effect.NONE)),
+        *(("straße2", "STRAße2", Effect.TRUNCATE), ("İstanbul", "istanbul", Effect.TRUNCATE)),
+        *(("σ", "ς", Effect.NONE), ("σ", "Σ", Effect.TRUNCATE), ("s", "ſ", Effect.NONE)),
+    ],
+)
+def test_a_name_is_lowered_letter_by_letter(table: str, named: str, effect: Effect) -> None:
+    wanted = replace(TABLE, name=table)
+    assert judge(Query(f"TRUNCATE TABLE `{named}`", "d"), wanted, lower=LOWER).effect is effect
 
 
 def test_double_quotes_make_a_name_where_sql_mode_says_so() -> None:

@@ -130,6 +130,34 @@ CASES = (
             "INSERT INTO t VALUES (3, 'c')",
         ),
     ),
+    Case(
+        (
+            "XA START 'x'",
+            "INSERT INTO u VALUES (1, 'x')",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+            "XA COMMIT 'x'",
+            "SET NAMES binary",
+            "CREATE TABLE other (a INT)",
+            "SET NAMES big5",
+            "DROP TABLE other",
+            "SET NAMES ujis",
+            "ALTER TABLE u COMMENT = 'x'",
+            "SET NAMES swe7",
+            "TRUNCATE TABLE t",
+        ),
+        before=(U,),
+    ),
+    Case(
+        (
+            "ALTER TABLE t MODIFY name VARCHAR(9) COMMENT 'x', MODIFY id INT NOT NULL COMMENT 'y'",
+            "ALTER TABLE t MODIFY name VARCHAR(9) NULL DEFAULT 'x' FIRST",
+            "ALTER TABLE t ADD z INT, ADD INDEX (name)",
+            "ALTER TABLE t RENAME COLUMN z TO zz",
+            "INSERT INTO t (id, name) VALUES (3, 'c')",
+            "ALTER TABLE t DROP COLUMN zz, MODIFY name VARCHAR(9) AFTER id",
+        ),
+    ),
     Case(("CREATE OR REPLACE DATABASE {db}", f"CREATE TABLE {{db}}.t {COLUMNS}"), SchemaChanged),
 )  # fmt: skip
 
