@@ -313,6 +313,7 @@ def check_virtual(table: SourceTable, declared: Table) -> Iterator[Refusal]:
     wrote, a snapshot that of the one that reads."""
     names = {column.source_name.lower() for column in declared.message_columns}
     instants = [column.name for column in table.columns if column.data_type == "timestamp"]
+    instants += table.virtual  # one that is computed of another may depend on the session as that one does
     for name, expression in table.virtual.items():
         if name.lower() not in names:
             continue
@@ -320,12 +321,16 @@ def check_virtual(table: SourceTable, declared: Table) -> Iterator[Refusal]:
         depends = [found for found in instants if re.search(rf"(?<!\w){re.escape(found)}(?!\w)", bare, re.IGNORECASE)]
         function = _OF_THE_SESSION.search(re.sub(r"`[^`]*`", "``", bare))
         if depends or function:
-            why = f"the TIMESTAMP {depends[0]}" if depends else f"`{function.group().strip(' (')}`"  # type: ignore[union-attr]
+            why = f"the {_kind(table, depends[0])} {depends[0]}" if depends else f"`{function.group().strip(' (')}`"  # type: ignore[union-attr]
             yield Refusal(
                 f"{name} is VIRTUAL and computed of {why}, so each session that reads it may see another value: the log"
                 " has that of the session that wrote",
                 f"leave {name} out of the CREATE TABLE of {declared.name}, and compute it in the script",
             )
+
+
+def _kind(table: SourceTable, name: str) -> str:
+    return "VIRTUAL" if name in table.virtual else "TIMESTAMP"
 
 
 def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
